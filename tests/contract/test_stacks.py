@@ -10,11 +10,13 @@ from functools import partial
 import pytest
 import torch
 
+from counted import Work, exponent
 from longspan.attention import Tokens, attention_config
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForConditionalGeneration
 from longspan.stacks import STACKS, Sizes, stack_config
 from longspan.stacks.block import Block
+from walked_tree import nodes_around
 
 WIDTH = 6
 
@@ -134,28 +136,6 @@ def top_down(stack, hidden, tokens):
     return states
 
 
-def nodes_around(count, token, k, clip, causal):
-    """arXiv 1911.04070, as the authors' code walks from level to level: what a token reads, with labels."""
-    counts = [count]
-    while counts[-1] > 1:
-        counts.append(-(-counts[-1] // 2))
-    edges, left, right, left_child, right_child = {(0, token): 0}, token - 1, token + 1, None, None
-    for level, size in enumerate(counts):
-        first = (2 * k + 1) * min(level, clip)
-        for slot in range(k):
-            before = left_child if slot == 0 and left_child else (level, left)
-            after = right_child if slot == 0 and right_child else (level, right)
-            if before[1] >= 0:
-                edges[before] = first + 2 * slot + 1
-            if not causal and after[1] < counts[after[0]]:
-                edges[after] = first + 2 * slot + 2
-            left, right = left - 1, right + 1
-        left_child = (level, left) if left % 2 == 0 else None
-        right_child = (level, right) if right % 2 == 1 else None
-        left, right = left // 2, right // 2
-    return counts, edges
-
-
 def binary_partition(stack, hidden, tokens):
     """arXiv 1911.04070, section 3, node by node: spans begin as zeros; padded tokens are zeros."""
     states, config = [hidden], stack.config
@@ -165,20 +145,19 @@ def binary_partition(stack, hidden, tokens):
         nodes = {(0, token): row[token] for token in range(count)}
         nodes |= {(level, m): torch.zeros_like(row[0]) for level in range(1, len(counts)) for m in range(counts[level])}
         rows.append(nodes)
+    labels, own_labels = (config.neighbours, config.clip_levels), 2 * config.neighbours + 1
     for layer in stack:
         for row, count in enumerate(tokens.mask.sum(1).tolist()):
             nodes, new = rows[row], {}
             for (level, m), node in nodes.items():
                 if level:
                     inside = range(m << level, min((m + 1) << level, count))
-                    edges = {
-                        (0, token): (2 * config.neighbours + 1) * min(level, config.clip_levels) for token in inside
-                    }
+                    edges = {(0, token): own_labels * min(level, config.clip_levels) for token in inside}
                 else:
-                    _, edges = nodes_around(count, m, config.neighbours, config.clip_levels, stack.causal)
+                    _, edges = nodes_around(count, m, *labels, stack.causal)
                 context = torch.stack([nodes[source] for source in edges])
-                added = layer.labels.weight[list(edges.values())]
-                node = normalized(node + looked_up(layer, node, context, added=added))
+                added = layer.attention.labels.weight[list(edges.values())]
+                node = normalized(node + looked_up(layer.attention, node, context, added=added))
                 new[level, m] = normalized(node + layer.feed_forward(node))
             rows[row] = new
         padded = torch.zeros_like(hidden)
@@ -222,6 +201,24 @@ def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
     torch.testing.assert_close([output, *hidden_states], [states[-1], *states])
     (ours,), (theirs,) = (torch.autograd.grad(each.square().sum(), hidden) for each in (output, states[-1]))
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", STACKS)
+@torch.no_grad()
+def test_work_and_memory_grow_with_the_length_as_the_stack_says(name, memory):
+    """With what is linear inside; log₂ T grows faster between these lengths than between those of `work_exponent`."""
+    causal, counted, peaks = not STACKS[name].bidirectional, [], []
+    stack = STACKS[name](**OPTIONS.get(name, {})).build(partial(block, causal=causal), 2, Sizes(width=WIDTH, heads=2))
+    for length in (1024, 4096):
+        hidden = torch.randn(1, length, WIDTH, dtype=torch.float64)
+        with Work() as work, memory() as made:
+            stack.double()(hidden, Tokens(border=torch.tensor([length // 4])))
+        counted.append(work)
+        peaks.append(made.peak)
+    assert exponent(*peaks, times=4) <= 1.1
+    for kind in ("flops", "bytes"):
+        work = exponent(*(getattr(each, kind) for each in counted), times=4)
+        assert work <= STACKS[name].work_exponent, (kind, work)
 
 
 def test_blocks_that_normalize_sums_are_put_together_as_well():

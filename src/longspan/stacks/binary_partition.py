@@ -1,5 +1,5 @@
-"""The binary partition: tokens and the spans of a binary tree over them have states, and each token reads near text from
-small spans and far text from large ones."""
+"""The binary partition: tokens and the spans of a binary tree over them have states, and each token reads near text
+from small spans and far text from large ones."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from longspan.attention import Tokens
-from longspan.attention.base import LayerState
-from longspan.attention.parts.tokens import in_order, real_first, undone
+from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.config import AttentionConfig
+from longspan.attention.parts.tokens import in_order, inverse_order, real_first
 from longspan.errors import InputError
 from longspan.ops.tiles.partition import Partition, level_count
 from longspan.settings import Count, Range
-from longspan.stacks.base import Sizes, Source, StackConfig, StackOutput, StackReturns
+from longspan.stacks.base import Sizes, Source, StackConfig, StackCost, StackOutput, StackReturns
 from longspan.stacks.block import Block, BlockState, CrossAttention, FeedForward
 from longspan.stacks.sequential import Layers
 from longspan.stacks.trees import GrowingTree, Tree, WholeTree
@@ -59,8 +61,76 @@ class BinaryPartitionConfig(StackConfig):
         """Never: labels of edges tell tokens their places."""
         return False
 
+    def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
+        """A layer reads all nodes, about two for each token."""
+        nodes = Partition(tokens, level_count(tokens), self.neighbours, self.clip_levels, causal=False).nodes
+        return StackCost(layers=((self.node_attention(), nodes),) * layers)
+
+    def node_attention(self, dropout: float = 0.0) -> NodeAttentionConfig:
+        """That of each layer."""
+        return NodeAttentionConfig(neighbours=self.neighbours, clip_levels=self.clip_levels, dropout=dropout)
+
     def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> BinaryPartition:
         return BinaryPartition([PartitionLayer(self, sizes) for _ in range(layers)], self, causal=sizes.causal)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeAttentionConfig(AttentionConfig):
+    """Attention over the edges of the tree; options as in the stack, T being the number of nodes here."""
+
+    mechanism: ClassVar[str] = BinaryPartitionConfig.stack
+    source: ClassVar[str] = "Ye et al. 2019, arXiv 1911.04070, section 3"
+    causal: ClassVar[bool] = True
+    sees_everything: ClassVar[bool] = True
+
+    neighbours: Count = 16
+    clip_levels: Annotated[int, Range(0, 64)] = 6
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> NodeAttention:
+        return NodeAttention(self, width=width, heads=heads, causal=causal)
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        """Of each of so many nodes: those that tokens read, and the tokens of each span."""
+        tree = self.tree(tokens_of(length), causal=causal)
+        return (tree.edges() + tree.tokens * (tree.levels - 1)) / length if length else 0.0
+
+    def tree(self, tokens: int, *, causal: bool) -> Partition:
+        """The tree over so many tokens."""
+        return Partition(tokens, level_count(tokens), self.neighbours, self.clip_levels, causal)
+
+
+def tokens_of(nodes: int) -> int:
+    """The most tokens whose tree has no more than so many nodes, half of them about."""
+    tokens = nodes // 2 + 1
+    while tokens and Partition(tokens, level_count(tokens), 1, 0, False).nodes > nodes:
+        tokens -= 1
+    return tokens
+
+
+class NodeAttention(ProjectedAttention):
+    """The module of `NodeAttentionConfig`, with projections without bias and a table of label vectors, `labels`, which
+    heads share."""
+
+    config: NodeAttentionConfig
+
+    def __init__(self, config: NodeAttentionConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal, bias=False)
+        self.labels = nn.Embedding(config.tree(0, causal=causal).labels, self.head_width)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        tokens: Tokens | None = None,
+        state: LayerState | None = None,
+        tree: Tree | None = None,
+    ) -> Tensor:
+        """`(B, N, E)` → `(B, N, E)`; without a tree, over that of as many tokens as N nodes have, and zeros behind."""
+        if tree is None:
+            tree = WholeTree(self.config.tree(tokens_of(hidden.shape[1]), causal=self.causal))
+        nodes = hidden[:, : tree.nodes]
+        context = tree.attend(*self.project(nodes), self.labels.weight, state=state, dropout_prob=self.dropout_prob)
+        mixed = self.output(self.merge_heads(context))
+        return functional.pad(mixed, (0, 0, 0, hidden.shape[1] - tree.nodes))
 
 
 class PartitionLayer(nn.Module):
@@ -70,10 +140,8 @@ class PartitionLayer(nn.Module):
     def __init__(self, config: BinaryPartitionConfig, sizes: Sizes) -> None:
         super().__init__()
         width, eps = sizes.width, sizes.eps
-        self.heads, self.attention_dropout = sizes.heads, sizes.attention_dropout
-        self.query, self.key, self.value, self.output = (nn.Linear(width, width, bias=False) for _ in range(4))
-        labels = Partition(0, 1, config.neighbours, config.clip_levels, sizes.causal).labels
-        self.labels = nn.Embedding(labels, width // sizes.heads)
+        own = config.node_attention(sizes.attention_dropout)
+        self.attention = own.build(width=width, heads=sizes.heads, causal=sizes.causal)
         self.attention_norm = nn.LayerNorm(width, eps=eps)
         self.cross_attention = None
         if sizes.source:
@@ -98,21 +166,13 @@ class PartitionLayer(nn.Module):
     ) -> Tensor:
         """`(B, N, E)` → `(B, N, E)`, tokens before spans; a source `(B', S, E)` is read by tokens alone."""
         own_state, source_state = state or (None, None)
-        query, key, value = (self._split(layer(hidden)) for layer in (self.query, self.key, self.value))
-        dropout = self.attention_dropout if self.training else 0.0
-        context = tree.attend(query, key, value, self.labels.weight, state=own_state, dropout_prob=dropout)
-        attended = self.output(context.transpose(1, 2).flatten(2))
-        hidden = self.attention_norm(hidden + self.dropout(attended))
+        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, state=own_state, tree=tree)))
         if self.cross_attention is not None and source is not None:
             tokens, spans = hidden.split([tree.tokens, hidden.shape[1] - tree.tokens], dim=1)
             crossed = self.cross_attention(tokens, source, source_mask, source_state)
             hidden = torch.cat([self.cross_attention_norm(tokens + self.dropout(crossed)), spans], dim=1)
         hidden = self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
         return hidden if tree.absent is None else hidden.masked_fill(tree.absent[..., None], 0)
-
-    def _split(self, hidden: Tensor) -> Tensor:
-        """`(B, N, E)` → `(B, H, N, D)`."""
-        return hidden.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class BinaryPartition(Layers):
@@ -164,7 +224,7 @@ class BinaryPartition(Layers):
         tree, order = self._tree(hidden, tokens, states)
         nodes = in_order(hidden, order)
         nodes = torch.cat([nodes, nodes.new_zeros(len(nodes), tree.nodes - tree.tokens, nodes.shape[2])], dim=1)
-        back = None if order is None else undone(order)
+        back = None if order is None else inverse_order(order)
         all_hidden_states = [hidden]
         for number, layer in enumerate(self):
             state = None if states is None else states[number]
@@ -172,12 +232,11 @@ class BinaryPartition(Layers):
             nodes = run(nodes, tree, source, source_mask, state)
             if output_hidden_states:
                 all_hidden_states.append(in_order(nodes[:, : tree.tokens], back))
-        reads = not self.causal and isinstance(tree, WholeTree)
         return StackOutput(
             states=in_order(nodes[:, : tree.tokens], back),
             all_hidden_states=tuple(all_hidden_states) if output_hidden_states else None,
-            summary=tree.roots(nodes) if reads else None,
-            source=Source(nodes, tree.present(nodes)) if reads else None,
+            summary=None if self.causal else tree.roots(nodes),
+            source=None if self.causal else Source(nodes, tree.present(nodes)),
         )
 
     def _check(self, tokens: Tokens) -> None:
@@ -199,9 +258,8 @@ class BinaryPartition(Layers):
         compiled = torch.compiler.is_compiling() or torch.compiler.is_exporting()
         if compiled and not isinstance(length, int):
             mask = hidden.new_ones(hidden.shape[:2], dtype=torch.bool) if tokens.mask is None else tokens.mask
-            return WholeTree(Partition(length, MOST_LEVELS, *options, self.causal, spare=1), mask.sum(1)), real_first(
-                mask
-            )
+            partition = Partition(length, MOST_LEVELS, *options, self.causal, spare=1)
+            return WholeTree(partition, mask.sum(1)), real_first(mask)
         partition = Partition(length, level_count(length), *options, self.causal)
         if tokens.mask is None:
             return WholeTree(partition), None

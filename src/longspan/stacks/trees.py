@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,23 +22,21 @@ class WholeTree:
     Args:
         partition: over the longest row.
         counts: `(B,)` int64, tokens of each row, which stand first; `None` means all.
+
+    Attributes:
+        absent: `(B, N)` bool, nodes that are not there in a row; `None` for none.
     """
 
     def __init__(self, partition: Partition, counts: Tensor | None = None) -> None:
         self.partition, self.counts = partition, counts
         self.tokens, self.nodes = partition.tokens, partition.nodes
-
-    @cached_property
-    def absent(self) -> Tensor | None:
-        """Which nodes are not there, `(B, N)` bool; `None` where all are."""
-        return None if self.counts is None else ~self.partition.present(self.counts)
+        self.absent = None if counts is None else ~partition.present(counts)
 
     def present(self, nodes: Tensor) -> Tensor:
         """Which nodes there are, `(B, N)` bool, of states `(B, N, E)`."""
-        counts = self.counts
-        if counts is None:
-            counts = torch.full((len(nodes),), self.tokens, dtype=torch.int64, device=nodes.device)
-        return self.partition.present(counts)
+        if self.absent is None:
+            return nodes.new_ones(nodes.shape[:2], dtype=torch.bool)
+        return ~self.absent
 
     def roots(self, nodes: Tensor) -> Tensor:
         """The root of each row's tree, `(B, N, E)` → `(B, E)`; zeros for a row without a token."""
@@ -134,7 +131,8 @@ class GrowingTree:
             first = self.tokens
             for level, index, _ in self.spans:
                 spans = scaled[:, :, first : first + index.shape[1]]
-                numbers = 2 * ((index[..., None] << level) + torch.arange(1 << level, device=index.device))
+                tokens = (index[..., None] << level) + torch.arange(1 << level, device=index.device)
+                numbers = (2 * tokens).clamp(max=keys.shape[2] - 1)  # a span that a row lacks may lie beyond its end
                 biases = spans.new_zeros(1, 1, 1, 1)  # one label for all, which changes nothing
                 context.append(_gathered(spans, keys, values, numbers, biases, dropout_prob))
                 first += index.shape[1]

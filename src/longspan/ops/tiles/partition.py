@@ -13,7 +13,6 @@ other node of that pair instead of their parent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -61,22 +60,22 @@ class Partition:
         rows = (2 * self.neighbours + 1) * levels[:, None] + neighbours
         return torch.cat([rows.new_zeros(1), rows.flatten()])
 
-    @cached_property
+    @property
     def _sides(self) -> int:
         return 1 if self.causal else 2
 
-    @cached_property
+    @property
     def unread(self) -> int:
         """What stands for the label of no edge."""
         return 1 + self._sides * self.neighbours * (min(self.clip, max(self.levels - 2, 0)) + 1)
 
-    @cached_property
+    @property
     def counts(self) -> list[int]:
         """Nodes of each level."""
         counts = [(self.tokens + (1 << level) - 1) // (1 << level) for level in range(self.levels)]
         return counts[:1] + [count + self.spare for count in counts[1:]]
 
-    @cached_property
+    @property
     def offsets(self) -> list[int]:
         """The number of the first node of each level, and behind them that of all nodes."""
         offsets = [0]
@@ -136,7 +135,7 @@ class Partition:
             begin = index << level
             there = (index >= 0) & (begin < self.tokens)
             numbers.append(torch.where(there, index, 0) + self.offsets[level])
-            labels.append(label.masked_fill_(~there[:, None], self.unread))
+            labels.append(label.masked_fill(~there[:, None], self.unread))
             begins.append(begin)
         return torch.cat(numbers, -1), torch.cat(labels, -1), torch.cat(begins, -1)
 
@@ -147,9 +146,9 @@ class Partition:
         wanted = _those_there(-reach, size if self.causal else size + reach, ends, self.tokens)
         index = starts + torch.arange(*wanted, device=starts.device)
         distance = index[:, None, :] - tokens[:, :, None]
-        label = -distance if self.causal else torch.where(distance > 0, 2 * distance, -2 * distance - 1).clamp_(min=0)
+        label = -distance if self.causal else torch.where(distance > 0, 2 * distance, -2 * distance - 1).clamp(min=0)
         seen = (distance >= -reach) & (distance <= (0 if self.causal else reach))
-        return 0, index, label.masked_fill_(~seen, self.unread)
+        return 0, index, label.masked_fill(~seen, self.unread)
 
     def _side(
         self, starts: Tensor, ends: tuple[int, int], size: int, level: int, *, right: bool
@@ -166,11 +165,11 @@ class Partition:
         slot = (index[:, None, :] - block[:, :, None] - reach) if right else block[:, :, None] - reach - index[:, None]
         seen = (slot >= replaced[:, :, None].long()) & (slot < reach)
         first_label = 1 + self._sides * reach * min(level, self.clip) + int(right)
-        label = (first_label + self._sides * slot).masked_fill_(~seen, self.unread)
+        label = (first_label + self._sides * slot).masked_fill(~seen, self.unread)
         away = reach if right else -reach
         parent = first + torch.arange(*_those_there(away, away + blocks, ends, count), device=device)
         own = (parent[:, None, :] == block[:, :, None] + away) & replaced[:, :, None]
-        child_label = torch.full_like(own, first_label, dtype=torch.int64).masked_fill_(~own, self.unread)
+        child_label = torch.full_like(own, first_label, dtype=torch.int64).masked_fill(~own, self.unread)
         return [(level, index, label), (level - 1, 2 * parent + (1 if right else 0), child_label)]
 
 

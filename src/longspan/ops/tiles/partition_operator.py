@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.runtime import needs_reference, run
+from longspan.ops.runtime import dropout_factors, needs_reference, run, seeded
 from longspan.ops.tiles.partition import Partition, level_count
 
 CHUNK_SCORES = 1 << 20
@@ -47,7 +47,7 @@ def attend_partition(
         dropout_prob: probability of dropping an attention weight.
 
     Returns:
-        Of nodes that are not there in a row, something finite.
+        Of spans that are not there in a row zeros, and of such tokens something finite.
     """
     if needs_reference(query, key, value, table):
         return attend_partition_reference(query, key, value, table, tree, counts=counts, dropout_prob=dropout_prob)
@@ -80,7 +80,7 @@ def attend_partition_reference(
             own = torch.eye(tree.nodes, dtype=torch.bool, device=query.device)
             seen = seen & ((starts < counts[:, None])[:, None, None, :] | own)
         scores = scores.masked_fill(~seen, torch.finfo(wide).min)
-        weights = functional.dropout(scores.softmax(-1), dropout_prob)
+        weights = functional.dropout(scores.softmax(-1).masked_fill(~seen, 0), dropout_prob)
         return (weights @ value.to(wide)).to(value.dtype)
 
 
@@ -107,7 +107,7 @@ class _Chunk:
     numbers: Tensor
     labels: Tensor
     begins: Tensor
-    seed: int
+    number: int
 
     def rows(self, hidden: Tensor) -> Tensor:
         """The tokens of `(B, H, N, D)`, `(B, H, n, size, D)`."""
@@ -127,7 +127,7 @@ class _Segments:
     count: int
     token: int
     size: int
-    seed: int
+    number: int
 
     def spans(self, hidden: Tensor) -> Tensor:
         """`(B, H, m, D)`."""
@@ -170,9 +170,8 @@ class _Problem:
             numbers, labels, begins = tree.windows(first, count, each, device)
             for start in range(0, count, together):
                 part = slice(start, min(start + together, count))
-                seed = self.seed + number * 0x9E3779B1
                 yield _Chunk(
-                    first + start * each, part.stop - start, each, numbers[part], labels[part], begins[part], seed
+                    first + start * each, part.stop - start, each, numbers[part], labels[part], begins[part], number
                 )
                 number += 1
 
@@ -180,12 +179,12 @@ class _Problem:
         """The spans of every level above the tokens, those that are full and then the one that is not."""
         tree = self.tree
         for level in range(1, tree.levels):
-            size, first, seed = 1 << level, tree.offsets[level], self.seed - level * 0x9E3779B1
+            size, first, number = 1 << level, tree.offsets[level], -2 * level
             whole, rest = divmod(tree.tokens, size)
             if whole:
-                yield _Segments(first, whole, 0, size, seed)
+                yield _Segments(first, whole, 0, size, number)
             if rest:
-                yield _Segments(first + whole, 1, whole * size, rest, seed - 1)
+                yield _Segments(first + whole, 1, whole * size, rest, number - 1)
 
     def weights(self, chunk: _Chunk, query: Tensor, keys: Tensor) -> Tensor:
         """What the tokens of a chunk give to the nodes around them, `(B, H, n, size, C)`, before dropout."""
@@ -200,20 +199,19 @@ class _Problem:
     def segment_weights(self, segments: _Segments, query: Tensor, keys: Tensor) -> Tensor:
         """What spans `(B, H, m, D)` give to their tokens, `(B, H, m, size)`, before dropout."""
         scores = _dots(query, keys)
-        if self.counts is not None:
-            last = segments.token + segments.count * segments.size
-            token = torch.arange(segments.token, last, device=query.device).view(segments.count, segments.size)
-            beyond = token >= self.counts[:, None, None]
-            scores.masked_fill_(beyond[:, None], torch.finfo(scores.dtype).min)
-        return torch.softmax(scores, -1)
+        if self.counts is None:
+            return torch.softmax(scores, -1)
+        last = segments.token + segments.count * segments.size
+        token = torch.arange(segments.token, last, device=query.device).view(segments.count, segments.size)
+        beyond = (token >= self.counts[:, None, None])[:, None]
+        scores.masked_fill_(beyond, torch.finfo(scores.dtype).min)
+        return torch.softmax(scores, -1).masked_fill_(beyond, 0)
 
-    def dropout(self, weights: Tensor, seed: int) -> Tensor | None:
-        """Dropout of some weights: 1/(1 − p) where one is kept, else 0; the same again for the same seed."""
+    def dropout(self, weights: Tensor, number: int) -> Tensor | None:
+        """Dropout of the weights of part `number` of the work, the same again in the backward pass."""
         if not self.dropout_prob:
             return None
-        generator = torch.Generator(device=weights.device).manual_seed(seed % 2**63)
-        factors = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=generator)
-        return factors.div_(1 - self.dropout_prob) if self.dropout_prob < 1 else factors
+        return dropout_factors(weights, self.dropout_prob, seeded(self.seed, number, weights.device))
 
 
 def _dots(single: Tensor, several: Tensor) -> Tensor:
@@ -232,12 +230,12 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, *rest) -> Tensor:  # typ
     with full_precision(query):
         for chunk in problem.chunks() if query.numel() else ():
             weights = problem.weights(chunk, chunk.rows(problem.query), chunk.columns(problem.key))
-            dropout = problem.dropout(weights, chunk.seed)
+            dropout = problem.dropout(weights, chunk.number)
             weights = weights if dropout is None else weights.mul_(dropout)
             chunk.rows(result).copy_(weights @ chunk.columns(problem.value))
         for each in problem.segments() if query.numel() else ():
             weights = problem.segment_weights(each, each.spans(problem.query), each.tokens(problem.key))
-            dropout = problem.dropout(weights, each.seed)
+            dropout = problem.dropout(weights, each.number)
             weights = weights if dropout is None else weights.mul_(dropout)
             each.spans(result).copy_(_mixed(weights, each.tokens(problem.value)))
     return result.to(value.dtype)
@@ -269,7 +267,7 @@ def _backward_chunk(problem: _Problem, chunk: _Chunk, upstream: Tensor, grads: l
     """Add what some chunks of tokens contribute to the gradients."""
     query, keys, own = chunk.rows(problem.query), chunk.columns(problem.key), chunk.rows(upstream)
     weights = problem.weights(chunk, query, keys)
-    dropout = problem.dropout(weights, chunk.seed)
+    dropout = problem.dropout(weights, chunk.number)
     slopes = own @ chunk.columns(problem.value).transpose(-1, -2)
     used = weights
     if dropout is not None:
@@ -295,7 +293,7 @@ def _backward_segments(problem: _Problem, each: _Segments, upstream: Tensor, gra
         each.spans(upstream),
     )
     weights = problem.segment_weights(each, query, keys)
-    dropout = problem.dropout(weights, each.seed)
+    dropout = problem.dropout(weights, each.number)
     slopes = _dots(own, values)
     used = weights
     if dropout is not None:
