@@ -167,8 +167,8 @@ class StackConfig:
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name. With `attention` among them the stack brings its own."""
     work_exponent: ClassVar[float] = 1.1
-    """The most by which its own work grows with the length n of a text, as a power of n between 4k and 64k tokens: 1.1
-    allows what is linear some overhead. Memory grows by that of 1.1 in every stack."""
+    """The most by which its work grows with the length of a text, as a power of the length, where it brings its own
+    attention: 1.1 allows what is linear some overhead. Memory grows by no more than that in any case."""
     earlier_defaults: ClassVar[Mapping[str, Any]] = {}
     """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
 
