@@ -111,7 +111,7 @@ class NodeAttention(ProjectedAttention):
     """The module of `NodeAttentionConfig`, with projections without bias and a table of label vectors, `labels`, which
     heads share."""
 
-    config: NodeAttentionConfig
+    config: NodeAttentionConfig  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, config: NodeAttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal, bias=False)
@@ -232,12 +232,13 @@ class BinaryPartition(Layers):
             nodes = run(nodes, tree, source, source_mask, state)
             if output_hidden_states:
                 all_hidden_states.append(in_order(nodes[:, : tree.tokens], back))
-        return StackOutput(
+        output = StackOutput(
             states=in_order(nodes[:, : tree.tokens], back),
             all_hidden_states=tuple(all_hidden_states) if output_hidden_states else None,
-            summary=None if self.causal else tree.roots(nodes),
-            source=None if self.causal else Source(nodes, tree.present(nodes)),
         )
+        if self.causal or not isinstance(tree, WholeTree):
+            return output
+        return output._replace(summary=tree.roots(nodes), source=Source(nodes, tree.present(nodes)))
 
     def _check(self, tokens: Tokens) -> None:
         if tokens.is_global is not None or tokens.global_slots is not None:
