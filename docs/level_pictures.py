@@ -42,8 +42,8 @@ def draw_levels(config: PoolingformerConfig, tokens: int) -> Figure:
     shared, own = replace(config, windows="shared"), replace(config, windows="per_query")
     panels = [
         ("level 1: the window", _rows(tokens, lambda i: config.window_of(_one(i, tokens))), NEAR),
-        ('level 2, "shared"', _rows(tokens, lambda i: shared.centres_of(_one(i, tokens))), FAR),
-        ('level 2, "per_query"', _rows(tokens, lambda i: own.centres_of(_one(i, tokens))), FAR),
+        ('level 2, "shared"', _rows(tokens, lambda i: shared.pools[0].centres_of(_one(i, tokens))), FAR),
+        ('level 2, "per_query"', _rows(tokens, lambda i: own.pools[0].centres_of(_one(i, tokens))), FAR),
         ("the whole layer", _rows(tokens, lambda i: receptive_field([config], length=tokens, token=i)[1]), BEHIND),
     ]
     figure = _figure(WIDTH, 2.85)
@@ -51,7 +51,7 @@ def draw_levels(config: PoolingformerConfig, tokens: int) -> Figure:
         axes = figure.add_axes((0.055 + 0.24 * number, 0.13, 0.215, 0.68))
         layers = [(mask, colour)]
         if number == 3:
-            pools = _rows(tokens, lambda i: config.tokens_of(config.centres_of(_one(i, tokens))))
+            pools = _rows(tokens, lambda i: config.pools[0].tokens_of(config.pools[0].centres_of(_one(i, tokens))))
             layers += [(pools, FAR), (panels[0][1], NEAR)]
         _show_masks(axes, layers)
         axes.set_title(title, fontsize=9.5, color=INK, loc="left", pad=18)
@@ -80,7 +80,7 @@ def draw_token(config: PoolingformerConfig, *, tokens: int, token: int) -> Figur
         (f"level 1: {int(near.sum())} tokens", near, NEAR),
     ]
     for windows in ("shared", "per_query"):
-        centres = replace(config, windows=windows).centres_of(query)
+        centres = replace(config, windows=windows).pools[0].centres_of(query)
         rows.append((f'level 2, "{windows}":\n{int(centres.sum())} pools', None, windows))
     rows.append((f"the layer's input:\n{int(field.sum())} tokens", field, BEHIND))
     for number, (label, cells, colour) in enumerate(rows):
@@ -167,7 +167,7 @@ def _draw_cells(axes: Axes, cells: Tensor, colour: str, y: float) -> None:
 
 def _draw_pools(axes: Axes, config: PoolingformerConfig, token: int, tokens: int, y: float) -> None:
     """A bracket over the tokens of each pool that is seen, on two heights since neighbours share tokens."""
-    centres = config.centres_of(_one(token, tokens)).nonzero().flatten().tolist()
+    centres = config.pools[0].centres_of(_one(token, tokens)).nonzero().flatten().tolist()
     before = config.kernel // 2
     for number, centre in enumerate(centres):
         first, last = max(0, centre - before), min(tokens - 1, centre + config.kernel - 1 - before)
