@@ -319,7 +319,9 @@ class PoolingformerAttention(PooledAttention):
         tokens, last = tokens or Tokens(), 1 + len(self.pools)
         if level is not None and level not in range(1, last + 1):
             levels = "1" if last == 1 else f"1 to {last}"
-            raise InputError(f"level={level!r} is no level of this layer; give {levels}, or None for the mean of all")
+            raise InputError(
+                f"level={level!r} is no level of {self.config.describe()}; give {levels}, or None for the mean of all"
+            )
         every = [super().weights(hidden, tokens)]
         total = self.window_context(hidden, tokens) if self.pools and level != 1 else hidden
         for number in self.levels if level is None else range(2, level + 1):

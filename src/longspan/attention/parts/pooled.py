@@ -13,7 +13,7 @@ from longspan.attention.parts.levels import Pools
 from longspan.attention.parts.tokens import Tokens, in_order, undone
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.ops.attend import attend
-from longspan.ops.tiles.pooling import pool, pool_shares, slot_mask
+from longspan.ops.tiles.pooling import pool, pool_reference, pool_shares, slot_mask
 from longspan.patterns import Window
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ class PooledAttention(WindowedAttention):
         """As `pooled_context`, of tokens that continue a sequence whose pools a state holds: `(B, T, E)` both."""
 
         def pooled(name: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
-            return self._pool(pool, name, hidden, mask, level)
+            few = hidden.shape[2] <= 4 * self.pools[level - 2].kernel  # gathering all taps takes one step, not κ
+            return self._pool(pool_reference if few else pool, name, hidden, mask, level)
 
         context = state.attend(*self._project_pools(below, level), tokens, pooled, self.dropout_prob)
         mask = tokens.last_mask(below.shape[1])

@@ -55,15 +55,18 @@ class PoolState:
         recent = self.recent.update(key, value)
         leading = tokens.leading_places()
         shift = None if leading is None else (-leading[:, None]) % pools.stride
-        local, mask, start = self._on_the_grid(recent, past + new, tokens.mask, shift)
         number, done = pools.complete(past), pools.complete(past + new)
-        keys, values = (
-            pooled(name, each, mask)[:, :, number - start // pools.stride :]
-            for name, each in zip(("key", "value"), local, strict=True)
-        )
+        if shift is None and number == done:  # what is not finished in all rows is finished in none
+            keys, values = (each[:, :, :0] for each in recent)
+        else:
+            local, mask, start = self._on_the_grid(recent, past + new, tokens.mask, shift)
+            keys, values = (
+                pooled(name, each, mask)[:, :, number - start // pools.stride :]
+                for name, each in zip(("key", "value"), local, strict=True)
+            )
         kept = self.finished.update(keys[:, :, : done - number], values[:, :, : done - number])
         first = done - kept[0].shape[2]
-        if shift is None:  # what is not finished in all rows is finished in none
+        if shift is None:
             keys, values = kept
         else:
             keys, values = (
