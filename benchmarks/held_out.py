@@ -21,8 +21,7 @@ from answer_questions import NOT_SHIPPED, qmsum  # pyright: ignore[reportMissing
 from longspan.data.jsonl import read_jsonl
 from longspan.data.text.passages import passages_of
 from longspan.data.text.reading import document_of, sentences_of
-from longspan.data.text.sentences import split_sentences
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_sentences, split_words
 from longspan.inference.ranking import FUNCTION_WORDS
 
 PAPERS = "pmc_cc_by"

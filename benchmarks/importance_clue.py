@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tools" / "bundled"))
 
 import summary_weights  # pyright: ignore[reportMissingImports]
 
-from longspan.models.pieces import sums_by_sentence
+from longspan.models.heads.sentence_network import sums_by_sentence
 from longspan.tasks.summaries import picker
 from longspan.tasks.summaries.clues import Sentences, clues, standardised
 from longspan.tasks.summaries.importance import labels_of

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from held_out import HeldOut
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 from longspan.inference.encoders import mean_vector
 from longspan.inference.ranking import FUNCTION_WORDS, WordIndex, query_stems
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference

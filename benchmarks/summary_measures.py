@@ -12,7 +12,7 @@ import numpy as np
 from nltk.stem.porter import PorterStemmer
 
 from kept import kept
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 from longspan.tasks.metrics.rouge import Rouge
 from longspan.tasks.summaries.selection import fill, ranking
 from summary_peers import STOP_WORDS

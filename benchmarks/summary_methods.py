@@ -12,7 +12,7 @@ from summary_weights import KINDS, MOST, Taught, fit, taught
 
 import summary_peers as peers
 from kept import FOLDER, KeptEncoder, digest, kept
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 from longspan.inference.embed import load_encoder
 from longspan.inference.encoders import BUNDLED
 from longspan.inference.ranking import WordIndex, query_stems

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tools" / "bundled"))
 
 from query_weights import Meeting, Question, meetings  # pyright: ignore[reportMissingImports]
 
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 from longspan.inference.summarize import WEIGHTS
 from longspan.tasks.metrics.bootstrap import bootstrap_difference
 from longspan.tasks.summaries.picker import Picker

@@ -17,7 +17,7 @@ from summary_weights import document_of_row
 from longspan.data.summaries.readers import read_rows
 from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence, sentences_of
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 
 
 @dataclass(frozen=True)

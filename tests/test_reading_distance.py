@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import longspan
+from longspan.cli import main
 from reading import functions_crossed
 
+PDF = Path(__file__).parent / "data/text/pdf/pages/two_columns.pdf"
 TOKENS = 4096  # above the length up to which full attention is cheaper
 
 
@@ -23,7 +27,7 @@ def longformer() -> longspan.LongspanModel:
     return longspan.LongspanModel(config).eval()
 
 
-@pytest.mark.parametrize(("padded", "files", "functions"), [(False, 12, 45), (True, 16, 63)], ids=["plain", "padded"])
+@pytest.mark.parametrize(("padded", "files", "functions"), [(False, 12, 45), (True, 16, 60)], ids=["plain", "padded"])
 def test_a_forward_pass_of_longformer(
     longformer: longspan.LongspanModel, padded: bool, files: int, functions: int
 ) -> None:
@@ -37,3 +41,15 @@ def test_a_forward_pass_of_longformer(
         crossed = functions_crossed(lambda: longformer(**inputs))
     assert len(crossed) <= files, told(crossed)
     assert sum(map(len, crossed.values())) <= functions, told(crossed)
+
+
+def run(*arguments: str) -> dict[str, set[str]]:
+    codes: list[int] = []
+    crossed = functions_crossed(lambda: codes.append(main(arguments)))
+    assert codes == [0]
+    return crossed
+
+
+def test_a_summary_of_a_pdf() -> None:
+    crossed = run("summarize", str(PDF))
+    assert len(crossed) <= 50, told(crossed)

@@ -12,11 +12,10 @@ import torch
 
 import longspan
 from longspan.cli import main
-from longspan.data.text.words import lemmatizer
 from longspan.inference.importance import Weighed, WeighedWord, importance
 from longspan.models import LongspanConfig
 from longspan.pictures.shaded import importance_page
-from longspan.tasks.summaries.importance import Importance, load_tagger
+from longspan.tasks.summaries.importance import Importance, lemmatizer, load_tagger
 from longspan.training.tokenizers import train_tokenizer
 
 TEXT = "Two studies of <b>mice</b>.\n\nEach \u202emouse was studied & fed."

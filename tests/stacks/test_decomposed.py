@@ -17,7 +17,7 @@ from longspan.models import (
     LongspanForQuestionAnswering,
     LongspanModel,
 )
-from longspan.models.pieces import reach_of
+from longspan.models.heads.sentence_network import reach_of
 from longspan.stacks.decomposed import joined, passage_of, question_of
 
 SIZES = {"vocab_size": 61, "hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 3}

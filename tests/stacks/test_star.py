@@ -18,7 +18,7 @@ from longspan.models import (
     LongspanForSequenceClassification,
     LongspanModel,
 )
-from longspan.models.pieces import reach_of
+from longspan.models.heads.sentence_network import reach_of
 from longspan.ops.attend.ring import Neighbours, attend_few
 from longspan.stacks import Sizes, StarConfig
 

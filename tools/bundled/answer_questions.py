@@ -20,8 +20,7 @@ from longspan.data.jsonl import read_jsonl
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import passages_of
 from longspan.data.text.reading import document_of
-from longspan.data.text.sentences import split_sentences
-from longspan.data.text.words import FUNCTION_WORDS
+from longspan.data.text.sentences import FUNCTION_WORDS, split_sentences
 from longspan.inference.ranking import WordIndex, stems_of
 
 Span = tuple[int, int]

@@ -23,7 +23,7 @@ from longspan.data.jsonl import read_jsonl
 from longspan.data.summaries.readers import read_rows
 from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence, sentences_of
-from longspan.data.text.words import contents_of, split_words
+from longspan.data.text.sentences import contents_of, split_words
 from longspan.data.turns import qmsum_turns
 from longspan.inference.embed import Encoder, load_encoder
 from longspan.inference.summarize import WEIGHTS, embedded_sentences

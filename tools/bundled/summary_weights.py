@@ -27,8 +27,7 @@ from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.blocks import Block, Document, Traced
 from longspan.data.text.reading import document_of, sentences_of
-from longspan.data.text.sentences import split_sentences
-from longspan.data.text.words import contents_of, split_words
+from longspan.data.text.sentences import contents_of, split_sentences, split_words
 from longspan.inference.embed import Encoder, load_encoder
 from longspan.inference.summarize import embedded_sentences
 from longspan.progress import progress_bar

@@ -301,7 +301,7 @@ class ProjectedAttention(Attention):
                 length = int(state.get_seq_length())
                 key, value = key[:, :, :length], value[:, :, :length]
         offset = key.shape[2] - hidden.shape[1]
-        key_mask = None if tokens.mask is None else tokens.last_mask(key.shape[2])
+        key_mask = None if tokens.mask is None else tokens.mask[:, tokens.mask.shape[1] - key.shape[2] :]
         return query, key, value, key_mask, offset
 
     def dense_weights(

@@ -71,9 +71,9 @@ def importance(
         InputError: both a model and a reference; nothing to read; a model that is no tagger, or reads less.
     """
     from longspan.data.text.reading import as_document
-    from longspan.data.text.sentences import guess_language
-    from longspan.data.text.words import check_reference, important_words, lemmatizer, placed_words
+    from longspan.data.text.sentences import guess_language, placed_words
     from longspan.inference.summarize import summarize
+    from longspan.tasks.summaries.importance import check_reference, important_words, lemmatizer
 
     if model is not None and reference is not None:
         raise InputError(

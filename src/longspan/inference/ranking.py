@@ -24,7 +24,7 @@ import numpy as np
 
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage, passages_of, units_of
-from longspan.data.text.words import FUNCTION_WORDS, holders_of, is_unspaced, split_words
+from longspan.data.text.sentences import FUNCTION_WORDS, holders_of, is_unspaced, split_words
 from longspan.errors import InputError
 from longspan.imports import require
 

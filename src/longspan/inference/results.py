@@ -14,8 +14,7 @@ from typing import Any, Literal, get_args
 
 from longspan.characters import mended_note
 from longspan.data.text.blocks import Document
-from longspan.data.text.sentences import guess_language
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import guess_language, split_words
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Beams, LengthPenalty, NewTokens, check, check_kind, show
 

@@ -19,8 +19,7 @@ import numpy as np
 from longspan.characters import check_characters, mend
 from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
-from longspan.data.text.sentences import check_language
-from longspan.data.text.words import contents_of
+from longspan.data.text.sentences import check_language, contents_of
 from longspan.errors import InputError
 from longspan.inference.encoders import Encoder, bundled_encoder
 from longspan.inference.results import (

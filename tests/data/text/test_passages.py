@@ -6,7 +6,7 @@ from pathlib import Path
 
 from longspan.data.text.passages import FEWEST, MOST, Passage, passages_of, units_of
 from longspan.data.text.reading import DocumentSentence, document_of, read
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 
 SENTENCE = "Marmot number {} whistles at the eagle above the snow."  # ten words
 DIALOGUE = "\n".join(

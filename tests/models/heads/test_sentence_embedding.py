@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional
 
 from longspan.errors import InputError
-from longspan.models import LongspanConfig, LongspanForSentenceEmbedding, pieces
+from longspan.models import LongspanConfig, LongspanForSentenceEmbedding
+from longspan.models.heads import sentence_network
 from longspan.models.heads.sentence_network import EmbeddingNetwork
 from longspan.models.losses import distillation_loss
 
@@ -72,7 +73,7 @@ def test_a_document_in_pieces_is_the_document_in_one(monkeypatch: pytest.MonkeyP
     light = EmbeddingNetwork(model.config).eval()
     light.load_state_dict(model.state_dict())
     for segment in (16, 64, 1000):
-        monkeypatch.setattr(pieces, "SEGMENT", segment)
+        monkeypatch.setattr(sentence_network, "SEGMENT", segment)
         torch.testing.assert_close(light.embed_document(ids, sentence_ids), whole, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(model.embed_document(ids, sentence_ids), whole, atol=1e-5, rtol=1e-5)
         owners = torch.arange(31) // 4

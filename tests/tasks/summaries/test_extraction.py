@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longspan.data.summaries.rows import SummaryRow, synthetic_rows
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 from longspan.errors import InputError
-from longspan.models import LongspanConfig, LongspanForSentenceScoring, pieces
+from longspan.models import LongspanConfig, LongspanForSentenceScoring
+from longspan.models.heads import sentence_network
 from longspan.tasks import task_class
 from longspan.tasks.summaries.clues import is_whole
 from longspan.tasks.summaries.extraction import Extraction, salience, soft_labels, words_of
@@ -147,15 +148,15 @@ def test_a_document_in_pieces_scores_as_in_one(length: int, monkeypatch: pytest.
     with torch.inference_mode():
         whole = model(ids[None], sentence_ids=sentence[None]).scores[0]
     assert length < 100 or whole.std() > 1e-3
-    monkeypatch.setattr(pieces, "SEGMENT", 130)
+    monkeypatch.setattr(sentence_network, "SEGMENT", 130)
     torch.testing.assert_close(model.score_document(ids, sentence), whole, atol=1e-5, rtol=1e-5)
 
 
 def test_pieces_need_a_bounded_reach() -> None:
-    assert pieces.reach_of(tiny(50).config) == (2 * (3 + 11), 4)
-    assert pieces.reach_of(tiny(50, attention="full").config) is None
-    assert pieces.reach_of(tiny(50, attention="longformer").config) == (2 * 256, 1)
-    assert pieces.reach_of(tiny(50, position_embedding="learned").config) is None
+    assert sentence_network.reach_of(tiny(50).config) == (2 * (3 + 11), 4)
+    assert sentence_network.reach_of(tiny(50, attention="full").config) is None
+    assert sentence_network.reach_of(tiny(50, attention="longformer").config) == (2 * 256, 1)
+    assert sentence_network.reach_of(tiny(50, position_embedding="learned").config) is None
     model = tiny(50, attention="full")
     ids, sentence = torch.randint(3, 50, (40,)), torch.arange(40) // 5
     with torch.inference_mode():

@@ -11,10 +11,17 @@ import torch
 
 import longspan
 from longspan.data.summaries.rows import SummaryRow
-from longspan.data.text.words import important_words
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForConditionalGeneration
-from longspan.tasks.summaries.importance import UPPER_BOUND, Importance, Tagger, labels_of, load_tagger, tag_scores
+from longspan.tasks.summaries.importance import (
+    UPPER_BOUND,
+    Importance,
+    Tagger,
+    important_words,
+    labels_of,
+    load_tagger,
+    tag_scores,
+)
 from longspan.tasks.summaries.summarization import Summarization
 from longspan.tasks.tokenizers import encode, encode_placed
 from longspan.training.tokenizers import train_tokenizer

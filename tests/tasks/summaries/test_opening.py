@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from longspan.data.text.words import contents_of
+from longspan.data.text.sentences import contents_of
 from longspan.tasks.summaries.picker import BETWEEN, STRETCH, abstract_features, end_of_opening
 
 TOPICS = ["marmots", "burrows", "eagles", "whistles", "winter", "snow", "meadow", "herbs", "moulds", "families"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from longspan.data.text.words import contents_of
+from longspan.data.text.sentences import contents_of
 from longspan.errors import InputError
 from longspan.tasks.summaries.clues import (
     Sentences,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from longspan.data.text.words import contents_of
+from longspan.data.text.sentences import contents_of
 from longspan.tasks.summaries.clues import Sentences
 from longspan.tasks.summaries.query import WORD, Relevance, chances_about, named_speakers, query_features, relevance_of
 from longspan.tasks.summaries.selection import word_table

@@ -1,5 +1,4 @@
-"""The documents in a folder; the bytes of a document file, what kind of file it is, and its characters, or one clear
-error."""
+"""The documents in a folder; what kind of file a document is, and its characters, or one clear error."""
 
 from __future__ import annotations
 
@@ -7,8 +6,6 @@ import codecs
 import json
 import os
 import re
-import stat
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -61,9 +58,6 @@ def passed_over(others: Counter[str]) -> str | None:
     return f"{counted(total, 'file')} passed over ({', '.join(kinds)}{more})"
 
 
-LARGEST = 1 << 28
-"""Bytes; more is no document for one call, and would need a hundred times as much memory."""
-
 ENOUGH = 60
 """Bytes from which on an encoding can be guessed, for the remedy in an error."""
 COMMON_ENCODINGS = ("cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874")
@@ -93,7 +87,6 @@ _RECORDS = frozenset({".json", ".jsonl", ".jsonlines", ".ndjson"})
 _NOT_OF_FILES = frozenset({"undefined", "punycode", "idna", "unicode_escape", "raw_unicode_escape"})
 """Codecs of Python that take bytes to text but are no encoding that a file could have."""
 _NOT_WINDOWS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
-_PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
 _DECLARED = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
 _LABELS = {
@@ -109,40 +102,6 @@ _LABELS = {
 }
 """Names that pages give to encodings, and that Python does not know."""
 _MARKUP = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?(?:<!--.{0,2000}?-->\s*)?<(?:!doctype\s+html|html)\b", re.I | re.S)
-
-
-def opened(path: str | Path) -> tuple[bytes, str, str]:
-    """The bytes of a file that is not empty, its suffix in lower case, and what messages call it."""
-    piped = str(path) == "-"
-    name = "standard input" if piped else on_one_line(str(path))
-    if piped and sys.stdin is None:
-        raise InputError("standard input is closed; give a file, or pipe a document in")
-    try:
-        data = sys.stdin.buffer.read(LARGEST + 1) if piped else _read_file(path, name)
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{name} does not exist; check the path") from None
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path, or a closed standard input
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{name} cannot be read ({reason}); check the path and its permissions") from None
-    if len(data) > LARGEST:
-        raise InputError(f"{name} is longer than {LARGEST >> 20} MiB, too long for one document; cut it into parts")
-    if not data:
-        raise InputError(f"{name} is empty; give a document with text")
-    return data, "" if piped else Path(path).suffix.lower(), name
-
-
-def _read_file(path: str | Path, name: str) -> bytes:
-    """The bytes of a regular file, or of a pipe that the shell made for this command; nothing else ends for sure."""
-    mode = os.stat(path).st_mode
-    if stat.S_ISDIR(mode):
-        raise InputError(f"{name} is a directory; name the files in it")
-    if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _PIPES.fullmatch(str(path))):
-        kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-        raise InputError(f"{name} is {kind}, not a file; give a file, or pipe the text in and name it -")
-    with open(path, "rb") as file:
-        return file.read(LARGEST + 1)
 
 
 def check_words(text: str, name: str) -> None:

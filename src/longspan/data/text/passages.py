@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 
 from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence, document_of, sentences_of
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 from longspan.errors import InputError
 
 FEWEST, MOST = 60, 120

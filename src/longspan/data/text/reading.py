@@ -7,17 +7,21 @@ blocks, then tell what they are: turns, headings, items, references, boilerplate
 from __future__ import annotations
 
 import logging
+import os
+import re
+import stat
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from longspan.characters import mend, mended_note, without_half_entities
+from longspan.characters import mend, mended_note, on_one_line, without_half_entities
 from longspan.data.text import subtitles
 from longspan.data.text.archives.archive import SIGNATURE, Archive
 from longspan.data.text.archives.book import document_from_book
 from longspan.data.text.archives.word import document_from_word
 from longspan.data.text.blocks import SPOKEN, Block, Document
-from longspan.data.text.documents import check_encoding, check_prose, check_words, decode, is_markdown, is_page, opened
+from longspan.data.text.documents import check_encoding, check_prose, check_words, decode, is_markdown, is_page
 from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
 from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
 from longspan.data.text.pdf.reader import document_from_pdf
@@ -63,9 +67,12 @@ GUESSES: frozenset[Step] = frozenset(
     }
 )
 """Steps that guess from its form what a text is; formats with a structure of their own need them not."""
+LARGEST = 1 << 28
+"""Bytes; more is no document for one call, and would need a hundred times as much memory."""
 TITLE_WITHIN = 12
 """Blocks at the beginning among which the title stands."""
 
+_PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
 _ZIPPED = {".docx": "a Word file", ".docm": "a Word file", ".epub": "an electronic book"}
 _OLD = b"\xd0\xcf\x11\xe0"
 _LOCKED = "EncryptedPackage".encode("utf-16-le")
@@ -114,7 +121,7 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
             read, JSON among them; it is no file but a device, a socket or a named pipe; it is larger than `LARGEST`;
             or the 'documents' extra is not installed.
     """
-    data, suffix, name = opened(path)
+    data, suffix, name = file_bytes(path)
     if encoding is not None:
         check_encoding(encoding)
     document = structured(data, suffix, name)
@@ -133,6 +140,40 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
     if not raw:
         check_prose(text, suffix, name)
     return document_of(_mended(text, name), raw=raw, name=name)
+
+
+def file_bytes(path: str | Path) -> tuple[bytes, str, str]:
+    """The bytes of a file that is not empty, its suffix in lower case, and what messages call it."""
+    piped = str(path) == "-"
+    name = "standard input" if piped else on_one_line(str(path))
+    if piped and sys.stdin is None:
+        raise InputError("standard input is closed; give a file, or pipe a document in")
+    try:
+        data = sys.stdin.buffer.read(LARGEST + 1) if piped else _read_file(path, name)
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{name} does not exist; check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path, or a closed standard input
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{name} cannot be read ({reason}); check the path and its permissions") from None
+    if len(data) > LARGEST:
+        raise InputError(f"{name} is longer than {LARGEST >> 20} MiB, too long for one document; cut it into parts")
+    if not data:
+        raise InputError(f"{name} is empty; give a document with text")
+    return data, "" if piped else Path(path).suffix.lower(), name
+
+
+def _read_file(path: str | Path, name: str) -> bytes:
+    """The bytes of a regular file, or of a pipe that the shell made for this command; nothing else ends for sure."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{name} is a directory; name the files in it")
+    if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _PIPES.fullmatch(str(path))):
+        kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise InputError(f"{name} is {kind}, not a file; give a file, or pipe the text in and name it -")
+    with open(path, "rb") as file:
+        return file.read(LARGEST + 1)
 
 
 def structured(data: bytes, suffix: str, name: str) -> Document | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import Call, Traits, by_length, joined, known_traits_of, traits_of
+from longspan.ops.attend.call import Call, by_length, joined
 from longspan.ops.attend.dense import DENSE_PAIRS, attend_dense, attend_full, causal_serves, dense_is_cheaper
 from longspan.ops.attend.flex import attend_flex, flex_serves
 from longspan.ops.attend.reference import attend_reference
@@ -123,8 +125,31 @@ def _computed(call: Call, backend: str) -> Tensor:
     return attend_blocked(call)
 
 
+class Traits(NamedTuple):
+    """What a pattern answers that decides how a call is computed.
+
+    Attributes:
+        is_rearranged: whether tiles may serve it best by head, by residue class, or in a near and a far part.
+    """
+
+    heads: int | None
+    is_full: bool
+    is_causal: bool
+    reads_length: bool
+    is_rearranged: bool
+
+
+def _traits_of(pattern: Pattern) -> Traits:
+    rearranged = pattern.heads is not None or pattern.residues() is not None or pattern.near_far() is not None
+    return Traits(pattern.heads, pattern.is_full, pattern.is_causal, pattern.reads_length, rearranged)
+
+
+_known_traits_of = lru_cache(maxsize=256)(_traits_of)
+"""The same outside of compiled graphs, in which a table cannot be followed: asked once of each pattern."""
+
+
 def _traits(pattern: Pattern) -> Traits:
-    return traits_of(pattern) if torch.compiler.is_compiling() else known_traits_of(pattern)
+    return _traits_of(pattern) if torch.compiler.is_compiling() else _known_traits_of(pattern)
 
 
 def _trains_short(call: Call) -> bool:

@@ -32,7 +32,6 @@ from longspan.ops.tiles.chunks import (
     drawn_weights,
     empty_rows,
     join,
-    lacking,
     pattern_mask,
     present_keys,
     put,
@@ -51,7 +50,7 @@ def attend_tiles(call: Call) -> Tensor:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
     if call.key_mask is not None or call.slots is not None:
         call = near_keys(call)
-    return forward(call).contiguous()  # never a view of working memory
+    return _Run(call).forward().contiguous()  # never a view of working memory
 
 
 def near_keys(call: Call) -> Call:
@@ -111,6 +110,7 @@ class _Run:
         mask: what is added to the scores of a chunk, `(b or 1, 1, n or 1, size or 1, L + G)`; `None` for nothing.
         empty: `(b, 1, n, size, 1)` bool, the queries of a chunk to which pattern and padding show nothing; `None` for
             none.
+        hidden_tiles: the query tiles of a chunk that lack keys, where nothing but padding hides any; else `None`.
         logs: tiles for the logarithms of the sums, where these are asked for.
         whole: tiles of what `backward` says.
     """
@@ -133,6 +133,7 @@ class _Run:
         self.terms = TermTiles(call, tiling, self.buffers, self.tiles.key, wanted) if call.terms else None
         self.mask: Tensor | None = None
         self.empty: Tensor | None = None
+        self.hidden_tiles: list[int] | None = None
         self.logs: Tensor | None = None
         self.whole: tuple[Tensor, Tensor] | None = None
 
@@ -170,13 +171,16 @@ class _Run:
                 present = present_keys(chunk, tiling, call) if call.key_mask is not None or self.beside else None
                 in_terms = self.terms is not None and self.terms.hides_pattern(chunk)
                 mask = None if in_terms else pattern_mask(chunk, call, self.beside, self.buffers.wide)
+                # Query tiles from which some row of the batch hides a key, mostly few at the ends.
+                lacking = None if present is None else (~present).any(-1).any(0)[0, :, 0].nonzero()[:, 0].tolist()
+                self.hidden_tiles = lacking if mask is None else None
                 if present is not None:
                     hidden = torch.zeros(present.shape, dtype=self.buffers.wide, device=present.device)
                     hidden.masked_fill_(~present, -math.inf)
                     mask = hidden if mask is None else mask + hidden
-                blinds = present is not None or chunk.group.hides_whole_rows
-                self.mask, self.empty = mask, empty_rows(chunk, call, present) if blinds else None
-                self.hidden_tiles: list[int] | None = None
+                self.mask, self.empty = mask, None
+                if lacking is not None or chunk.group.hides_whole_rows:
+                    self.empty = empty_rows(chunk, call, present, lacking)
             yield chunk
 
     def _weights(self, keys: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
@@ -196,7 +200,7 @@ class _Run:
         scores.flatten(0, 2).baddbmm_(left, right, beta=int(starts), alpha=self.call.scale)
         mask = self._biased_mask(chunk) if terms is not None and terms.added else self.mask
         if mask is not None:
-            self._add_mask(scores, mask, chunk)
+            self._add_mask(scores, mask)
         if self.whole is not None:
             return scores.sub_(rows_of(self.whole[0], chunk)).exp_(), query
         empty = self.empty
@@ -208,13 +212,11 @@ class _Run:
             put(self.logs, _logarithms(highest, weights, empty), chunk)
         return (weights if empty is None else weights.masked_fill_(empty, 0.0)), query
 
-    def _add_mask(self, scores: Tensor, mask: Tensor, chunk: Chunk) -> None:
-        """Add to the scores of a chunk, or where only padding is hidden, which is mostly at the ends, to its tiles."""
-        if mask is not self.mask or mask.shape[3] > 1 or mask.shape[2] != chunk.count:
+    def _add_mask(self, scores: Tensor, mask: Tensor) -> None:
+        """Add to the scores of a chunk, or where only padding is hidden to the tiles that lack keys."""
+        if mask is not self.mask or self.hidden_tiles is None:
             scores.add_(mask)
             return
-        if self.hidden_tiles is None:
-            self.hidden_tiles = lacking(mask != 0)
         for tile in self.hidden_tiles:
             scores[:, :, tile].add_(mask[:, :, tile])
 
@@ -238,7 +240,7 @@ class _Run:
             scores = buffers.take("scores", *query.shape[:-1], keys.shape[-2], dtype=buffers.wide)
             terms.start(scores, query, keys, chunk)
             if mask is not None:
-                self._add_mask(scores, mask, chunk)
+                self._add_mask(scores, mask)
             mask = scores
         if terms is not None and terms.may_hide and mask is not None and keys.shape[-2]:
             empty = _hidden_rows(mask)

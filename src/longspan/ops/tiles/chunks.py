@@ -234,10 +234,10 @@ def present_keys(chunk: Chunk, tiling: Layout, call: Call) -> Tensor | None:
     return None if bool(real.all()) else real[:, None, :, None, :]
 
 
-def empty_rows(chunk: Chunk, call: Call, present: Tensor | None) -> Tensor | None:
+def empty_rows(chunk: Chunk, call: Call, present: Tensor | None, lacking: list[int] | None) -> Tensor | None:
     """`(b, 1, n, size, 1)` bool, True for queries to which pattern and padding show nothing; `None` for no query.
 
-    `present` is what `present_keys` gives.
+    `present` is what `present_keys` gives, `lacking` the query tiles from which it hides a key.
     """
     hides, masks = chunk.group.hides_whole_rows, chunk.group.masks
     if present is None and not hides:
@@ -246,8 +246,8 @@ def empty_rows(chunk: Chunk, call: Call, present: Tensor | None) -> Tensor | Non
     if near is None and present is None:
         beside = call.slots is not None and call.slots.shape[1] > 0
         return None if beside else torch.ones((), dtype=torch.bool, device=chunk.columns.device)
-    # Where the pattern hides no whole row, only tiles that lack keys can, mostly few at the ends.
-    tiles = slice(None) if present is None or hides else lacking(~present)
+    # Where the pattern hides no whole row, only tiles that lack keys can.
+    tiles = slice(None) if lacking is None or hides else lacking
     if near is not None:
         near = near.expand(-1, -1, chunk.count, -1, -1)[:, :, tiles]
         near = near if call.slots is None else F.pad(near, (0, call.slots.shape[1]), value=True)
@@ -261,11 +261,6 @@ def empty_rows(chunk: Chunk, call: Call, present: Tensor | None) -> Tensor | Non
     empty = blind.new_zeros(*blind.shape[:2], chunk.count, *blind.shape[3:])
     empty[:, :, tiles] = blind
     return empty
-
-
-def lacking(hidden: Tensor) -> list[int]:
-    """Query tiles from which some row of the batch hides a key, by flags `(b, 1, n, 1, L)`."""
-    return hidden.any(-1).any(0)[0, :, 0].nonzero()[:, 0].tolist()
 
 
 def drawn_weights(weights: Tensor, number: int, call: Call) -> Tensor:

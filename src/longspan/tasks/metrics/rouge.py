@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple
 
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 from longspan.errors import InputError
 from longspan.imports import require
 from longspan.settings import check

@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from longspan.data.text.words import FUNCTION_WORDS, holders_of, split_words
+from longspan.data.text.sentences import FUNCTION_WORDS, holders_of, split_words
 
 _END = re.compile("[.!?…。！？｡।॥؟۔።။།៕][\"'”’»›)\\]）」』*_]*$")
 FEWEST_WORDS = 4

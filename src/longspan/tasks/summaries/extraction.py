@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from longspan.data.summaries.rows import SummaryRow
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 from longspan.imports import require
 from longspan.models.losses import IGNORED
 from longspan.settings import Count

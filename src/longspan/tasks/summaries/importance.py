@@ -4,6 +4,8 @@ A word of the document is important if its lemma is in the reference summary and
 to all of its sub-words. The tagger is an encoder with one number per token, trained by binary cross-entropy (Pang et
 al. 2022, arXiv 2203.07586, section 2.3). The labels of a reference, or what a trained tagger says, are what a model
 with `pooling: importance` weighs tokens by when it pools them to segments (AdaPool).
+
+Lemmas need the 'lemmas' extra (simplemma, dictionaries of some fifty languages).
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import numpy as np
 import torch
 
 from longspan.data.summaries.rows import SummaryRow
-from longspan.data.text.words import important_words
+from longspan.data.text.sentences import FUNCTION_WORDS, guess_language, placed_words
 from longspan.errors import InputError
+from longspan.imports import require
 from longspan.models.losses import IGNORED
 from longspan.settings import LARGEST, Range
 from longspan.tasks.base import Metrics, Outcome, check_room, label_fields, room_for
@@ -31,6 +34,49 @@ UPPER_BOUND = "importance of tokens from the references themselves (oracle): an 
 
 Offsets = Sequence[tuple[int, int]]
 """Where tokens stand in a text, in characters; special tokens have no width."""
+
+
+def important_words(text: str, reference: str, language: str | None = None) -> list[tuple[int, int]]:
+    """The words of a text whose lemma is in the reference, and that are not English function words, as places in
+    characters (Pang et al. 2022, arXiv 2203.07586, section 2.3).
+
+    Args:
+        text: the document.
+        reference: its summary.
+        language: of both, as ISO 639-1 code; None guesses it by the script. Words of a language without a dictionary,
+            and unknown words, are their own lemmas.
+    """
+    lemma_of = lemmatizer(guess_language(text) if language is None else language)
+    named = {lemma_of(word) for _, _, word in placed_words(reference)} - {None}
+    return [(start, end) for start, end, word in placed_words(text) if lemma_of(word) in named]
+
+
+@lru_cache(maxsize=4)
+def lemmatizer(language: str) -> Any:
+    """A function from a word to its lemma; `None` for words that say nothing of what a text is about.
+
+    Raises:
+        InputError: the 'lemmas' extra is not installed.
+    """
+    simplemma = require("simplemma", extra="lemmas", purpose="telling which words a summary names")
+    known = language
+    try:
+        simplemma.lemmatize("a", lang=language)
+    except ValueError:  # a language that it has no dictionary for
+        known = None
+
+    @lru_cache(maxsize=100_000)
+    def lemma_of(word: str) -> str | None:
+        lemma = word if known is None else simplemma.lemmatize(word, lang=known).lower()
+        return None if word in FUNCTION_WORDS or lemma in FUNCTION_WORDS else lemma
+
+    return lemma_of
+
+
+def check_reference(reference: str) -> None:
+    """Raise `InputError` for a reference without a word."""
+    if next(iter(placed_words(reference)), None) is None:
+        raise InputError("the reference holds no words; give the summary that tells what is important")
 
 
 def labels_of(offsets: Offsets, text: str, reference: str, language: str | None = None) -> list[int]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from longspan.data.text.words import holders_of
+from longspan.data.text.sentences import holders_of
 from longspan.errors import InputError
 from longspan.tasks.summaries.clues import (
     Sentences,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longspan.data.text.words import contents_of, holders_of, split_words
+from longspan.data.text.sentences import contents_of, holders_of, split_words
 from longspan.tasks.summaries.clues import Sentences, standardised
 from longspan.tasks.summaries.selection import WordTable
 

@@ -23,7 +23,7 @@ from itertools import islice
 
 import numpy as np
 
-from longspan.data.text.words import contents_of, split_words
+from longspan.data.text.sentences import contents_of, split_words
 from longspan.tasks.summaries.clues import Sentences, is_whole, standardised
 
 _WORD = re.compile(r"[^\W_]+")

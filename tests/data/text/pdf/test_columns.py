@@ -13,7 +13,7 @@ import pytest
 from longspan.data.text.pdf.blocks import regions
 from longspan.data.text.pdf.lines import lines_of_page
 from longspan.data.text.pdf.reader import document_from_pdf
-from longspan.data.text.words import split_words
+from longspan.data.text.sentences import split_words
 
 PAGES = Path(__file__).parent / "pages"
 

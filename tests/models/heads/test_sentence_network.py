@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from longspan.attention.parts.reach import reach
-from longspan.models import LongspanConfig, pieces
+from longspan.models import LongspanConfig
+from longspan.models.heads import sentence_network
+from longspan.models.heads.sentence_network import reach_of, sums_by_sentence
 from longspan.models.network import EncoderNetwork
-from longspan.models.pieces import reach_of, sums_by_sentence
 
 SIZES: dict[str, Any] = {
     "vocab_size": 31,
@@ -54,5 +55,5 @@ def test_pieces_give_the_states_of_the_whole(windows: str, monkeypatch: pytest.M
     ids = torch.randint(3, 31, (701,))
     sentences = torch.arange(701) // 7
     whole = sums_by_sentence(encoder, ids, sentences)
-    monkeypatch.setattr(pieces, "SEGMENT", 60)
+    monkeypatch.setattr(sentence_network, "SEGMENT", 60)
     torch.testing.assert_close(sums_by_sentence(encoder, ids, sentences), whole)
