@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
 from longspan.attention import FusionConfig, LongformerConfig, PoolingformerConfig, Tokens, attention_config
-from longspan.attention.parts.reach import reach
+from longspan.attention.layers import reach
 from longspan.errors import InputError
 
 WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3

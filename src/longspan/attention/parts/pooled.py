@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.attention.parts.levels import Pools
-from longspan.attention.parts.tokens import Tokens, in_order, undone
+from longspan.attention.parts.tokens import Tokens, in_order, inverse_order
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.ops.attend import attend
 from longspan.ops.tiles.pooling import pool, pool_reference, pool_shares, slot_mask
@@ -57,7 +57,7 @@ class PooledAttention(WindowedAttention):
         order = tokens.places_from_the_first() if self.pools[0].shared else None
         if order is None or tokens.mask is None:
             return below, tokens.mask, None
-        return in_order(below, order), in_order(tokens.mask, order), undone(order)
+        return in_order(below, order), in_order(tokens.mask, order), inverse_order(order)
 
     def _project_pools(self, below: Tensor, level: int) -> tuple[Tensor, Tensor, Tensor]:
         """A level's queries, keys and values before pooling, `(B, H, T, D)` each."""
