@@ -78,7 +78,7 @@ class AdaptiveEmbedding(nn.Module):
         self.projections = Projections(projected, width)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """`(…)` ids → `(…, E)`."""
+        """Ids `(…)` int64 → vectors `(…, E)`: each from the table of its cluster, projected to the model's width."""
         if len(self.tables) == 1:
             return self._project(0, self.tables[0](ids))
         flat = ids.flatten()
@@ -113,7 +113,7 @@ class AdaptiveHead(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The weights of the shortlist, for whoever asks for a dtype or a device."""
+        """The weights `(words, F)` of the shortlist, from which callers read dtype and device."""
         return self.words[0].weight  # pyright: ignore[reportReturnType]
 
     def forward(self, states: Tensor) -> Tensor:

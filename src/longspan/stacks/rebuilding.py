@@ -122,7 +122,7 @@ class Surroundings:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Random numbers and autocast as they were; afterwards the random numbers go on as if nothing had been."""
+        """Random numbers and autocast as in the first pass; the current random state is restored afterwards."""
         devices = [self.device] if self.module else []
         with torch.random.fork_rng(devices, device_type=self.device.type if devices else "cuda"), self.autocast():
             torch.set_rng_state(self.random[0])
@@ -182,7 +182,11 @@ class Trail:
         self.versions = older._version, newer._version
 
     def back_to(self, level: int) -> Streams:
-        """The streams before step `level`."""
+        """The two streams before step `level`, `(B, T, E)` each, rebuilt from the end without gradient.
+
+        Raises:
+            RuntimeError: a stream was changed in place since `finish`.
+        """
         assert self.end is not None
         if self.at is None or self.at[0] < level:  # the first time, or backward runs once more
             if (self.end[1]._version, self.end[2]._version) != self.versions:
