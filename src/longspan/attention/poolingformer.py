@@ -5,23 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, Start
+from longspan.attention.base import Start
 from longspan.attention.config import Activations, AttentionCost, Lengthening, Reach
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.levels import Level, Pooling, Pools, PoolSize, check_levels, check_pools, furthest_reach
 from longspan.attention.parts.pooled import PooledAttention, numbered
-from longspan.attention.parts.tokens import Tokens
-from longspan.attention.parts.windowed import WindowedAttention, WindowedConfig
+from longspan.attention.parts.windowed import WindowedConfig
 from longspan.errors import InputError
 from longspan.settings import Whole, convert, hints_of
-
-if TYPE_CHECKING:
-    from longspan.attention.parts.pooled_state import PoolState
 
 WINDOWS = ("left_tokens", "right_tokens", "pooled_left_tokens", "pooled_right_tokens", "kernel", "stride", "pooling")
 """Options that say of two levels what `levels` says of any number."""
@@ -277,54 +273,3 @@ class PoolingformerAttention(PooledAttention):
                     nn.init.zeros_(parameter)
                     started[name] = "new"
         return started
-
-    def new_state(self) -> LayerState:
-        """Keys and values within reach, and of every further level its pools, where the form is causal."""
-        if not (self.causal and self.pools):
-            return super().new_state()
-        from longspan.attention.parts.pooled_state import PooledLayer
-
-        return PooledLayer(self.config.left_tokens, self.pools)
-
-    window_context = WindowedAttention.context
-
-    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
-        total = self.window_context(hidden, tokens, state)
-        states = self._pool_states(state)
-        for level in self.levels:
-            if states is None:
-                total = total + self.pooled_context(total, tokens, level)
-            else:
-                total = total + self._continued(total, tokens, level, states[level - 2])
-        return total
-
-    def _pool_states(self, state: LayerState | None) -> list[PoolState] | None:
-        """What a state holds of each further level; `None` without one."""
-        if state is None:
-            return None
-        if not self.pools:
-            return []
-        from longspan.attention.parts.pooled_state import PooledLayer
-
-        if not isinstance(state, PooledLayer):
-            raise InputError(f"state is a {type(state).__name__}, which keeps no pools; give attention.new_state()")
-        return state.levels
-
-    def weights(self, hidden: Tensor, tokens: Tokens | None = None, level: int | None = None) -> Tensor:
-        """Dense weights `(B, H, T, T)` of one level, or the mean of all; rows of padded queries are 0.
-
-        A further level's weights are spread over the tokens of each pool as the value pooling weighs them; for `"max"`,
-        by the share of channels each token won. They are weights over the sum of the levels below it.
-        """
-        tokens, last = tokens or Tokens(), 1 + len(self.pools)
-        if level is not None and level not in range(1, last + 1):
-            levels = "1" if last == 1 else f"1 to {last}"
-            raise InputError(
-                f"level={level!r} is no level of {self.config.describe()}; give {levels}, or None for the mean of all"
-            )
-        every = [super().weights(hidden, tokens)]
-        total = self.window_context(hidden, tokens) if self.pools and level != 1 else hidden
-        for number in self.levels if level is None else range(2, level + 1):
-            every.append(self._pooled_weights(total, tokens, number))
-            total = total + self.pooled_context(total, tokens, number)
-        return sum(every[1:], every[0]) / len(every) if level is None else every[level - 1]

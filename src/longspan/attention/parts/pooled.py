@@ -1,4 +1,4 @@
-"""What a level beyond the first gathers: attention from the sum of the levels below it to pools of that sum."""
+"""The forward pass of levels: a window, then attention from the sum of the levels below to pools of that sum."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longspan.attention.base import LayerState
 from longspan.attention.parts.levels import Pools
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order
 from longspan.attention.parts.windowed import WindowedAttention
+from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.tiles.pooling import pool, pool_reference, pool_shares, slot_mask
-from longspan.patterns import Window
+from longspan.patterns import PooledWindow, Window
 
 if TYPE_CHECKING:
     from longspan.attention.parts.pooled_state import PoolState
@@ -44,6 +46,38 @@ class PooledAttention(WindowedAttention):
         """LDConv's weight `(H, κ, D)` of a level's keys or values; `None` with another pooling."""
         learned = self.pools[level - 2].pooling == "ldconv"
         return getattr(self, numbered(f"pool_{name}_weight", level)) if learned else None
+
+    def new_state(self) -> LayerState:
+        """Keys and values within reach, and of every further level its pools, where the form is causal."""
+        if not (self.causal and self.pools):
+            return super().new_state()
+        from longspan.attention.parts.pooled_state import PooledLayer
+
+        return PooledLayer(self.config.left_tokens, self.pools)
+
+    window_context = WindowedAttention.context
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
+        total = self.window_context(hidden, tokens, state)
+        states = self._pool_states(state)
+        for level in self.levels:
+            if states is None:
+                total = total + self.pooled_context(total, tokens, level)
+            else:
+                total = total + self._continued(total, tokens, level, states[level - 2])
+        return total
+
+    def _pool_states(self, state: LayerState | None) -> list[PoolState] | None:
+        """What a state holds of each further level; `None` without one."""
+        if state is None:
+            return None
+        if not self.pools:
+            return []
+        from longspan.attention.parts.pooled_state import PooledLayer
+
+        if not isinstance(state, PooledLayer):
+            raise InputError(f"state is a {type(state).__name__}, which keeps no pools; give attention.new_state()")
+        return state.levels
 
     def pooled_context(self, below: Tensor, tokens: Tokens, level: int = 2) -> Tensor:
         """What a level adds to the sum of those below it, before the output projection: `(B, T, E)` both."""
@@ -93,7 +127,8 @@ class PooledAttention(WindowedAttention):
         options: dict[str, Any] = {"backend": "reference"} if dense else {"dropout_prob": self.dropout_prob}
         if not pools.shared:
             return self._per_query(query, key, value, mask, pools, options)
-        return attend(query, key, value, pattern=pools.pattern, key_mask=slot_mask(mask, stride), **options)
+        window = PooledWindow(pools.left_tokens, pools.right_tokens, pools.kernel, stride)
+        return attend(query, key, value, pattern=window, key_mask=slot_mask(mask, stride), **options)
 
     def _pool(
         self, pooled: Callable[..., Tensor], name: str, hidden: Tensor, mask: Tensor | None, level: int
@@ -144,6 +179,25 @@ class PooledAttention(WindowedAttention):
         mask = tokens.last_mask(below.shape[1])
         context = self.merge_heads(context)
         return context if mask is None else context.masked_fill(~mask[:, :, None], 0)
+
+    def weights(self, hidden: Tensor, tokens: Tokens | None = None, level: int | None = None) -> Tensor:
+        """Dense weights `(B, H, T, T)` of one level, or the mean of all; rows of padded queries are 0.
+
+        A further level's weights are spread over the tokens of each pool as the value pooling weighs them; for `"max"`,
+        by the share of channels each token won. They are weights over the sum of the levels below it.
+        """
+        tokens, last = tokens or Tokens(), 1 + len(self.pools)
+        if level is not None and level not in range(1, last + 1):
+            levels = "1" if last == 1 else f"1 to {last}"
+            raise InputError(
+                f"level={level!r} is no level of {self.config.describe()}; give {levels}, or None for the mean of all"
+            )
+        every = [super().weights(hidden, tokens)]
+        total = self.window_context(hidden, tokens) if self.pools and level != 1 else hidden
+        for number in self.levels if level is None else range(2, level + 1):
+            every.append(self._pooled_weights(total, tokens, number))
+            total = total + self.pooled_context(total, tokens, number)
+        return sum(every[1:], every[0]) / len(every) if level is None else every[level - 1]
 
     def _pooled_weights(self, below: Tensor, tokens: Tokens, level: int) -> Tensor:
         """A level's weights over the tokens of the sum `(B, T, E)` of the levels below it: `(B, H, T, T)`."""
