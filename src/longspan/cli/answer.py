@@ -89,7 +89,7 @@ def answer(
         result = answerer.answer(question, top=top, threshold=threshold)
         done.append(result)
         if picture is not None:
-            from longspan.pictures.answers import draw_answer
+            from longspan.pictures.strips import draw_answer
 
             save_with_note(draw_answer(result, answerer.documents[0].name), picture)
         if not json:
@@ -123,7 +123,7 @@ def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tup
 
 
 def _print(result: "DocumentAnswer", *, several: bool) -> None:
-    from longspan.pictures.answers import place_in_words
+    from longspan.pictures.strips import place_in_words
 
     if not result.answered:
         say(f"No answer found (probability of one: {result.probability:.2f}). The nearest passages:\n")
@@ -144,7 +144,7 @@ def _print(result: "DocumentAnswer", *, several: bool) -> None:
 
 def _show(number: int, passage: "RankedPassage", result: "DocumentAnswer", *, several: bool) -> None:
     """One passage: where it is and how likely, then its words with the sentence that matters marked."""
-    from longspan.pictures.answers import place_in_words
+    from longspan.pictures.strips import place_in_words
 
     quote = passage.quote
     parts = [name_of(passage.file)] if several else []

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longspan.characters import mend, mended_note, on_one_line, without_half_entities
-from longspan.data.text import subtitles
 from longspan.data.text.archives.archive import SIGNATURE, Archive
 from longspan.data.text.archives.book import document_from_book
 from longspan.data.text.archives.word import document_from_word
@@ -25,7 +24,7 @@ from longspan.data.text.documents import check_encoding, check_prose, check_word
 from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
 from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
 from longspan.data.text.pdf.reader import document_from_pdf
-from longspan.data.text.plain_text import blocks_of_text, paragraphs_of
+from longspan.data.text.plain_text import SUBTITLES, blocks_of_text, paragraphs_of, transcript_of
 from longspan.data.text.sentences import check_language, guess_language, split_sentences
 from longspan.data.text.tidying import apparatus, structure, turns
 from longspan.data.text.web_pages import lines_of_page
@@ -129,8 +128,8 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
         blocks = as_they_are(document.blocks) if raw else tidied(document.blocks, guess=False)
         return replace(document, blocks=tuple(blocks))
     text = decode(data, name, encoding)
-    if suffix in subtitles.SUFFIXES and not raw:
-        said = subtitles.transcript_of(text)
+    if suffix in SUBTITLES and not raw:
+        said = transcript_of(text)
         text = text if said is None else said
     if is_page(text, suffix):
         return _page(text, raw, name)
