@@ -104,9 +104,9 @@ def _check_head(thing: Any) -> None:
 
 
 def _data_sets() -> set[str]:
+    from longspan.data.documents import DATA_SETS
     from longspan.data.questions.readers import QUESTION_DATA_SETS
     from longspan.data.sources import SYNTHETIC
-    from longspan.data.summaries.rows import DATA_SETS
 
     return {*DATA_SETS, *QUESTION_DATA_SETS, SYNTHETIC}
 

@@ -79,7 +79,7 @@ def test_what_is_kept_is_made_once_for_the_same_things(tmp_path, monkeypatch):
 
 
 def test_every_source_of_the_data_sets_is_in_one_set():
-    from longspan.data.summaries.rows import PAPERS, PROPOSALS
+    from longspan.data.documents import PAPERS, PROPOSALS
 
     sources = [source for chosen in SETS.values() for source in chosen.sources]
     assert len(sources) == len(set(sources))

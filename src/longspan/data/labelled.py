@@ -268,23 +268,19 @@ def read_labelled(
         skipped = Skipped(str(path), on_error)
         if path.is_dir():
             return folder_rows(path, split, skipped)
-        rows = _rows(path, replace(choice or Choice(), **given), skipped)
+        fields, stem = replace(choice or Choice(), **given), path.name.split(".")[0]
+
+        def parse(record: Record, number: int) -> LabelledRow:
+            text = _text(record, fields.text_field)
+            label = _label(record[_field(record, fields.label_field, LABEL_FIELDS, "task.label_field")])
+            return LabelledRow(
+                id=name_of(record, "id", f"{stem}:{number}"), text=text, label=fields.called.get(label, label)
+            )
+
+        rows = parsed(read_records(path, skipped.add), parse, skipped, unit_of(path))
         return (row for row in rows if not by_hash or is_in(row.text, str(part)))
 
     return read(data, split, LABELLED, read_file, limit)
-
-
-def _rows(path: Path, choice: Choice, skipped: Skipped) -> Iterator[LabelledRow]:
-    stem = path.name.split(".")[0]
-    records = read_records(path, skipped.add)
-    return parsed(records, lambda record, number: _row(record, choice, f"{stem}:{number}"), skipped, unit_of(path))
-
-
-def _row(record: Record, choice: Choice, default_id: str) -> LabelledRow:
-    text = _text(record, choice.text_field)
-    label = _label(record[_field(record, choice.label_field, LABEL_FIELDS, "task.label_field")])
-    label = choice.called.get(label, label)
-    return LabelledRow(id=name_of(record, "id", default_id), text=text, label=label)
 
 
 def _text(record: Record, chosen: str | None, option: str = "task.text_field") -> str:

@@ -111,8 +111,8 @@ def hub_documents(
 def text_of(record: dict[str, Any], field: str | None) -> Any:
     """The document in a record: its text field, or what the layouts of summarisation data sets take for it."""
     if field is None and not any(record.get(name) for name in TEXT_FIELDS):
+        from longspan.data.documents import Choice
         from longspan.data.summaries.readers import detect_layout, parse_record
-        from longspan.data.summaries.rows import Choice
 
         choice = Choice()
         try:

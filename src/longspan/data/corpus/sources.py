@@ -25,10 +25,10 @@ from pathlib import Path
 
 from longspan.data.corpus import files as corpus_files
 from longspan.data.corpus.files import part_texts, published_file
+from longspan.data.documents import DATA_SETS, made_up_documents
 from longspan.data.fields import Skipped, check_on_error
 from longspan.data.jsonl import check_regular
 from longspan.data.sources import Kind, find_source, rows_without_files
-from longspan.data.summaries.rows import DATA_SETS, made_up_documents
 from longspan.data.tables import RECORDS
 from longspan.errors import InputError
 

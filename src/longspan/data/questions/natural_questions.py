@@ -71,7 +71,11 @@ def natural_question(record: Record, default_id: str = "", *, labelled: bool = T
             document; an annotation names a candidate that is not there, or contradicts its tokens; a short answer lies
             outside the long one.
     """
-    question = _question(record)
+    if "question_text" not in record and "question_tokens" in record:
+        tokens = list_of(record, "question_tokens")
+        question = check_text(" ".join(map(str, tokens)), "the question (field 'question_tokens')")
+    else:
+        question = check_text(value_of(record, "question_text"), "the question (field 'question_text')")
     document = _document(record)
     candidates = _candidates(record, document)
     title = record.get("document_title")
@@ -87,13 +91,6 @@ def natural_question(record: Record, default_id: str = "", *, labelled: bool = T
         title=title if isinstance(title, str) else _heading(document),
         tokens=document.places,
     )
-
-
-def _question(record: Record) -> str:
-    if "question_text" not in record and "question_tokens" in record:
-        tokens = list_of(record, "question_tokens")
-        return check_text(" ".join(map(str, tokens)), "the question (field 'question_tokens')")
-    return check_text(value_of(record, "question_text"), "the question (field 'question_text')")
 
 
 def _document(record: Record) -> _Document:

@@ -142,7 +142,26 @@ def read_questions(
             `on_error` is "raise", or a compressed file is damaged (when it is reached; it names file and line).
     """
     check_on_error(on_error)
-    return read(data, split, QUESTIONS, lambda path, _: _in_file(path, labelled, Skipped(str(path), on_error)), limit)
+
+    def read_file(path: Path, _: None) -> Iterator[QuestionRow]:
+        stem, skipped = path.name.split(".")[0], Skipped(str(path), on_error)
+
+        def leave_out(line: int, error: InputError) -> None:
+            skipped.add(line, error)
+            logger.warning("%s (this row is left out)", error)
+
+        try:
+            for number, record in read_jsonl(path, leave_out):
+                try:
+                    row = parse_question(record, f"{stem}:{number}", labelled=labelled)
+                except InputError as error:
+                    leave_out(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
+                else:
+                    yield row
+        finally:  # also where the reading stops at a limit
+            skipped.report()
+
+    return read(data, split, QUESTIONS, read_file, limit)
 
 
 def parse_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
@@ -155,23 +174,3 @@ def parse_question(record: Record, default_id: str = "", *, labelled: bool = Tru
         "no document: a question has the field document_tokens or document_text (Natural Questions) or "
         f"document_plaintext (TyDi QA), and this record has {', '.join(sorted(record)) or 'no fields'}"
     )
-
-
-def _in_file(path: Path, labelled: bool, skipped: Skipped) -> Iterator[QuestionRow]:
-    """Rows of one file; the malformed ones go to `skipped`, with their place."""
-    stem = path.name.split(".")[0]
-
-    def leave_out(line: int, error: InputError) -> None:
-        skipped.add(line, error)
-        logger.warning("%s (this row is left out)", error)
-
-    try:
-        for number, record in read_jsonl(path, leave_out):
-            try:
-                row = parse_question(record, f"{stem}:{number}", labelled=labelled)
-            except InputError as error:
-                leave_out(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
-            else:
-                yield row
-    finally:  # also where the reading stops at a limit
-        skipped.report()

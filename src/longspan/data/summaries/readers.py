@@ -30,9 +30,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.characters import counted
+from longspan.data.documents import DATA_SETS, Choice
 from longspan.data.fields import Record, Skipped, check_on_error, id_of, objects_in, texts_in
 from longspan.data.sources import Kind, read
-from longspan.data.summaries.rows import DATA_SETS, Choice, SummaryRow, synthetic_rows
+from longspan.data.summaries.rows import SummaryRow, synthetic_rows
 from longspan.data.tables import read_records
 from longspan.data.text.sentences import split_sentences
 from longspan.data.turns import crd3_turns, qmsum_turns
@@ -332,7 +333,12 @@ def _rows(
             wrong.__cause__ = error
             skipped.add(number, wrong)
             continue
-        complete = [row for row in rows if _is_complete(row)]
+        # There is text in the document and in every reference; a row may have no reference at all.
+        complete = [
+            row
+            for row in rows
+            if any(piece.strip() for piece in row.pieces) and all(text.strip() for text in row.references)
+        ]
         yield from complete
         if not rows or len(complete) < len(rows):
             empty.append(number)
@@ -342,8 +348,3 @@ def _rows(
             "%s: %s no text, or no summary that was asked for (questions=%s); the first is in line %d",
             *(place, counted(len(empty), "record has", "records have"), choice.questions, empty[0]),
         )
-
-
-def _is_complete(row: SummaryRow) -> bool:
-    """Whether there is text in the document and in every reference; a row may have no reference at all."""
-    return any(piece.strip() for piece in row.pieces) and all(text.strip() for text in row.references)
