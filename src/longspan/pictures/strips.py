@@ -15,7 +15,7 @@ import numpy as np
 from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.imports import require
-from longspan.inference.results import DocumentAnswer, Quote, RankedPassage, ScoredSentence, Summary
+from longspan.inference.results import DocumentAnswer, Quote, ScoredSentence, Summary
 from longspan.pictures.patterns import INK, PAPER, QUIET, literal
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _draw_scores(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequenc
     top = max(float(scores.max()), 0.05)
     last = -np.inf
     for number, piece in enumerate(chosen, 1):
-        first, last_character = _place(piece)
+        first, last_character = piece.place
         middle = (first + last_character) / 2
         width = max(last_character - first, total / 400)
         score = piece.score or 0.0
@@ -128,22 +128,15 @@ def _draw_strip(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence
     cells = np.zeros(CELLS)
     scale = CELLS / max(total - first, 1)
     for piece in document:
-        low, high = (int((place - first) * scale) for place in _place(piece))
+        low, high = (int((place - first) * scale) for place in piece.place)
         span = slice(low, max(high, low + 1))
         cells[span] = np.maximum(cells[span], piece.score or 0.0)
     axes.imshow(cells[None], aspect="auto", cmap="Blues", vmin=0, extent=(0, 100, 0, 1))
     for piece in chosen:
-        middle = sum(_place(piece)) / 2
+        middle = sum(piece.place) / 2
         axes.axvline(100 * (middle - first) / max(total - first, 1), color=CHOSEN, linewidth=1.6)
     axes.set_yticks([])
     axes.set_xticks([0, 25, 50, 75, 100], ["start", "25 %", "50 %", "75 %", "end"])
-
-
-def _place(sentence: ScoredSentence) -> tuple[int, int]:
-    """Start and end of a sentence that was picked from a document."""
-    assert sentence.start is not None
-    assert sentence.end is not None
-    return sentence.start, sentence.end
 
 
 def broken(text: str, most: int) -> list[str]:
@@ -175,7 +168,9 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     if len(answer.scores) != 1:
         raise InputError(f"this answer is about {len(answer.scores)} documents; a picture shows one, so ask one")
     listed = answer.passages[:PASSAGES]
-    entries = [broken(_words(passage), LINES) for passage in listed]
+    # From the sentence that matters on, where it would else not be seen.
+    shown = [one.text if one.mark[0] < 400 else f"… {one.text[one.mark[0] :]}" for one in listed]
+    entries = [broken(words, LINES) for words in shown]
     below = LINE * sum(len(lines) + 1.9 for lines in entries) + 0.1
     height = below + 3.25
     chosen = [
@@ -207,12 +202,6 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
         figure.text(0.06, below_head, "\n".join(lines), fontsize=9, color=INK, linespacing=1.25, **write)
         top -= LINE * (len(lines) + 1.9) / height
     return literal(figure)
-
-
-def _words(passage: RankedPassage) -> str:
-    """The passage from the sentence that matters on, where it would else not be seen."""
-    start = passage.mark[0]
-    return passage.text if start < 400 else f"… {passage.text[start:]}"
 
 
 def place_in_words(quote: Quote) -> str:

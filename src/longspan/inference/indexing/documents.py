@@ -238,7 +238,8 @@ class DocumentIndex:
                     if digest_of(document) in known:
                         self.added = replace(self.added, known=self.added.known + 1)
                         continue
-                    waiting.append(self._entry(document))
+                    passages = passages_of(document)
+                    waiting.append(Entry(document, tuple(passages), tuple(self._reader.pieces(document, passages))))
                     known.add(waiting[-1].digest)
                     size = sum(piece.states.numel() * 2 for entry in waiting for each in entry.pieces for piece in each)
                     if size >= SHARD_BYTES:
@@ -252,10 +253,6 @@ class DocumentIndex:
     def _whole(self) -> list[dict[str, str]]:
         whole = {shard.file.name for shard in self._shards}
         return [one for shard in self.contents.shards if shard["file"] in whole for one in shard["documents"]]
-
-    def _entry(self, document: Document) -> Entry:
-        passages = passages_of(document)
-        return Entry(document, tuple(passages), tuple(self._reader.pieces(document, passages)))
 
     def _write(self, entries: Sequence[Entry]) -> None:
         """Write a shard, then the list that names it, without damaged shards whose documents are all there again."""
