@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from longspan.attention.base import LayerState, ProjectedAttention
-from longspan.attention.config import AttentionConfig, Lengthening
+from longspan.attention.config import AttentionConfig, Lengthening, full_inputs
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.sorted.top_scores import Budget, attend_top, top_weights
@@ -58,7 +58,7 @@ class ExplicitSparseConfig(AttentionConfig):
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         """An upper bound: the scores decide which of the visible keys stay."""
-        return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
+        return full_inputs(needed, causal=causal)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> ExplicitSparseAttention:
         return ExplicitSparseAttention(self, width=width, heads=heads, causal=causal)
@@ -68,6 +68,7 @@ class ExplicitSparseAttention(ProjectedAttention):
     """The module of `ExplicitSparseConfig`."""
 
     config: ExplicitSparseConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    state_kind = "keys"
 
     @property
     def budget(self) -> Budget:
@@ -75,16 +76,9 @@ class ExplicitSparseAttention(ProjectedAttention):
         config = self.config
         return Budget(config.top_k, config.top_fraction, config.local_budget)
 
-    def new_state(self) -> LayerState:
-        """Keys and values of every position so far, where the form is causal."""
-        if not self.causal:
-            return super().new_state()
-        from transformers.cache_utils import DynamicLayer
-
-        return DynamicLayer()
-
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys without autocast: a rounded score would choose other keys."""
+        """`(B, T, E)` → queries, keys and values `(B, H, T, D)`, without autocast: a rounded score would choose other
+        keys."""
         with full_precision(hidden):
             wide = hidden.to(self.query.weight.dtype)
             query, key = self.split_heads(self.query(wide)), self.split_heads(self.key(wide))

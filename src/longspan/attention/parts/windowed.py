@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
-from longspan.attention.parts.tokens import Tokens, in_order, real_first, rearranged, undone
+from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, permuted, real_first
 from longspan.ops.attend import attend
+from longspan.ops.attend.call import gather_slots, mask_of_slots
 from longspan.ops.attend.reference import dense_weights, full_precision
-from longspan.ops.attend.slots import gather_slots, mask_of_slots
 from longspan.patterns import Full, Pattern, PerHead, Window
 from longspan.settings import Whole
 
@@ -126,6 +126,7 @@ class WindowedAttention(ProjectedAttention):
     """
 
     config: Any
+    state_kind = "window"
 
     def __init__(self, config: Any, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal, bias=bias)
@@ -151,14 +152,6 @@ class WindowedAttention(ProjectedAttention):
     def starts_from(self) -> Mapping[str, str]:
         """Global projections start as copies of the local ones, as published."""
         return {f"global_{name}": name for name in ("query", "key", "value")} if self.separate else {}
-
-    def new_state(self) -> LayerState:
-        """Keys and values of the positions within reach, where the form is causal."""
-        if not self.causal:
-            return super().new_state()
-        from longspan.attention.parts.state import WindowLayer
-
-        return WindowLayer(self.config.reach().left)
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
@@ -251,20 +244,14 @@ class WindowedAttention(ProjectedAttention):
 
 def without_gaps(hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor | None]:
     """The same with all padding at the end, since places are counted without it, and the way back for `in_order`."""
-    return (hidden, tokens, None) if tokens.mask is None else rearranged(hidden, tokens, real_first(tokens.mask))
+    return (hidden, tokens, None) if tokens.mask is None else permuted(hidden, tokens, real_first(tokens.mask))
 
 
 class CountedAttention(WindowedAttention):
     """A pattern over the places of real tokens, and global tokens beside it; in the causal form a state that keeps the
     keys and values of all positions."""
 
-    def new_state(self) -> LayerState:
-        """Keys and values of every position so far, where the form is causal."""
-        if not self.causal:
-            return super().new_state()
-        from transformers.cache_utils import DynamicLayer
-
-        return DynamicLayer()
+    state_kind = "keys"
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if state is not None:
@@ -287,7 +274,7 @@ class CountedAttention(WindowedAttention):
         else:
             order = real_first(mask)
             inputs = (in_order(each, order, 2) for each in (query, key, value))
-            context = in_order(attend(*inputs, key_mask=in_order(mask, order), **options), undone(order), 2)
+            context = in_order(attend(*inputs, key_mask=in_order(mask, order), **options), inverse_order(order), 2)
         return self.merge_heads(context).masked_fill(~mask[:, offset:, None], 0)
 
 

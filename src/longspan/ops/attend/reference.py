@@ -11,8 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from longspan.ops.attend.call import Call, shown_to_rows
-from longspan.ops.attend.slots import gather_slots, mask_of_slots
+from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, shown_to_rows
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, OffsetTerm
 from longspan.ops.runtime import full_precision
 from longspan.patterns import Pattern
@@ -64,7 +63,7 @@ def dense_weights(query: Tensor, key: Tensor, visible: Tensor, *, scale: float, 
 
 
 def attend_reference(call: Call) -> Tensor:
-    """Dense attention."""
+    """Attention `(B, H, T, Dv)` of a call by its definition, in quadratic memory."""
     query, queries, keys = call.query, call.query.shape[2], call.key.shape[2]
     visible = dense_mask(
         call.pattern,
