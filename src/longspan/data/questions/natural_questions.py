@@ -176,10 +176,15 @@ def _annotation(entry: Any, where: str, document: _Document, candidates: tuple[C
             f"{where}.long_answer is tokens {given[0]}–{given[1]}, but its candidate {-1 if index is None else index} "
             f"is tokens {place.start_token}–{place.end_token}"
         )
-    published = tuple(
-        _short(answer, f"{where}.short_answers[{number}]", document, place)
-        for number, answer in enumerate(list_of(entry, "short_answers", where))
-    )
+    published: tuple[Place, ...] = ()
+    for number, answer in enumerate(list_of(entry, "short_answers", where)):
+        name = f"{where}.short_answers[{number}]"
+        start, end = _tokens(answer, name, document)
+        if not place.start_token <= start < end <= place.end_token:
+            outer = f"tokens {place.start_token}–{place.end_token}" if place.start_token >= 0 else "none"
+            raise InputError(f"{name} is tokens {start}–{end}, outside its long answer ({outer})")
+        known = (document.start_bytes[start], document.end_bytes[end - 1]) if document.start_bytes else ()
+        published += (_with_bytes(answer, name, Place(start, end, *known)),)
     spans = (document.places.span(short.start_token, short.end_token) for short in published)
     labels = tuple(span for span in spans if len(span))
     long_place = _with_bytes(long_answer, f"{where}.long_answer", place)
@@ -190,15 +195,6 @@ def _annotation(entry: Any, where: str, document: _Document, candidates: tuple[C
         long_place=None if long_place == place else long_place,
         short_places=None if published == tuple(map(document.places.place, labels)) else published,
     )
-
-
-def _short(entry: Any, where: str, document: _Document, long_answer: Place) -> Place:
-    start, end = _tokens(entry, where, document)
-    if not long_answer.start_token <= start < end <= long_answer.end_token:
-        outer = f"tokens {long_answer.start_token}–{long_answer.end_token}" if long_answer.start_token >= 0 else "none"
-        raise InputError(f"{where} is tokens {start}–{end}, outside its long answer ({outer})")
-    known = (document.start_bytes[start], document.end_bytes[end - 1]) if document.start_bytes else ()
-    return _with_bytes(entry, where, Place(start, end, *known))
 
 
 def _with_bytes(entry: Record, where: str, place: Place) -> Place:
