@@ -235,6 +235,6 @@ class Block(nn.Module):
 
 
 def clamp_half(hidden: Tensor) -> Tensor:
-    """Keep float16 states finite: large BART checkpoints overflow there."""
+    """States `(…, E)` of float16 clipped to finite numbers, since large BART checkpoints overflow; others unchanged."""
     limit = torch.finfo(torch.float16).max - 1000
     return hidden.clamp(-limit, limit)
