@@ -157,22 +157,15 @@ def _folder_rows(folder: Path, skipped: Skipped) -> Iterator[LabelledRow]:
     for label, place in _labels_of(folder).items():
         for number, file in enumerate(sorted(place.glob("*.txt")), 1):
             try:
-                text = _file_text(file)
-            except InputError as error:
-                skipped.add(number, InputError(skipped.with_remedy(str(error))))
+                text = read_bytes(file, LONGEST).decode("utf-8-sig")
+                if not text.strip():
+                    raise InputError(f"{file} is empty; remove it, or put its text back")
+            except (InputError, *UNREADABLE) as error:
+                sentence = str(error if isinstance(error, InputError) else unreadable(file, error))
+                skipped.add(number, InputError(skipped.with_remedy(sentence)))
                 continue
             yield LabelledRow(id=f"{folder.name}/{label}/{file.stem}", text=text, label=label)
     skipped.report()
-
-
-def _file_text(file: Path) -> str:
-    try:
-        text = read_bytes(file, LONGEST).decode("utf-8-sig")
-    except UNREADABLE as error:
-        raise unreadable(file, error) from None
-    if not text.strip():
-        raise InputError(f"{file} is empty; remove it, or put its text back")
-    return text
 
 
 @cache
