@@ -149,11 +149,10 @@ class Attention(nn.Module):
 
             from longspan.attention.parts.state import RecurrentLayer, WindowLayer
 
-            if self.state_kind == "window":
-                reach = self.config.reach().left
-                assert reach is not None
-                return WindowLayer(reach)
-            return DynamicLayer() if self.state_kind == "keys" else RecurrentLayer()
+            if self.state_kind == "sums":
+                return RecurrentLayer()
+            reach = self.config.reach().left if self.state_kind == "window" else None
+            return DynamicLayer() if reach is None else WindowLayer(reach)
         raise InputError(
             f"attention {self.config.mechanism!r} with causal={self.causal} keeps no state; build a mechanism that "
             "decodes step by step, with causal=True"

@@ -75,7 +75,7 @@ class LongspanForCausalLM(DecoderOnly):
     layer."""
 
     def with_memory(self, *, clamp_tokens: int | None = None, **options: Any) -> Self:
-        """The same weights, shared, with another memory than in training: what a longer one is worth shows then.
+        """A model that shares these weights, with another length of memory than in training.
 
         Args:
             clamp_tokens: distances above this count as this one; `None` leaves that as it is.
