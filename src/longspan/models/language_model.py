@@ -17,8 +17,8 @@ from longspan.models.adaptive import AdaptiveHead, tied_weights
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter, shifted
-from longspan.models.losses import IGNORED
-from longspan.models.outputs import TextOutput, with_stack_loss
+from longspan.models.losses import IGNORED, with_stack_loss
+from longspan.models.outputs import TextOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
 
 Model = TypeVar("Model", bound=nn.Module)
