@@ -256,7 +256,8 @@ class ProjectedAttention(Attention):
         """How scores know positions, of mechanisms with `has_positions`.
 
         Args:
-            query, key: the last T of S positions and all of them, `(B, H, …, D)` both.
+            query: of the last T of S positions, `(B, H, T, D)`.
+            key: of all of them, `(B, H, S, D)`.
             tokens: what is known of each position, shared tables among it.
             state: what holds the keys before the queries.
             slots: `(B, G)` int64 positions of global tokens, −1 in unused slots.
