@@ -13,7 +13,7 @@ import torch
 
 from longspan.attention import PoolingformerConfig
 from longspan.attention.layers import receptive_field
-from longspan.attention.parts.levels import Pools
+from longspan.attention.parts.pooled import Pools
 from longspan.errors import InputError
 from longspan.imports import require
 from longspan.ops.tiles.pooling import POOLINGS, pool_shares

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from longspan.attention.base import LayerState, Start
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, SharedTables
-from longspan.attention.parts.levels import Pools
+from longspan.attention.parts.pooled import Pools
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig

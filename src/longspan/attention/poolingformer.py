@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,11 +14,10 @@ from torch import Tensor, nn
 from longspan.attention.base import Start
 from longspan.attention.config import Activations, AttentionCost, Lengthening, Reach
 from longspan.attention.longformer import LongformerConfig
-from longspan.attention.parts.levels import Level, Pooling, Pools, PoolSize, check_levels, check_pools, furthest_reach
-from longspan.attention.parts.pooled import PooledAttention, numbered
+from longspan.attention.parts.pooled import PooledAttention, Pooling, Pools, PoolSize, furthest_reach, numbered
 from longspan.attention.parts.windowed import WindowedConfig
 from longspan.errors import InputError
-from longspan.settings import Whole, convert, hints_of
+from longspan.settings import Whole, check, convert, hints_of
 
 WINDOWS = ("left_tokens", "right_tokens", "pooled_left_tokens", "pooled_right_tokens", "kernel", "stride", "pooling")
 """Options that say of two levels what `levels` says of any number."""
@@ -25,6 +25,40 @@ OF_THE_POOLS = frozenset((*WINDOWS[2:], "windows", "init", "tie_levels"))
 """Options that say nothing of a layer without a second level."""
 OWN_WINDOWS = "windows='per_query' pools the window of every query anew, which is published for encoders"
 """Why pools of every query's own have no causal form."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Level:
+    """One level: its window, and from the second level on its pools.
+
+    Attributes:
+        left_tokens, right_tokens: the window on each side, in tokens.
+        kernel, stride: tokens per pool and from one pool to the next (5 and 4 where they are left out).
+        pooling: what makes a pool of its tokens (`"ldconv"` where it is left out).
+    """
+
+    left_tokens: Whole
+    right_tokens: Whole
+    kernel: PoolSize | None = None
+    stride: PoolSize | None = None
+    pooling: Pooling | None = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def __repr__(self) -> str:
+        """`128`, or `512/4 ldconv(5)`: the window by the stride, and the pools."""
+        left, right = self.left_tokens, self.right_tokens
+        window = f"{left}" if left == right else f"{left}|{right}"
+        return window if self.kernel is None else f"{window}/{self.stride} {self.pooling}({self.kernel})"
+
+    def widened(self, side: int) -> Level:
+        """The same with a window of at least so many tokens to each side."""
+        return replace(self, left_tokens=max(self.left_tokens, side), right_tokens=max(self.right_tokens, side))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, without what a level does not have."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +249,47 @@ class PoolingformerConfig(WindowedConfig):
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> PoolingformerAttention:
         return PoolingformerAttention(self, width=width, heads=heads, causal=causal)
+
+
+def check_pools(kernel: int, stride: int, left: int, right: int, place: str = "") -> None:
+    """Refuse pools that skip tokens, or that no window of so many tokens to each side holds."""
+    if stride > kernel:
+        raise InputError(
+            f"{place}stride={stride} exceeds {place}kernel={kernel} and would skip tokens; lower the stride"
+        )
+    if kernel > left + 1 + right:
+        raise InputError(
+            f"{place}kernel={kernel} does not fit into the pooled window of {left} + 1 + {right} tokens; widen the "
+            "window or shorten the kernel"
+        )
+
+
+def check_levels(levels: Sequence[Level]) -> None:
+    """Refuse levels that see less than the one before, or leave a gap behind it."""
+    if not levels:
+        raise InputError("levels=() names no level; give one at least")
+    for name in ("kernel", "stride", "pooling"):
+        value = getattr(levels[0], name)
+        if value is not None:
+            raise InputError(f"levels[0].{name}={value!r}, but the first level sees tokens and no pools; leave it out")
+    for number, (narrow, wide) in enumerate(pairwise(levels), 1):
+        kernel, stride = wide.kernel, wide.stride
+        assert kernel is not None
+        assert stride is not None
+        check_pools(kernel, stride, wide.left_tokens, wide.right_tokens, f"levels[{number}].")
+        for side in ("left_tokens", "right_tokens"):
+            less, more = getattr(narrow, side), getattr(wide, side)
+            if more < less:
+                raise InputError(
+                    f"levels[{number}].{side}={more} is less than the {less} of the level before; give each level a "
+                    "window at least as wide as the one before it"
+                )
+            if more > less < kernel + stride:
+                raise InputError(
+                    f"levels[{number - 1}].{side}={less} is less than kernel + stride = {kernel + stride} of "
+                    f"levels[{number}], which leaves a gap between what is seen by the one and by the other; widen it, "
+                    "or shorten the pools"
+                )
 
 
 class PoolingformerAttention(PooledAttention):

@@ -5,12 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from longspan.imports import Table, late_names
-from longspan.settings import from_spec
-from longspan.stacks.base import AuxOutput, Sizes, Source, StackConfig, StackOutput, StackReads, StackReturns
+from longspan.stacks.base import (
+    AuxOutput,
+    Sizes,
+    Source,
+    StackConfig,
+    StackOutput,
+    StackReads,
+    StackReturns,
+    stack_config,
+)
 
 if TYPE_CHECKING:
     from longspan.stacks.binary_partition import BinaryPartitionConfig
@@ -56,12 +63,3 @@ STACKS: Table[type[StackConfig]] = Table("stacks", _PLACES)
 """Name → configuration, whose `build(block, layers, sizes)` makes the module; each is imported when it is asked for."""
 
 __getattr__ = late_names(__name__, _PLACES.values())
-
-
-def stack_config(spec: str | Mapping[str, Any] | StackConfig) -> StackConfig:
-    """Turn a stack's name, plain data with its name under `"stack"`, or a configuration into a configuration.
-
-    Raises:
-        InputError: an unknown stack or option, or a value out of range.
-    """
-    return spec if isinstance(spec, StackConfig) else from_spec(STACKS, "stack", spec, "stack")

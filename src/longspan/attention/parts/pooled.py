@@ -1,25 +1,141 @@
-"""The forward pass of levels: a window, then attention from the sum of the levels below to pools of that sum."""
+"""Levels over pools: what each sees, and the forward pass, which begins with a window and attends, level by level, from
+the sum of the levels below to pools of that sum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.attention.base import LayerState
-from longspan.attention.parts.levels import Pools
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order
-from longspan.attention.parts.windowed import WindowedAttention
+from longspan.attention.parts.windowed import WindowedAttention, pairs_within, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.tiles.pooling import pool, pool_reference, pool_shares, slot_mask
 from longspan.patterns import PooledWindow, Window
+from longspan.settings import Range
 
 if TYPE_CHECKING:
     from longspan.attention.parts.pooled_state import PoolState
+
+
+Pooling = Literal["ldconv", "mean", "max"]
+PoolSize = Annotated[int, Range(1, 4096)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pools:
+    """A level beyond the first: a window over pools of what the levels below it gave.
+
+    Attributes:
+        left_tokens, right_tokens: the window in tokens; a query sees the pools whose whole kernel lies inside it.
+        kernel, stride: tokens per pool, κ, and from one pool to the next, ξ.
+        pooling: what makes a pool of its tokens.
+        shared: whether the sequence is pooled once, or else the window of every query.
+    """
+
+    left_tokens: int
+    right_tokens: int
+    kernel: int
+    stride: int
+    pooling: Pooling
+    shared: bool = True
+
+    @property
+    def before(self) -> int:
+        """Tokens of a pool before its centre."""
+        return self.kernel // 2
+
+    @property
+    def after(self) -> int:
+        """Tokens of a pool behind its centre."""
+        return self.kernel - 1 - self.before
+
+    @property
+    def centre_reach(self) -> tuple[int, int]:
+        """How far left and right of a query a pool's centre may lie, so that its whole kernel is in the window."""
+        return self.left_tokens - self.before, self.right_tokens - self.after
+
+    @property
+    def pattern(self) -> PooledWindow:
+        """Which pools a query sees, of a sequence that is pooled once."""
+        return PooledWindow(self.left_tokens, self.right_tokens, self.kernel, self.stride)
+
+    def pool_count(self, length: int) -> int:
+        """How many pools are made of so many tokens."""
+        return -(-length // self.stride) if self.shared else length
+
+    def complete(self, length: int) -> int:
+        """How many pools of a sequence that is pooled once have their last token among the first so many."""
+        return max(0, (length - 1 - self.after) // self.stride + 1)
+
+    def pairs(self, length: int) -> int:
+        """Pairs of a query and a pool that it sees, of so many tokens."""
+        left, right = self.centre_reach
+        if not self.shared:
+            return pairs_within(length, -left, right, self.stride)
+        centres = torch.arange(0, length, self.stride)
+        seen = (centres + left).clamp(max=length - 1) - (centres - right).clamp(min=0) + 1
+        return int(seen.clamp(min=0).sum())
+
+    def centres_of(self, needed: Tensor) -> Tensor:
+        """Centres of the pools that the `needed` queries see, `(T,)` bool both."""
+        left, right = self.centre_reach
+        if not self.shared:
+            return shifted(needed, -left, right, self.stride)
+        return shifted(needed, -left, right) & (torch.arange(len(needed)) % self.stride == 0)
+
+    def tokens_of(self, centres: Tensor) -> Tensor:
+        """The tokens in the pools around these centres, `(T,)` bool both."""
+        return shifted(centres, -self.before, self.after)
+
+    def phase(self) -> tuple[int, int, int]:
+        """How far to shift pools of a query's own so that one of its centres, `i − left + m·stride`, falls onto i, and
+        how many of them then lie before and after that one."""
+        left, right = self.centre_reach
+        count = (left + right) // self.stride + 1
+        before = min(max(0, left // self.stride), count - 1)
+        return left - before * self.stride, before, count - 1 - before
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """How many tokens to each side a query sees at most, in pools."""
+        left, right = self.centre_reach
+        if not self.shared:  # the last centre need not lie at the window's end
+            right -= (left + right) % self.stride
+        return self.left_tokens, max(0, right + self.after)
+
+    def furthest(self, token: Tensor, left: bool) -> Tensor:
+        """The furthest token to one side in the pools that these tokens see, each of which sees one at least."""
+        reach = self.centre_reach
+        if not self.shared:
+            return token - self.left_tokens if left else token + self.reach[1]
+        if left:
+            centre = -((reach[0] - token) // self.stride) * self.stride
+            return torch.minimum(token, centre - self.before)
+        return torch.maximum(token, (token + reach[1]) // self.stride * self.stride + self.after)
+
+
+def furthest_reach(levels: Sequence[Pools], period: int) -> tuple[int, int]:
+    """How far to each side the last of these levels reaches at most, through all of them.
+
+    The sum of their windows, or less, where the pools of one level do not end where the next level's begin: then the
+    furthest over one period is looked for.
+    """
+    left, right = (sum(sides) for sides in zip(*(pools.reach for pools in levels), strict=True))
+    every_token_sees_one = all(not pools.shared or sum(pools.centre_reach) >= pools.stride - 1 for pools in levels)
+    if len(levels) == 1 or not every_token_sees_one or period > 1 << 16:
+        return left, right
+    places = torch.arange(period)
+    first = last = places
+    for pools in reversed(levels):
+        first, last = pools.furthest(first, left=True), pools.furthest(last, left=False)
+    return int((places - first).max()), int((last - places).max())
 
 
 class PooledAttention(WindowedAttention):

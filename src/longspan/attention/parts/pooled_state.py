@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longspan.attention.parts.levels import Pools
+from longspan.attention.parts.pooled import Pools
 from longspan.attention.parts.state import WindowLayer
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.ops.attend import attend
