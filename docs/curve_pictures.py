@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.config import AttentionCost
-from longspan.attention.parts.reach import Layer, reach
+from longspan.attention.layers import Layer, reach
 from longspan.errors import InputError
 from longspan.imports import require
 from longspan.pictures.patterns import COLOURS, INK, PAPER, QUIET

@@ -22,8 +22,7 @@ from recipe_keys import recipe_keys
 from rooms import draw_rooms
 
 from longspan.attention import PoolingformerConfig
-from longspan.attention.layers import layer_specs
-from longspan.attention.parts.reach import Layer
+from longspan.attention.layers import Layer, layer_specs
 from longspan.patterns import Pattern, PerHead, parse
 from longspan.pictures.patterns import draw_pattern, save_picture
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from longspan.attention import PoolingformerConfig
-from longspan.attention.parts.reach import receptive_field
+from longspan.attention.layers import receptive_field
 from longspan.errors import InputError
 from longspan.imports import require
 from longspan.ops.tiles.pooling import POOLINGS, pool_shares

@@ -21,7 +21,7 @@ from closeness import check_outputs, check_weights
 from longspan import imports
 from longspan.attention import Attention, AttentionConfig, LongformerConfig, ProjectedAttention
 from longspan.attention.config import Reach
-from longspan.attention.parts.reach import receptive_field
+from longspan.attention.layers import receptive_field
 from longspan.checkpoints.sources import load_any
 from longspan.cli import main
 from longspan.data.questions.readers import read_questions
@@ -372,7 +372,7 @@ from typing import ClassVar
 import longspan
 from longspan import imports
 from longspan.attention import Attention, AttentionConfig, LongformerConfig, ProjectedAttention
-from longspan.attention.parts.reach import receptive_field
+from longspan.attention.layers import receptive_field
 from longspan.data.summaries.rows import SummaryRow
 from longspan.patterns import Pattern
 from longspan.tasks.summaries.extraction import Extraction

@@ -15,7 +15,7 @@ from longspan.attention import (
     PoolingformerConfig,
     Tokens,
 )
-from longspan.attention.parts.reach import reach, receptive_field
+from longspan.attention.layers import reach, receptive_field
 from longspan.errors import InputError
 
 WINDOW = LongformerConfig(left_tokens=3, right_tokens=2)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from longspan.errors import InputError
 from longspan.ops import attend
-from longspan.ops.attend.call import Call
-from longspan.ops.attend.slots import slots_of_mask
+from longspan.ops.attend.call import Call, slots_of_mask
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, PositionBias
 from longspan.ops.runtime import LAYOUT_CACHE
 from longspan.ops.tiles import blocked

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from longspan.ops import attend
+from longspan.ops.attend.call import slots_of_mask
 from longspan.ops.attend.flex import BLOCK, block_mask_of
 from longspan.ops.attend.reference import dense_mask
-from longspan.ops.attend.slots import slots_of_mask
 from longspan.patterns import (
     Blocks,
     Causal,

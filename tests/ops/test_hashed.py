@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan.ops.sorted import hashed
-from longspan.ops.sorted.hashed import attend_hashed, hashed_weights, times_seen
-from longspan.ops.sorted.hashed_steps import attend_rings, filled, new_rings
+from longspan.ops.sorted.hashed import attend_hashed, attend_rings, filled, hashed_weights, new_rings, visible_rounds
 from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.hashing import buckets_of, draw_rotations, even_share, most_buckets, split
 from longspan.ops.sorted.sorted_chunks import attend_sorted, published_times
@@ -65,13 +64,13 @@ def test_directions_of_few_buckets_are_the_first_of_those_for_many():
 
 def test_chunks_worked_out_by_hand():
     """Bucket 0 holds the tokens 0, 2 | 3, 5 | 6 in chunks of two, bucket 1 the tokens 1, 4."""
-    assert seen(times_seen(IDS, BACK)) == [[], [], [0], [0, 2], [1], [0, 2, 3], [3, 5]]
+    assert seen(visible_rounds(IDS, BACK)) == [[], [], [0], [0, 2], [1], [0, 2, 3], [3, 5]]
     both = [[2, 3, 5], [4], [0, 3, 5], [0, 2, 5, 6], [1], [0, 2, 3, 6], [3, 5]]
-    assert seen(times_seen(IDS, AROUND)) == both
-    assert seen(times_seen(IDS, replace(AROUND, after=0)))[:3] == [[2], [4], [0]]
+    assert seen(visible_rounds(IDS, AROUND)) == both
+    assert seen(visible_rounds(IDS, replace(AROUND, after=0)))[:3] == [[2], [4], [0]]
     padded = IDS.clone()
     padded[..., 2] = -1  # now 0, 3 | 5, 6
-    assert seen(times_seen(padded, BACK)) == [[], [], [], [0], [1], [0, 3], [0, 3, 5]]
+    assert seen(visible_rounds(padded, BACK)) == [[], [], [], [0], [1], [0, 3], [0, 3, 5]]
 
 
 def test_weights_worked_out_by_hand():

@@ -19,8 +19,8 @@ from longspan.models import (
     LongspanModel,
 )
 from longspan.models.heads.sentence_network import reach_of
-from longspan.ops.attend.ring import Neighbours, attend_few
 from longspan.stacks import Sizes, StarConfig
+from longspan.stacks.star import Neighbours, attend_few
 
 WIDTH, HEADS = 6, 2
 

@@ -11,8 +11,8 @@ from closeness import check_outputs
 from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
-from longspan.ops.tiles.segments import covering, pool_segments, segment_count, segment_weights
 from longspan.stacks import TopDownConfig
+from longspan.stacks.top_down import covering, pool_segments, segment_count, segment_weights
 from longspan.training.recipe_file import load_recipe
 
 WINDOWS = {"mechanism": "longformer", "left_tokens": 3, "right_tokens": 2}

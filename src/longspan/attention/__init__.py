@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from longspan.attention.adaptive_span import AdaptiveSpanConfig
 from longspan.attention.base import Attention, ProjectedAttention
 from longspan.attention.bigbird import BigBirdConfig
 from longspan.attention.blockwise import BlockwiseConfig
@@ -39,6 +40,7 @@ from longspan.settings import from_spec
 
 __all__ = [
     "MECHANISMS",
+    "AdaptiveSpanConfig",
     "Attention",
     "AttentionConfig",
     "BigBirdConfig",
@@ -68,6 +70,7 @@ __all__ = [
 MECHANISMS: dict[str, type[AttentionConfig]] = {
     "full": FullConfig,
     "longformer": LongformerConfig,
+    "adaptive_span": AdaptiveSpanConfig,
     "poolingformer": PoolingformerConfig,
     "fusion": FusionConfig,
     "bigbird": BigBirdConfig,

@@ -13,8 +13,8 @@ from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
 from longspan.ops.attend import attend
+from longspan.ops.attend.call import check_slots
 from longspan.ops.attend.reference import dense_mask, dense_weights
-from longspan.ops.attend.slots import check_slots
 from longspan.ops.attend.terms import Term
 from longspan.patterns import Pattern
 
@@ -155,6 +155,15 @@ class Attention(nn.Module):
         """Outputs `(B, T, E)` of the last T of M + T positions, causal: `(B, M, E)` and `(B, T, E)`, and what is known
         of all of them."""
         return self(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
+
+    def needed_states(self, tokens: int) -> int:
+        """How many of the last so many states of a memory later tokens may still need; here all of them."""
+        return tokens
+
+    def aux_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
+        """What this layer adds to the loss of a model in training, a scalar, for its inputs `(B, T, E)`; mostly nothing.
+        A configuration with `has_loss` gives one."""
+        return None
 
     def limit_keys(self, tokens: int) -> None:
         """From now on no query sees further back than the last so many positions, its own included, in the causal form.

@@ -14,8 +14,8 @@ from longspan.attention.config import Activations, AttentionConfig, Lengthening
 from longspan.attention.parts.tokens import Tokens, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend
+from longspan.ops.attend.call import gather_slots, mask_of_slots, put_slots
 from longspan.ops.attend.reference import dense_weights
-from longspan.ops.attend.slots import gather_slots, mask_of_slots, put_slots
 from longspan.patterns import Full
 from longspan.settings import Count, Whole
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan.attention.base import LayerState
 from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.centroids import CentroidAttention, normal
-from longspan.attention.parts.tokens import Tokens, in_order, rearranged
+from longspan.attention.parts.tokens import Tokens, in_order, permuted
 from longspan.attention.parts.windowed import pairs_within
 from longspan.ops.attend import attend
 from longspan.ops.sorted.clusters import sorted_by_cluster
@@ -123,4 +123,4 @@ class ClusterAttention(CentroidAttention):
         clusters = self.centroids.nearest(unit)[:, 0]
         if tokens.mask is not None:
             clusters = clusters.masked_fill(~tokens.mask, -1)
-        return rearranged(hidden, tokens, sorted_by_cluster(clusters, self.config.clusters))
+        return permuted(hidden, tokens, sorted_by_cluster(clusters, self.config.clusters))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
-from longspan.attention.parts.tokens import Tokens, in_order, real_first, undone
+from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, real_first
 from longspan.ops.attend import attend
 from longspan.ops.attend.blocks import attend_blocks, block_mask, block_shares, pool_blocks, visible_blocks
 from longspan.ops.attend.reference import dense_weights
@@ -134,7 +134,7 @@ class CompressedAttention(ProjectedAttention):
         weights = dense_weights(query, slots, visible, scale=self.scale)[..., 1:]
         shares = block_shares(value, mask=mask, **self._pooling("value"))
         weights = weights @ shares.to(weights.dtype)
-        weights = weights if order is None else in_order(weights, undone(order), 2, 3)
+        weights = weights if order is None else in_order(weights, inverse_order(order), 2, 3)
         return weights if tokens.mask is None else weights.masked_fill(~tokens.mask[:, None, :, None], 0)
 
     def _whole(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
@@ -149,7 +149,7 @@ class CompressedAttention(ProjectedAttention):
             real = block_mask(mask, hidden.shape[1], self.config.stride, hidden.device)
             slot_mask = None if real is None else F.pad(real.expand(hidden.shape[0], -1), (1, 0), value=True)
             context = attend(query, *slots, pattern=Full(), key_mask=slot_mask, dropout_prob=self.dropout_prob)
-        return in_order(self.merge_heads(context), None if order is None else undone(order))
+        return in_order(self.merge_heads(context), None if order is None else inverse_order(order))
 
     def _continued(self, hidden: Tensor, mask: Tensor | None, past: RecurrentLayer) -> Tensor:
         """What the next tokens of a sequence gather, and the blocks that they finish: `(B, T, E)`."""
@@ -192,7 +192,7 @@ class CompressedAttention(ProjectedAttention):
         query = self.split_heads(in_order(F.pad(query, (0, 0, opened, 0)), order))
         options = {"size": size, "before": before, "key_mask": slot_mask, "dropout_prob": self.dropout_prob}
         context = self.merge_heads(attend_blocks(query, keys, values, **options))
-        return (context if order is None else in_order(context, undone(order)))[:, opened:]
+        return (context if order is None else in_order(context, inverse_order(order)))[:, opened:]
 
     def _nothing(self, hidden: Tensor) -> dict[str, Tensor]:
         """What is held before the first token."""

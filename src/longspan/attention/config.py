@@ -101,6 +101,12 @@ class Lengthening:
     starts_active: bool = False
 
 
+def full_inputs(needed: Tensor, *, causal: bool = False) -> Tensor:
+    """The inputs `(T,)` bool that the `needed` outputs depend on where every token sees every token: all if there is
+    any, or in the causal form all up to the last."""
+    return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
+
+
 def _starts_by_itself(tables: Any, missing: Collection[str]) -> set[str]:
     return set()
 
@@ -198,8 +204,8 @@ class AttentionConfig:
         Raises:
             InputError: nobody has said for this mechanism.
         """
-        if self.sees_everything:  # all up to the last of them, or all if there is any
-            return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
+        if self.sees_everything:
+            return full_inputs(needed, causal=causal)
         raise InputError(f"attention {self.mechanism!r} has no known receptive field; define its depends_on()")
 
     # What a mechanism may say besides.
@@ -244,6 +250,11 @@ class AttentionConfig:
     def shared_tables(self) -> SharedTables | None:
         """The tables that all layers of an encoder share, `None` if there are none."""
         return None
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether the module adds to the loss in training, by its `aux_loss`; only some stacks take that."""
+        return False
 
     @property
     def idle(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from longspan.attention.base import LayerState, ProjectedAttention
-from longspan.attention.config import AttentionConfig, Lengthening
+from longspan.attention.config import AttentionConfig, Lengthening, full_inputs
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.sorted.top_scores import Budget, attend_top, top_weights
@@ -58,7 +58,7 @@ class ExplicitSparseConfig(AttentionConfig):
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         """An upper bound: the scores decide which of the visible keys stay."""
-        return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
+        return full_inputs(needed, causal=causal)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> ExplicitSparseAttention:
         return ExplicitSparseAttention(self, width=width, heads=heads, causal=causal)

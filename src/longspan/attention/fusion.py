@@ -16,8 +16,8 @@ from longspan.attention.parts.relative import RelativePositions, RelativeTables,
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
 from longspan.errors import InputError
+from longspan.ops.attend.call import gather_slots
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.attend.slots import gather_slots
 from longspan.ops.attend.terms import ContentToPosition, GlobalKeyBias, PositionToContent, Term, content_scores
 from longspan.patterns import Pattern, Window
 from longspan.settings import Count, Dropout, Range

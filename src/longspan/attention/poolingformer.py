@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from longspan.attention.base import LayerState
 from longspan.attention.config import Activations, AttentionCost, Lengthening, Reach
 from longspan.attention.longformer import LongformerConfig
-from longspan.attention.parts.tokens import Tokens, in_order, undone
+from longspan.attention.parts.tokens import Tokens, in_order, inverse_order
 from longspan.attention.parts.windowed import WindowedAttention, WindowedConfig, pairs_within, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -244,7 +244,7 @@ class PoolingformerAttention(WindowedAttention):
         order = tokens.places_from_the_first() if self.config.windows == "shared" else None
         if order is None or tokens.mask is None:
             return first, tokens.mask, None
-        return in_order(first, order), in_order(tokens.mask, order), undone(order)
+        return in_order(first, order), in_order(tokens.mask, order), inverse_order(order)
 
     def _project_pools(self, first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The second level's queries, keys and values before pooling, `(B, H, T, D)` each."""

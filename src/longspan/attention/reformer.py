@@ -11,12 +11,11 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import LayerState
-from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Lengthening
+from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Lengthening, full_inputs
 from longspan.attention.parts.hashed import HashedAttention, Vectors
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.sorted.hashed import attend_hashed, hashed_weights, unit
-from longspan.ops.sorted.hashed_steps import attend_rings, filled, new_rings
+from longspan.ops.sorted.hashed import attend_hashed, attend_rings, filled, hashed_weights, new_rings, unit
 from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.hashing import (
     MOST_BUCKETS,
@@ -75,7 +74,7 @@ class ReformerConfig(AttentionConfig):
     incremental: ClassVar[bool] = True
     cost: ClassVar[str] = "at most rounds·(chunks_before + 1 + chunks_after)·chunk_tokens"
     source: ClassVar[str] = "Kitaev et al. 2020, arXiv 2001.04451, section 2 and appendix A"
-    exempt: ClassVar[Mapping[str, str]] = {"globals": "what a token sees is the affair of its bucket"}
+    exempt: ClassVar[Mapping[str, str]] = {"globals": "what a token sees is decided by its bucket alone"}
 
     chunk_tokens: Count = 64
     chunks_before: Whole = 1
@@ -140,14 +139,14 @@ class ReformerConfig(AttentionConfig):
         size, other = self.chunk_tokens, self.beside_tokens or self.chunk_tokens
         return length if length <= min(size, other) else -(-length // lcm(size, other)) * lcm(size, other)
 
-    def seen_chunks(self, causal: bool) -> int:
+    def visible_chunks(self, causal: bool) -> int:
         """How many chunks a query sees, its own included."""
         after = 0 if causal and self.chunks == "bucket" else self.chunks_after
         return self.chunks_before + 1 + after
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Those of full chunks, of which a bucket's last one is not."""
-        return min(float(length), self.hashes * self.seen_chunks(causal) * float(self.chunk_tokens))
+        return min(float(length), self.hashes * self.visible_chunks(causal) * float(self.chunk_tokens))
 
     def activations(self) -> Activations:
         """No key where tokens are hashed: the query is one."""
@@ -189,9 +188,7 @@ class ReformerConfig(AttentionConfig):
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         # An upper bound: which tokens share a bucket depends on the states.
-        if causal and self.chunks == "bucket":
-            return needed.flip(0).cumsum(0).flip(0) > 0
-        return needed.any().expand(needed.shape)
+        return full_inputs(needed, causal=causal and self.chunks == "bucket")
 
     def lengthening(self, tokens: int = 1) -> Lengthening:
         if self.chunks == "published":
@@ -217,7 +214,7 @@ class ReformerAttention(HashedAttention):
         self.chunks = Chunks(
             size=config.chunk_tokens,
             before=config.chunks_before,
-            after=config.seen_chunks(causal) - 1 - config.chunks_before,
+            after=config.visible_chunks(causal) - 1 - config.chunks_before,
             causal=causal,
             scale=self.scale if config.scaled or config.local else 1.0,
             once=config.correct_duplicates and not config.local,

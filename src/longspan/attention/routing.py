@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import LayerState
-from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
+from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, full_inputs
 from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import pairs_within
@@ -110,11 +110,11 @@ class RoutingConfig(AttentionConfig):
             size = each + bool(more)
             far = float(self.clusters * ((size * (size - 1) // 2 + min(size, 1)) if causal else size**2))
         else:
-            far = float(sum(many * self._seen_in(size, causal) for size, many in sizes))
+            far = float(sum(many * self._pairs_in_cluster(size, causal) for size, many in sizes))
         return (1 - self.routing_share) * near + self.routing_share * far / max(length, 1)
 
-    def _seen_in(self, size: int, causal: bool) -> int:
-        """Scores in a cluster of so many tokens; a token that sees no other sees itself."""
+    def _pairs_in_cluster(self, size: int, causal: bool) -> int:
+        """Pairs of query and key in a cluster of `size` tokens; a token that sees no other sees itself."""
         reach = min(self.cluster_tokens, size)
         pairs = pairs_within(size, -reach, 0 if causal else reach) - size
         return pairs + (min(size, 1) if causal else size == 1)
@@ -128,9 +128,7 @@ class RoutingConfig(AttentionConfig):
         return replace(cost, mixing=cost.mixing + products, saved_activations=saved)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        if not causal or self.causal_form == "published":
-            return needed.any().expand(needed.shape)
-        return needed.flip(0).cumsum(0).flip(0) > 0
+        return full_inputs(needed, causal=causal and self.causal_form == "exact")
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> RoutingAttention:
         return RoutingAttention(self, width=width, heads=heads, causal=causal)

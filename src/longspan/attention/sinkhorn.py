@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import LayerState, ProjectedAttention
-from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
-from longspan.attention.parts.tokens import Tokens, real_first, undone
+from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, full_inputs
+from longspan.attention.parts.tokens import Tokens, inverse_order, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import full_precision
@@ -65,7 +65,7 @@ class SinkhornConfig(AttentionConfig):
     source: ClassVar[str] = "Tay et al. 2020, arXiv 2002.11296, section 3"
     exempt: ClassVar[Mapping[str, str]] = {
         "linear": "sorting mixes every block with every other",
-        "globals": "what a token sees is the affair of its block",
+        "globals": "what a token sees is decided by its block alone",
     }
 
     earlier_defaults: ClassVar[Mapping[str, Any]] = {"first_normalized": "columns"}
@@ -111,9 +111,8 @@ class SinkhornConfig(AttentionConfig):
         return replace(cost, mixing=2 * width * full + nets[self.sort_net] + heads * blocks**2 * self.block_tokens)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        if not causal:  # every block is mixed with every other, and changes how they are mixed
-            return needed.any().expand(needed.shape)
-        return needed.flip(0).cumsum(0).flip(0) > 0
+        # Every block is mixed with every other, and changes how they are mixed.
+        return full_inputs(needed, causal=causal)
 
     def lengthening(self, tokens: int = 1) -> Lengthening:
         wide = replace(self, block_tokens=max(self.block_tokens, tokens))
@@ -280,7 +279,7 @@ class SinkhornAttention(ProjectedAttention):
         rows = torch.arange(batch, device=query.device)[:, None]
         if mask is not None:
             order = real_first(mask)
-            index, count, place = order[rows[..., None], index], mask.sum(1), undone(order)
+            index, count, place = order[rows[..., None], index], mask.sum(1), inverse_order(order)
         parts = (each.transpose(1, 2)[rows[..., None], index].permute(0, 3, 1, 2, 4) for each in (query, key, value))
         return (*parts, places < count[:, None, None], place)
 

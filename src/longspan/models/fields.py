@@ -126,6 +126,7 @@ class ModelFields:
         layers = [self.layer_attention(layer) for layer in range(self.num_hidden_layers)]
         _check_heads(self, layers)
         check_shared_tables(layers)
+        _check_losses(layers, stack)
         if self.position_embedding in ("learned", "axial"):
             check_longest(layers, self.max_position_embeddings)
         if self.head is not None:
@@ -197,6 +198,16 @@ def _check_unused(config: ModelFields, stack: StackConfig) -> None:
             default = plain_layers(default, config.num_hidden_layers)
         if value != default:
             raise InputError(f"{name}={show(value)} means nothing in stack {stack.stack!r}, {reason}; leave it out")
+
+
+def _check_losses(layers: Sequence[AttentionConfig], stack: StackConfig) -> None:
+    """Raise `InputError` for a layer that adds to the loss, in a stack that would leave it out."""
+    for layer, attention in enumerate(layers):
+        if attention.has_loss and not stack.takes_losses:
+            raise InputError(
+                f"attention of layer {layer} is {attention.describe()}, which adds to the loss, and stack "
+                f"{stack.stack!r} would leave that out; set the weight of its loss to 0, or choose stack 'sequential'"
+            )
 
 
 def _check_sizes(config: ModelFields) -> None:

@@ -13,8 +13,8 @@ from longspan.attention import Tokens
 from longspan.attention.base import LayerState
 from longspan.errors import InputError
 from longspan.settings import Whole
-from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
-from longspan.stacks.block import Block, BlockState
+from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
+from longspan.stacks.block import Block, BlockState, total_loss
 from longspan.stacks.sequential import Sequential
 
 
@@ -35,6 +35,7 @@ class RecurrentConfig(StackConfig):
 
     stack: ClassVar[str] = "recurrent"
     bidirectional: ClassVar[bool] = False
+    takes_losses: ClassVar[bool] = True
     unused: ClassVar[Mapping[str, str]] = {
         "decoder_layers": "which goes on with one text, and has no encoder beside it",
     }
@@ -119,14 +120,16 @@ class Recurrent(Sequential):
             return super().forward(hidden, tokens, *given, layers=layers, output_hidden_states=output_hidden_states)
         from longspan.attention.parts.state import HiddenLayer
 
-        all_hidden_states = [hidden]
+        all_hidden_states, losses = [hidden], []
         for layer in range(len(self)) if layers is None else layers:
             block, state = self[layer], block_states[layer]
             memory: Any = state.own
+            losses.append(block.attention_loss(hidden, tokens))
             if isinstance(memory, HiddenLayer):
                 past = 0 if memory.hidden is None else memory.hidden.shape[1]
                 visible = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
                 written = block(hidden, visible, *given, memory=memory.hidden)
+                memory.limit = block.attention.needed_states(self.config.memory_tokens)
                 memory.remember(hidden)
                 hidden = written
             elif hidden.requires_grad and memory.get_seq_length():
@@ -138,4 +141,5 @@ class Recurrent(Sequential):
                 hidden = block(hidden, tokens, *given, past_key_values=state)
             if output_hidden_states:
                 all_hidden_states.append(hidden)
-        return StackOutput(hidden, tuple(all_hidden_states) if output_hidden_states else None)
+        states = tuple(all_hidden_states) if output_hidden_states else None
+        return StackOutput(hidden, states, aux=AuxOutput(loss=total_loss(losses)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from longspan.attention.parts.reach import reach
+from longspan.attention.layers import reach
 from longspan.models import LongspanConfig
 from longspan.models.heads import sentence_network
 from longspan.models.heads.sentence_network import reach_of, sums_by_sentence

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.slots import distinct_slots, mask_of_slots, slots_of_mask
+from longspan.ops.attend.call import distinct_slots, mask_of_slots, slots_of_mask
 from longspan.patterns import Prefix
 
 
@@ -128,7 +128,7 @@ def in_order(tensor: Tensor, order: Tensor | None, *dims: int) -> Tensor:
     return tensor
 
 
-def undone(order: Tensor) -> Tensor:
+def inverse_order(order: Tensor) -> Tensor:
     """The order `(B, T)` that undoes one, without a sort, which ONNX cannot express."""
     places = torch.arange(order.shape[1], device=order.device).expand_as(order)
     return torch.zeros_like(order).scatter(1, order, places)
@@ -137,13 +137,13 @@ def undone(order: Tensor) -> Tensor:
 def real_first(mask: Tensor) -> Tensor:
     """An order `(B, T)` of the places of a mask in which real tokens come first."""
     places = torch.where(mask, mask.cumsum(1), mask.sum(1, keepdim=True) + (~mask).cumsum(1)) - 1
-    return undone(places)
+    return inverse_order(places)
 
 
-def rearranged(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tokens, Tensor]:
+def permuted(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tokens, Tensor]:
     """`(B, T, E)` and what is known of its tokens, with each row's places in another order `(B, T)`, and the way back
     for `in_order`. Global tokens are those of the slots."""
-    back, slots = undone(order), tokens.global_slots if order.shape[1] else None
+    back, slots = inverse_order(order), tokens.global_slots if order.shape[1] else None
     if slots is not None:
         slots = torch.where(slots < 0, -1, back.gather(1, slots.clamp(min=0)))
     mask = None if tokens.mask is None else in_order(tokens.mask, order)

@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
-from longspan.attention.parts.tokens import Tokens, in_order, real_first, rearranged, undone
+from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, permuted, real_first
 from longspan.ops.attend import attend
+from longspan.ops.attend.call import gather_slots, mask_of_slots
 from longspan.ops.attend.reference import dense_weights, full_precision
-from longspan.ops.attend.slots import gather_slots, mask_of_slots
 from longspan.patterns import Full, Pattern, PerHead, Window
 from longspan.settings import Whole
 
@@ -251,7 +251,7 @@ class WindowedAttention(ProjectedAttention):
 
 def without_gaps(hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor | None]:
     """The same with all padding at the end, since places are counted without it, and the way back for `in_order`."""
-    return (hidden, tokens, None) if tokens.mask is None else rearranged(hidden, tokens, real_first(tokens.mask))
+    return (hidden, tokens, None) if tokens.mask is None else permuted(hidden, tokens, real_first(tokens.mask))
 
 
 class CountedAttention(WindowedAttention):
@@ -287,7 +287,7 @@ class CountedAttention(WindowedAttention):
         else:
             order = real_first(mask)
             inputs = (in_order(each, order, 2) for each in (query, key, value))
-            context = in_order(attend(*inputs, key_mask=in_order(mask, order), **options), undone(order), 2)
+            context = in_order(attend(*inputs, key_mask=in_order(mask, order), **options), inverse_order(order), 2)
         return self.merge_heads(context).masked_fill(~mask[:, offset:, None], 0)
 
 

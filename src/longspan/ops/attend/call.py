@@ -1,18 +1,21 @@
-"""One call of `attend`, as every backend takes it, and its parts by rows.
+"""One call of `attend`, as every backend takes it: its arguments, its global tokens, and its rows of one length each.
 
-Where a pattern depends on the length of the text, each row of the batch has its own, up to its last real key.
+Global tokens are slots: a static number of positions `(B, G)` for each row of the batch, −1 where unused. Where a
+pattern depends on the length of the text, each row of the batch has its own, up to its last real key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.errors import InputError
 from longspan.ops.attend.terms import OffsetTerm, Term
 from longspan.patterns import Pattern
 
@@ -62,6 +65,94 @@ class Call:
         return any(isinstance(term, OffsetTerm) for term in self.terms)
 
 
+class Traits(NamedTuple):
+    """What a pattern answers that decides how a call is computed.
+
+    Attributes:
+        is_rearranged: whether tiles may serve it best by head, by residue class, or in a near and a far part.
+    """
+
+    heads: int | None
+    is_full: bool
+    is_causal: bool
+    reads_length: bool
+    is_rearranged: bool
+
+
+def traits_of(pattern: Pattern) -> Traits:
+    """The answers of a pattern."""
+    splits = pattern.heads is not None or pattern.residues() is not None or pattern.near_far() is not None
+    return Traits(pattern.heads, pattern.is_full, pattern.is_causal, pattern.reads_length, splits)
+
+
+known_traits_of = lru_cache(maxsize=256)(traits_of)
+"""The same outside of compiled graphs, in which a table cannot be followed: asked once of each pattern."""
+
+
+# Global tokens as slots.
+
+
+def distinct_slots(slots: Tensor) -> Tensor:
+    """`(B, G)` int64 with every position once: what names an earlier one again becomes −1."""
+    earlier = (slots[:, :, None] == slots[:, None, :]).tril(-1).any(-1)
+    return torch.where(earlier | (slots < 0), -1, slots)
+
+
+def check_slots(name: str, slots: Tensor, length: int) -> None:
+    """Raise unless all `(B, G)` slots are positions of `length` tokens or −1.
+
+    A compiled or exported program, in which no value is known yet, holds the check as an assertion instead.
+
+    Raises:
+        InputError: a slot beyond the sequence, or below −1.
+    """
+    fits = (slots >= -1) & (slots < length)
+    if torch.compiler.is_compiling():
+        torch._assert_async(fits.all(), f"{name} names a position beyond the sequence")
+    elif not bool(fits.all()):
+        wrong = int(slots[~fits][0])
+        raise InputError(
+            f"{name} holds {wrong}, which is no position of {length} tokens; give 0 to {length - 1}, or -1 where unused"
+        )
+
+
+def slots_of_mask(mask: Tensor, count: int | None = None) -> Tensor:
+    """`(B, T)` bool → `(B, count)` int64 positions of the first True entries in order, then −1.
+
+    Without `count` it is the largest number in a row, which depends on the data; give it under `torch.compile` and
+    `torch.export`.
+    """
+    rank = mask.cumsum(1)
+    if count is None:
+        count = int(rank[:, -1].max()) if mask.numel() else 0
+    # Everything that is not kept is written to one spare column, which is then dropped: no data-dependent shape.
+    column = torch.where(mask, (rank - 1).clamp(max=count), count)
+    positions = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
+    slots = torch.full((mask.shape[0], count + 1), -1, device=mask.device, dtype=torch.int64)
+    return slots.scatter(1, column, positions)[:, :count]
+
+
+def mask_of_slots(slots: Tensor, length: int) -> Tensor:
+    """`(B, G)` slots, −1 where unused → `(B, length)` bool, True at the positions they name."""
+    mask = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
+    return mask.scatter(1, torch.where(slots < 0, length, slots), True)[:, :length]
+
+
+def gather_slots(tensor: Tensor, slots: Tensor) -> Tensor:
+    """`(B, H, S, D)`, `(B, G)` → `(B, H, G, D)`; unused slots read position 0."""
+    index = torch.clamp(slots, min=0)[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3])
+    return torch.gather(tensor, 2, index)
+
+
+def put_slots(tensor: Tensor, rows: Tensor, slots: Tensor) -> Tensor:
+    """`(B, H, T, D)` with the `(B, H, G, D)` rows of `(B, G)` slots in their places; unused slots are dropped."""
+    index = torch.where(slots < 0, tensor.shape[2], slots)[:, None, :, None].expand(rows.shape)
+    return F.pad(tensor, (0, 0, 0, 1)).scatter_(2, index, rows)[:, :, : tensor.shape[2]]
+
+
+# Rows of one length each.
+
+
 def row_lengths(key_mask: Tensor) -> Tensor:
     """`(B,)` int64, how many keys each row of a mask `(B, S)` has up to the last that is real."""
     place = torch.arange(1, key_mask.shape[1] + 1, device=key_mask.device)
@@ -72,12 +163,22 @@ def patterns_of_rows(pattern: Pattern, key_mask: Tensor | None, keys: int) -> di
     """The rows of a batch that share each pattern; one pattern without rows where all of them do."""
     shared: dict[Pattern, list[int]] = {}
     lengths = [] if key_mask is None else row_lengths(key_mask).tolist()
-    shown = {length: pattern.of_length(length) for length in set(lengths)}
+    shown = {length: _shown_at(pattern, length) for length in set(lengths)}
     for row, length in enumerate(lengths):
         shared.setdefault(shown[length], []).append(row)
     if len(shared) > 1:
         return shared
-    return {each: [] for each in shared} or {pattern.of_length(keys): []}
+    return {each: [] for each in shared} or {_shown_at(pattern, keys): []}
+
+
+def _shown_at(pattern: Pattern, length: int) -> Pattern:
+    """`pattern.of_length(length)`, made once outside of compiled graphs, in which a table cannot be followed."""
+    return pattern.of_length(length) if torch.compiler.is_compiling() else _known_at(pattern, length)
+
+
+@lru_cache(maxsize=256)
+def _known_at(pattern: Pattern, length: int) -> Pattern:
+    return pattern.of_length(length)
 
 
 def by_length(call: Call) -> list[tuple[Tensor | None, Call]]:
@@ -85,7 +186,7 @@ def by_length(call: Call) -> list[tuple[Tensor | None, Call]]:
 
     Rows are told apart only where their patterns differ; they are looked up, so this waits for the data on a GPU.
     """
-    if not call.pattern.reads_length:
+    if not known_traits_of(call.pattern).reads_length:
         return [(None, call)]
     shared = patterns_of_rows(call.pattern, call.key_mask, call.key.shape[2])
     if len(shared) == 1:

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.attend.call import Call
-from longspan.ops.attend.slots import mask_of_slots
+from longspan.ops.attend.call import Call, mask_of_slots
 from longspan.ops.runtime import cached, full_precision
 from longspan.ops.tiles.layout import best_layout, least_cost
 from longspan.patterns import Causal, Pattern

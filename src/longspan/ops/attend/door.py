@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import Call, by_length, joined
+from longspan.ops.attend.call import (
+    Call,
+    Traits,
+    by_length,
+    check_slots,
+    distinct_slots,
+    joined,
+    known_traits_of,
+    slots_of_mask,
+    traits_of,
+)
 from longspan.ops.attend.dense import DENSE_PAIRS, attend_dense, attend_full, causal_serves, dense_is_cheaper
 from longspan.ops.attend.flex import attend_flex, flex_serves
 from longspan.ops.attend.reference import attend_reference
-from longspan.ops.attend.slots import check_slots, distinct_slots, slots_of_mask
 from longspan.ops.attend.terms import Bias, Term
 from longspan.ops.runtime import has_tangent, needs_reference
 from longspan.ops.tiles.blocked import attend_tiles
@@ -84,7 +91,7 @@ def attend(
     # Rows of one length each, where the pattern reads that, unless the way it goes tells rows apart itself: what does
     # not look at the data, and FlexAttention, which would be compiled for every length.
     if _traits(pattern).reads_length and not torch.compiler.is_compiling() and not needs_reference(*call.tensors):
-        flex = flex_serves(call) if backend == "auto" else backend == "flex"
+        flex = query.is_cuda and flex_serves(call) if backend == "auto" else backend == "flex"
         if not flex and backend != "reference":
             return joined(by_length(call), lambda part: _computed(part, backend))
     return _computed(call, backend)
@@ -125,31 +132,8 @@ def _computed(call: Call, backend: str) -> Tensor:
     return attend_blocked(call)
 
 
-class Traits(NamedTuple):
-    """What a pattern answers that decides how a call is computed.
-
-    Attributes:
-        is_rearranged: whether tiles may serve it best by head, by residue class, or in a near and a far part.
-    """
-
-    heads: int | None
-    is_full: bool
-    is_causal: bool
-    reads_length: bool
-    is_rearranged: bool
-
-
-def _traits_of(pattern: Pattern) -> Traits:
-    rearranged = pattern.heads is not None or pattern.residues() is not None or pattern.near_far() is not None
-    return Traits(pattern.heads, pattern.is_full, pattern.is_causal, pattern.reads_length, rearranged)
-
-
-_known_traits_of = lru_cache(maxsize=256)(_traits_of)
-"""The same outside of compiled graphs, in which a table cannot be followed: asked once of each pattern."""
-
-
 def _traits(pattern: Pattern) -> Traits:
-    return _traits_of(pattern) if torch.compiler.is_compiling() else _known_traits_of(pattern)
+    return traits_of(pattern) if torch.compiler.is_compiling() else known_traits_of(pattern)
 
 
 def _trains_short(call: Call) -> bool:

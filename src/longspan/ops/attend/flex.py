@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import Call, patterns_of_rows, row_lengths
-from longspan.ops.attend.slots import mask_of_slots
+from longspan.ops.attend.call import Call, mask_of_slots, patterns_of_rows, row_lengths
 from longspan.ops.runtime import cached
 from longspan.patterns import Pattern, Span
 

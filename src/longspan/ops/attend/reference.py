@@ -11,8 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from longspan.ops.attend.call import Call, shown_to_rows
-from longspan.ops.attend.slots import gather_slots, mask_of_slots
+from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, shown_to_rows
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, OffsetTerm, SoftSpan
 from longspan.ops.runtime import full_precision
 from longspan.patterns import Pattern

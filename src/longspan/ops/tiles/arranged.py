@@ -1,17 +1,25 @@
-"""Calls whose heads and positions are put elsewhere, so that the tiles of their patterns are regular and few."""
+"""Calls whose heads and positions stand in another order, so that the tiles of their patterns are regular and few.
+
+Positions of one residue class stand side by side, so that dilated windows are contiguous; heads with different patterns
+become rows of a larger batch; keys are filled up so that every query tile sees as many key tiles. Each such call knows
+the way back.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.attend.call import Call
+from longspan.ops.attend.call import Call, known_traits_of
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, OffsetTerm, PositionToContent
+from longspan.ops.runtime import cached
 from longspan.ops.tiles.layout import ONE_TILE, SCORE_COST, TILE_SIZES, least_cost
 from longspan.patterns import Blocks, Pattern, PerHead
 
@@ -33,7 +41,7 @@ class Arranged:
         """The gradient of the result in the order of the tiles."""
         return grad
 
-    def moved(self, tensor: Tensor) -> Tensor:
+    def permuted(self, tensor: Tensor) -> Tensor:
         """What belongs to the queries `(B, H, T, …)` in the order of the tiles."""
         return tensor
 
@@ -44,18 +52,19 @@ class Arranged:
 
 def arrange(call: Call) -> list[tuple[list[int] | slice, Arranged]]:
     """The call as its tiles are cheapest: all heads at once where they can be, else in turns those of each pattern."""
-    moved = _move(call)
-    if moved is not None or call.pattern.heads is None:
-        return [(slice(None), moved or _fill(call) or Arranged(call))]
-    shared = by_pattern(call)
+    permuted = _permute(call)
+    if permuted is not None or known_traits_of(call.pattern).heads is None:
+        return [(slice(None), permuted or _fill(call) or Arranged(call))]
+    shared = by_pattern(call.pattern)
     return [(as_run(heads), arrange(heads_only(call, heads, each))[0][1]) for each, heads in shared.items()]
 
 
-def by_pattern(call: Call) -> dict[Pattern, list[int]]:
-    """The heads that share each pattern."""
+@lru_cache(maxsize=256)
+def by_pattern(pattern: Pattern) -> dict[Pattern, list[int]]:
+    """The heads that share each pattern, of one for each head."""
     shared: dict[Pattern, list[int]] = {}
-    for index in range(call.query.shape[1]):
-        shared.setdefault(call.pattern.head(index), []).append(index)
+    for index in range(pattern.heads or 1):
+        shared.setdefault(pattern.head(index), []).append(index)
     return shared
 
 
@@ -78,97 +87,54 @@ class _Part:
 
     Attributes:
         order: the position that stands at each place.
-        inverse: the place of each position.
+        inverse_order: the place of each position.
         real: `(places,)` bool, False where classes were filled up.
     """
 
     heads: list[int]
     order: Tensor
-    inverse: Tensor
+    inverse_order: Tensor
     real: Tensor
 
-    def of(self, tensor: Tensor) -> Tensor:
-        """`(B, H, …)` → `(B, n, …)`, a view where the heads follow each other."""
-        first, last = self.heads[0], self.heads[-1] + 1
-        return tensor[:, first:last] if last - first == len(self.heads) else tensor[:, self.heads]
 
+class _Permutation(NamedTuple):
+    """Parts as rows of a larger batch, the pattern of all of them there, and how many positions one place counts for
+    where there is one part."""
 
-@dataclass(frozen=True)
-class _Moved(Arranged):
-    """Heads with different patterns as rows of a larger batch, part after part, and their positions by residue."""
-
+    pattern: Pattern
     parts: list[_Part]
-
-    def output(self, result: Tensor) -> Tensor:
-        parts = [own.index_select(2, part.inverse) for part, own in self._by_part(result)]
-        order = torch.tensor([head for part in self.parts for head in part.heads])
-        whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        return whole if bool((order[1:] > order[:-1]).all()) else whole[:, order.argsort()]
-
-    def moved(self, tensor: Tensor) -> Tensor:
-        return _moved(tensor, self.parts)
-
-    def upstream(self, grad: Tensor) -> Tensor:
-        moved = self.moved(grad)
-        for part, own in self._by_part(moved):
-            if not bool(part.real.all()):
-                own.mul_(part.real[:, None])
-        return moved
-
-    def gradients(self, grads: list[Tensor]) -> list[Tensor]:
-        placed = [True] * 3 + [isinstance(term, GlobalKeyBias) for term in self.call.terms for _ in term.tensors]
-        return [
-            self.output(each) if moved and each.numel() else each for each, moved in zip(grads, placed, strict=True)
-        ]
-
-    def _by_part(self, tensor: Tensor) -> Iterator[tuple[_Part, Tensor]]:
-        """The parts, and the rows of each."""
-        return zip(self.parts, tensor.chunk(len(self.parts)), strict=True)
+    step: int
 
 
-def _move(call: Call) -> _Moved | None:
-    """The moved call, where queries and keys are the same positions; `None` where nothing is to be moved, or heads
-    would compute much more than in turns. A bias has places of its own, and a table its heads: those take turns too."""
-    if not call.is_square:
-        return None
-    shared = {call.pattern: list(range(call.query.shape[1]))} if call.pattern.heads is None else by_pattern(call)
+@cached
+def _permutation_of(pattern: Pattern, heads: int, length: int, device: torch.device) -> _Permutation | None:
+    """How heads and positions are put elsewhere; `None` where nothing is to be, or heads would compute much more than
+    in turns."""
+    shared = {pattern: list(range(heads))} if pattern.heads is None else by_pattern(pattern)
     folds = [each.residues() for each in shared]
-    if (len(shared) == 1 and (folds[0] is None or call.pattern.heads)) or not _serves(call, len(shared)):
+    if len(shared) == 1 and (folds[0] is None or pattern.heads):
         return None
-    steps = [min(fold.classes, max(1, call.query.shape[2])) if fold else 1 for fold in folds]
-    length = call.query.shape[2]
+    steps = [min(fold.classes, max(1, length)) if fold else 1 for fold in folds]
     each = [-(-length // step) for step in steps]
     places = max(step * count for step, count in zip(steps, each, strict=True))
-    inner = [
-        fold.inner & Blocks(count) if fold else pattern
-        for pattern, fold, count in zip(shared, folds, each, strict=True)
-    ]
-    split = math.gcd(*(len(heads) for heads in shared.values()))
+    inner = [fold.inner & Blocks(count) if fold else own for own, fold, count in zip(shared, folds, each, strict=True)]
+    together = math.gcd(*(len(members) for members in shared.values()))
     patterns, parts = [], []
-    for pattern, heads, step in zip(inner, shared.values(), steps, strict=True):
-        where = _places(length, step, places, call.query.device)
-        for first in range(0, len(heads), split):
-            patterns.append(pattern)
-            parts.append(_Part(heads[first : first + split], *where))
-    pattern = patterns[0] if len(patterns) == 1 else PerHead(patterns)
-    if len(parts) > 1 and not _as_cheap(pattern, places):
-        return None
-    return _Moved(_moved_call(call, pattern, parts, steps[0]), parts)
-
-
-def _serves(call: Call, patterns: int) -> bool:
-    kinds = GlobalKeyBias if patterns > 1 else GlobalKeyBias | OffsetTerm
-    return all(isinstance(term, kinds) for term in call.terms)
-
-
-def _as_cheap(pattern: Pattern, places: int) -> bool:
-    """Whether tiles for all patterns at once are about as many as those of each."""
-    turns = [least_cost(pattern.head(index), places, places) for index in range(pattern.heads or 1)]
-    return least_cost(pattern, places, places) * len(turns) <= TOGETHER * sum(turns)
+    for own, members, step in zip(inner, shared.values(), steps, strict=True):
+        where = _places(length, step, places, device)
+        for first in range(0, len(members), together):
+            patterns.append(own)
+            parts.append(_Part(members[first : first + together], *where))
+    if len(parts) == 1:
+        return _Permutation(patterns[0], parts, steps[0])
+    whole = PerHead(patterns)
+    turns = sum(least_cost(own, places, places) for own in patterns)
+    as_cheap = least_cost(whole, places, places) * len(patterns) <= TOGETHER * turns
+    return _Permutation(whole, parts, steps[0]) if as_cheap else None
 
 
 def _places(length: int, step: int, places: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """`order`, `inverse` and `real` of a part with so many classes, filled up to so many places."""
+    """`order`, `inverse_order` and `real` of a part with so many classes, filled up to so many places."""
     each = -(-length // step)
     place, position = torch.arange(places, device=device), torch.arange(length, device=device)
     source = place % each * step + place // each
@@ -176,25 +142,70 @@ def _places(length: int, step: int, places: int, device: torch.device) -> tuple[
     return source.clamp(max=length - 1), position % step * each + position // step, real
 
 
-def _moved(tensor: Tensor, parts: list[_Part]) -> Tensor:
-    """`(B, H, T, …)` → `(parts·B, n, places, …)`."""
-    moved = [part.of(tensor).index_select(2, part.order) for part in parts]
-    return moved[0] if len(moved) == 1 else torch.cat(moved)
+@dataclass(frozen=True)
+class _Permuted(Arranged):
+    """Heads with different patterns as rows of a larger batch, part after part, and their positions by residue."""
+
+    parts: list[_Part]
+
+    def output(self, result: Tensor) -> Tensor:
+        parts = [own.index_select(2, part.inverse_order) for part, own in self._by_part(result)]
+        order = torch.tensor([head for part in self.parts for head in part.heads])
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+        return whole if bool((order[1:] > order[:-1]).all()) else whole[:, order.argsort()]
+
+    def permuted(self, tensor: Tensor) -> Tensor:
+        return _permuted(tensor, self.parts)
+
+    def upstream(self, grad: Tensor) -> Tensor:
+        permuted = self.permuted(grad)
+        for part, own in self._by_part(permuted):
+            if not bool(part.real.all()):
+                own.mul_(part.real[:, None])
+        return permuted
+
+    def gradients(self, grads: list[Tensor]) -> list[Tensor]:
+        placed = [True] * 3 + [isinstance(term, GlobalKeyBias) for term in self.call.terms for _ in term.tensors]
+        return [
+            self.output(each) if permuted and each.numel() else each
+            for each, permuted in zip(grads, placed, strict=True)
+        ]
+
+    def _by_part(self, tensor: Tensor) -> Iterator[tuple[_Part, Tensor]]:
+        """The parts, and the rows of each."""
+        return zip(self.parts, tensor.chunk(len(self.parts)), strict=True)
 
 
-def _moved_call(call: Call, pattern: Pattern, parts: list[_Part], step: int) -> Call:
-    query, key, value = (_moved(tensor, parts) for tensor in (call.query, call.key, call.value))
+def _permute(call: Call) -> _Permuted | None:
+    """The call in another order, where queries and keys are the same positions. A bias has places of its own, and a
+    table its heads: heads with these take turns."""
+    if not call.is_square:
+        return None
+    permutation = _permutation_of(call.pattern, call.query.shape[1], call.query.shape[2], call.query.device)
+    if permutation is None:
+        return None
+    pattern, parts, step = permutation
+    kinds = GlobalKeyBias if len(parts) > 1 else GlobalKeyBias | OffsetTerm
+    if not all(isinstance(term, kinds) for term in call.terms):
+        return None
+    query, key, value = (_permuted(tensor, parts) for tensor in (call.query, call.key, call.value))
     mask = torch.cat([part.real.expand(call.query.shape[0], -1) for part in parts])
     if call.key_mask is not None:
         mask = mask & torch.cat([call.key_mask[:, part.order] for part in parts])
     slots = call.slots
     if slots is not None:
-        slots = torch.cat([torch.where(slots < 0, slots, part.inverse[slots.clamp(min=0)]) for part in parts])
+        slots = torch.cat([torch.where(slots < 0, slots, part.inverse_order[slots.clamp(min=0)]) for part in parts])
     terms = tuple(
-        GlobalKeyBias(_moved(term.values, parts)) if isinstance(term, GlobalKeyBias) else term for term in call.terms
+        GlobalKeyBias(_permuted(term.values, parts)) if isinstance(term, GlobalKeyBias) else term for term in call.terms
     )
     options = {"pattern": pattern, "terms": terms, "key_mask": mask, "slots": slots, "step": step}
-    return replace(call, query=query, key=key, value=value, **options)
+    return _Permuted(replace(call, query=query, key=key, value=value, **options), parts)
+
+
+def _permuted(tensor: Tensor, parts: list[_Part]) -> Tensor:
+    """`(B, H, T, …)` → `(parts·B, n, places, …)`; heads that follow each other are read in place."""
+    permuted = [tensor[:, as_run(part.heads)].index_select(2, part.order) for part in parts]
+    return permuted[0] if len(permuted) == 1 else torch.cat(permuted)
 
 
 @dataclass(frozen=True)
@@ -216,8 +227,10 @@ class _Filled(Arranged):
 def _fill(call: Call) -> _Filled | None:
     """The filled call, for content terms in a window, whose tiles are then one regular band."""
     content = any(isinstance(term, ContentToPosition | PositionToContent) for term in call.terms)
+    if not content or any(isinstance(term, Bias) for term in call.terms):
+        return None
     (low, high, step), (queries, keys) = call.pattern.reach(), (call.query.shape[2], call.key.shape[2])
-    if not content or step != 1 or any(isinstance(term, Bias) for term in call.terms):
+    if step != 1:
         return None
     size = TILE_SIZES[-1]
     # No two tokens are further apart.

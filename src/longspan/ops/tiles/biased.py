@@ -60,12 +60,6 @@ class Biased:
         self.wide = torch.promote_types(call.query.dtype, torch.float32)
         self.buffers = [call.query.new_empty(0, dtype=self.wide) for _ in range(2)]
 
-    @staticmethod
-    def serves(call: Call) -> bool:
-        """Whether all that a call has besides full or causal attention are biases of near keys."""
-        plain = call.slots is None and (call.pattern.is_full or call.pattern.is_causal)
-        return plain and len(call.terms) > 0 and all(isinstance(term, Bias) for term in call.terms)
-
     def output(self) -> Tensor:
         """Attention `(B, H, T, Dv)`."""
         call = self.call

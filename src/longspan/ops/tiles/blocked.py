@@ -19,9 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.attend.call import Call
+from longspan.ops.attend.call import Call, gather_slots, mask_of_slots
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.attend.slots import gather_slots, mask_of_slots
 from longspan.ops.attend.terms import ContentToPosition, PositionToContent
 from longspan.ops.runtime import Buffers
 from longspan.ops.tiles.chunks import (

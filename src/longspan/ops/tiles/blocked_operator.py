@@ -13,9 +13,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from longspan.ops.attend.call import Call, by_length, joined
+from longspan.ops.attend.call import Call, by_length, gather_slots, joined, put_slots
 from longspan.ops.attend.reference import column_terms, row_terms
-from longspan.ops.attend.slots import gather_slots, put_slots
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
 from longspan.ops.tiles.blocked import near_keys
 from longspan.ops.tiles.split import Apart, has_sets, split

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from longspan.ops.attend.call import Call
+from longspan.ops.attend.call import Call, known_traits_of
+from longspan.ops.attend.terms import Bias
 from longspan.ops.runtime import cached
 from longspan.ops.tiles import blocked
 from longspan.ops.tiles.arranged import Arranged, arrange, as_run, by_pattern, heads_only
@@ -26,6 +28,27 @@ NOTHING = 1e30
 """For the logarithm of a sum of nothing."""
 CHEAPER = 0.8
 """Two sets are computed apart if their tiles cost at most so much of those for both at once."""
+
+
+def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
+    """The call as it is served best: some heads at a time, sets of their keys together or apart, in tiles or not."""
+    if _has_only_biases(call):
+        return [(slice(None), Biased(call))]
+    sets = _sets_of(call)
+    if sets is not None:
+        return [(slice(None), Apart(_parts(call, sets)))]
+    if known_traits_of(call.pattern).heads is not None:
+        shared = [(heads, heads_only(call, heads, each)) for each, heads in by_pattern(call.pattern).items()]
+        if any(_sets_of(each) for _, each in shared):
+            return [(as_run(heads), split(each)[0][1]) for heads, each in shared]
+    return [(heads, Whole(part)) for heads, part in arrange(call)]
+
+
+def _has_only_biases(call: Call) -> bool:
+    """Whether all that a call has besides full or causal attention are biases of near keys."""
+    if not call.terms or call.slots is not None or not all(isinstance(term, Bias) for term in call.terms):
+        return False
+    return call.pattern.is_full or call.pattern.is_causal
 
 
 @dataclass(frozen=True)
@@ -75,29 +98,41 @@ class Apart:
         products = (grad.to(logs.dtype) * whole).sum(-1, keepdim=True)
         total: list[Tensor] = []
         for part in self.parts:
-            beside = part.moved(logs), part.upstream(products)  # what fills up classes asks for nothing
+            beside = part.permuted(logs), part.upstream(products)  # what fills up classes asks for nothing
             own = part.gradients(blocked.backward(part.call, part.upstream(grad), wanted, beside))
             total = [each + more for each, more in zip(total, own, strict=True)] if total else own
         return total
 
 
-def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
-    """The call as it is served best: some heads at a time, sets of their keys together or apart, in tiles or not."""
-    if Biased.serves(call):
-        return [(slice(None), Biased(call))]
-    sets = _sets_of(call)
-    if sets is not None:
-        return [(slice(None), Apart(_parts(call, sets)))]
-    if call.pattern.heads is not None:
-        shared = [(heads, heads_only(call, heads, each)) for each, heads in by_pattern(call).items()]
-        if any(_sets_of(each) for _, each in shared):
-            return [(as_run(heads), split(each)[0][1]) for heads, each in shared]
-    return [(heads, Whole(part)) for heads, part in arrange(call)]
-
-
 def has_sets(pattern: Pattern) -> bool:
     """Whether some head has two sets of keys, which long inputs without terms compute apart."""
-    return any(pattern.head(index).near_far() is not None for index in range(pattern.heads or 1))
+    return any(near_far_of(pattern.head(index)) is not None for index in range(pattern.heads or 1))
+
+
+@lru_cache(maxsize=256)
+def near_far_of(pattern: Pattern) -> NearFar | None:
+    """`pattern.near_far()`, asked once of each pattern."""
+    return pattern.near_far()
+
+
+def _sets_of(call: Call) -> NearFar | None:
+    """The two sets of a call, where they are better apart."""
+    sets = near_far_of(call.pattern) if call.is_square and not call.terms else None
+    return sets if sets is not None and _cheaper_apart(call.pattern, call.query.shape[2]) else None
+
+
+@cached
+def _cheaper_apart(pattern: Pattern, length: int) -> bool:
+    sets = near_far_of(pattern)
+    assert sets is not None
+    if sets.columns is None:
+        inner = sets.far.residues()
+        assert inner is not None
+        each = -(-length // inner.classes)
+        far = least_cost(inner.inner & Blocks(each), each * inner.classes, each * inner.classes)
+    else:
+        far = least_cost(sets.far, length, sets.columns.count(length))
+    return least_cost(sets.near, length, length) + far <= CHEAPER * least_cost(pattern, length, length)
 
 
 def _parts(call: Call, sets: NearFar) -> list[Arranged]:
@@ -107,16 +142,19 @@ def _parts(call: Call, sets: NearFar) -> list[Arranged]:
     far = replace(call, pattern=sets.far, slots=None, seed=call.seed + 0x5DEECE66D)
     if sets.columns is None:
         return [near, arrange(far)[0][1]]
-    index = sets.columns.places(length).to(call.query.device)
+    index = _gathered_places(call.pattern, length, call.query.device)
     key, value = call.key.index_select(2, index), call.value.index_select(2, index)
     mask = None if call.key_mask is None else call.key_mask.index_select(1, index)
     return [near, _Gathered(replace(far, key=key, value=value, key_mask=mask), index, length)]
 
 
-def _sets_of(call: Call) -> NearFar | None:
-    """The two sets of a call, where they are better apart."""
-    sets = call.pattern.near_far() if call.is_square and not call.terms else None
-    return sets if sets is not None and _cheaper_apart(call.pattern, call.query.shape[2]) else None
+@cached
+def _gathered_places(pattern: Pattern, length: int, device: torch.device) -> Tensor:
+    """Which keys the far set of a pattern gathers, `(S',)` int64."""
+    sets = near_far_of(pattern)
+    assert sets is not None
+    assert sets.columns is not None
+    return sets.columns.places(length).to(device)
 
 
 @dataclass(frozen=True)
@@ -130,17 +168,3 @@ class _Gathered(Arranged):
         whole = (grad.new_zeros(*grad.shape[:2], self.length, grad.shape[3]) for grad in grads[1:3])
         placed = (each.index_copy_(2, self.index, grad) for each, grad in zip(whole, grads[1:3], strict=True))
         return [grads[0], *placed, *grads[3:]]
-
-
-@cached
-def _cheaper_apart(pattern: Pattern, length: int) -> bool:
-    sets = pattern.near_far()
-    assert sets is not None
-    if sets.columns is None:
-        inner = sets.far.residues()
-        assert inner is not None
-        each = -(-length // inner.classes)
-        far = least_cost(inner.inner & Blocks(each), each * inner.classes, each * inner.classes)
-    else:
-        far = least_cost(sets.far, length, sets.columns.count(length))
-    return least_cost(sets.near, length, length) + far <= CHEAPER * least_cost(pattern, length, length)
