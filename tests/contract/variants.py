@@ -31,8 +31,8 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "adaptive_span": {
         "plain": {"span_tokens": 30, "ramp_tokens": 12},
         "near": {"span_tokens": 9, "ramp_tokens": 3, "sees_itself": True, "bias": True},
-        "dynamic": {"span_tokens": 21, "ramp_tokens": 5, "dynamic": True},
-        "far": {"span_tokens": 300, "ramp_tokens": 7, "dynamic": True, "sees_itself": True},
+        "dynamic": {"span_tokens": 21, "ramp_tokens": 5, "dynamic": True, "span_penalty": 0},
+        "far": {"span_tokens": 300, "ramp_tokens": 7, "dynamic": True, "sees_itself": True, "span_penalty": 0},
     },
     "poolingformer": {
         "plain": {},

@@ -36,7 +36,8 @@ class AdaptiveSpanConfig(AttentionConfig):
     `softmax_r(q_t·(k_r + p_{t-r}) / √D + log m(t - r))` with `m(x) = clamp((R + z_h - x) / R, 0, 1)`, which is the
     paper's `m · exp(score)`, normalised. Keys beyond all spans of a layer are neither computed nor kept in a state. p
     is a table that all layers and heads of a model share, and the only thing that tells positions. Training adds
-    `span_penalty · S · mean(z share)` of each layer to the loss, in the stacks `sequential` and `recurrent`.
+    `span_penalty · S · mean(z share)` of each layer to the loss; with `dynamic` only the stacks `sequential` and
+    `recurrent` do, and others refuse it.
 
     Attributes:
         span_tokens: S, the most tokens that a head can look back to, and the rows of p.
@@ -87,8 +88,8 @@ class AdaptiveSpanConfig(AttentionConfig):
         return 0 if self.sees_itself else 1
 
     @property
-    def has_loss(self) -> bool:
-        return self.span_penalty > 0
+    def inputs_add_loss(self) -> bool:
+        return self.dynamic and self.span_penalty > 0
 
     @property
     def idle(self) -> frozenset[str]:
@@ -198,13 +199,17 @@ class AdaptiveSpanAttention(OffsetAttention):
             with full_precision(hidden):
                 logits = self.span(hidden.to(self.span.weight.dtype))
             return logits.to(torch.promote_types(logits.dtype, torch.float32)).sigmoid().transpose(1, 2)
+        return self.clamped_share()[None, :, None]
+
+    def clamped_share(self) -> Tensor:
+        """`span_share` in [0, 1], `(H,)` in float32 at least, with the gradient of the weight as it stands."""
         share = self.span_share
         clamped = share.clamp(0, 1)
         if isinstance(share, nn.Parameter) and torch.is_grad_enabled():
             clamped = share + (clamped - share).detach()
             if share.requires_grad and not torch.compiler.is_compiling():
                 clamped.register_hook(lambda _: _write_clamped(share))
-        return clamped.to(torch.promote_types(share.dtype, torch.float32))[None, :, None]
+        return clamped.to(torch.promote_types(share.dtype, torch.float32))
 
     def seen_tokens(self) -> int:
         """How many keys the longest span of now lets a token see, those cut off that no head sees: S less a multiple of
@@ -240,15 +245,21 @@ class AdaptiveSpanAttention(OffsetAttention):
 
         return WindowLayer(-self.pattern.reach().first if self.training else -self.shown_offsets[0])
 
-    def aux_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
+    def weights_loss(self) -> Tensor | None:
+        """`λ·S·mean(z share)` over heads, where spans do not depend on the token."""
         config = self.config
-        if not config.has_loss:
+        if config.dynamic or not config.span_penalty:
             return None
-        spans, mask = self.spans(hidden), tokens.last_mask(hidden.shape[1])
-        if not config.dynamic or mask is None:
-            mean = spans.mean() if spans.numel() else spans.sum()
-        else:
-            mean = (spans * mask[:, None]).sum() / (mask.sum() * self.heads).clamp(min=1)
+        return config.span_penalty * config.span_tokens * self.clamped_share().mean()
+
+    def inputs_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
+        """`λ·S·mean(z share)` over heads and real tokens, where spans depend on the token."""
+        config, mask = self.config, tokens.last_mask(hidden.shape[1])
+        if not config.inputs_add_loss:
+            return None
+        spans = self.spans(hidden)
+        real = torch.ones_like(spans[:, 0], dtype=torch.bool) if mask is None else mask
+        mean = (spans * real[:, None]).sum() / (real.sum() * self.heads).clamp(min=1)
         return config.span_penalty * config.span_tokens * mean
 
     def distances(self, tokens: Tokens) -> Tensor:

@@ -160,9 +160,12 @@ class Attention(nn.Module):
         """How many of the last so many states of a memory later tokens may still need; here all of them."""
         return tokens
 
-    def aux_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
-        """What this layer adds to the loss of a model in training, a scalar, for its inputs `(B, T, E)`; mostly nothing.
-        A configuration with `has_loss` gives one."""
+    def weights_loss(self) -> Tensor | None:
+        """What the weights of this layer add to the loss of a model in training, a scalar; mostly nothing."""
+        return None
+
+    def inputs_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
+        """What its inputs `(B, T, E)` add, where the configuration says `inputs_add_loss`."""
         return None
 
     def limit_keys(self, tokens: int) -> None:

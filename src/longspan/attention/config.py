@@ -252,8 +252,8 @@ class AttentionConfig:
         return None
 
     @property
-    def has_loss(self) -> bool:
-        """Whether the module adds to the loss in training, by its `aux_loss`; only some stacks take that."""
+    def inputs_add_loss(self) -> bool:
+        """Whether the module has an `inputs_loss` in training; only stacks with `takes_losses` ask for it."""
         return False
 
     @property

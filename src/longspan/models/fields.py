@@ -127,6 +127,7 @@ class ModelFields:
         _check_heads(self, layers)
         check_shared_tables(layers)
         _check_losses(layers, stack)
+        _check_losses([self.decoder_layer_attention(layer) for layer in range(self.decoder_layers)], stack.of_decoder())
         if self.position_embedding in ("learned", "axial"):
             check_longest(layers, self.max_position_embeddings)
         if self.head is not None:
@@ -203,10 +204,10 @@ def _check_unused(config: ModelFields, stack: StackConfig) -> None:
 def _check_losses(layers: Sequence[AttentionConfig], stack: StackConfig) -> None:
     """Raise `InputError` for a layer that adds to the loss, in a stack that would leave it out."""
     for layer, attention in enumerate(layers):
-        if attention.has_loss and not stack.takes_losses:
+        if attention.inputs_add_loss and not stack.takes_losses:
             raise InputError(
-                f"attention of layer {layer} is {attention.describe()}, which adds to the loss, and stack "
-                f"{stack.stack!r} would leave that out; set the weight of its loss to 0, or choose stack 'sequential'"
+                f"attention of layer {layer} is {attention.describe()}, whose inputs add to the loss, and stack "
+                f"{stack.stack!r} would leave that out; set the weight of this loss to 0, or choose stack 'sequential'"
             )
 
 

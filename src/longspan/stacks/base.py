@@ -138,7 +138,7 @@ class StackConfig:
     """Whether its blocks are those of a plain stack, so that it can start from the weights of one; what it has besides
     starts anew."""
     takes_losses: ClassVar[bool] = False
-    """Whether `AuxOutput.loss` has what the attention of its blocks adds to the loss (`AttentionConfig.has_loss`)."""
+    """Whether `AuxOutput.loss` has what inputs of attention add to the loss (`AttentionConfig.inputs_add_loss`)."""
     unused: ClassVar[Mapping[str, str]] = {}
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name. With `attention` among them the stack brings its own."""

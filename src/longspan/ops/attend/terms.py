@@ -273,8 +273,7 @@ def pack(terms: Sequence[Term]) -> tuple[list[Tensor], str, list[int]]:
     names = [next(name for name, kind in KINDS.items() if kind is type(term)) for term in terms]
     counted = [f"{name}:{len(term.tensors)}" for name, term in zip(names, terms, strict=True)]
     numbers = [
-        term.start if isinstance(term, OffsetTerm) else term.ramp if isinstance(term, SoftSpan) else 0
-        for term in terms
+        term.start if isinstance(term, OffsetTerm) else term.ramp if isinstance(term, SoftSpan) else 0 for term in terms
     ]
     return tensors, " ".join(counted), numbers
 

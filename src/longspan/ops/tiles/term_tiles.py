@@ -105,7 +105,7 @@ class SoftSpanTiles:
         return shares.clamp_(0, 1).log_()
 
     def add_gradient(self, grad: Tensor, chunk: Chunk) -> None:
-        """Add that of the near scores `(b, h, n, size, L)` of a chunk: `d log m / dz = 1 / (R m)` on the ramp, else 0."""
+        """Add that of the near scores `(b, h, n, size, L)` of a chunk: `1 / (R m)` on the ramp, else 0."""
         if self.total is None:
             return
         shares = self._shares(chunk)
