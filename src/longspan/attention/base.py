@@ -34,6 +34,9 @@ class Attention(nn.Module):
     config: AttentionConfig
     inherits: ClassVar[tuple[str, ...]] = ()
     """Parts whose weights every source brings."""
+    state_kind: ClassVar[Literal["keys", "window", "sums"] | None] = None
+    """What the causal form keeps between steps: the keys and values of every position so far, or of those within reach
+    of a window, or tensors that sum up the past; `None` where `new_state` is written anew, or nothing."""
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__()
@@ -132,7 +135,7 @@ class Attention(nn.Module):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether there is a state that token-by-token decoding continues."""
+        """Whether `new_state` gives a state, by which `forward` decodes token by token."""
         return self.causal and self.config.incremental
 
     def new_state(self) -> LayerState:
@@ -141,6 +144,16 @@ class Attention(nn.Module):
         Raises:
             InputError: the mechanism is not causal, or has no steps.
         """
+        if self.keeps_state and self.state_kind is not None:
+            from transformers.cache_utils import DynamicLayer
+
+            from longspan.attention.parts.state import RecurrentLayer, WindowLayer
+
+            if self.state_kind == "window":
+                reach = self.config.reach().left
+                assert reach is not None
+                return WindowLayer(reach)
+            return DynamicLayer() if self.state_kind == "keys" else RecurrentLayer()
         raise InputError(
             f"attention {self.config.mechanism!r} with causal={self.causal} keeps no state; build a mechanism that "
             "decodes step by step, with causal=True"
@@ -247,7 +260,7 @@ class ProjectedAttention(Attention):
         return self.merge_heads(context)
 
     def shown(self, tokens: Tokens) -> Pattern:
-        """The pattern for these tokens."""
+        """What a query sees of these tokens: what their prefix shows, where they have one."""
         return tokens.prefix or self.pattern
 
     def position_terms(

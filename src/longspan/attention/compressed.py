@@ -79,6 +79,7 @@ class CompressedAttention(ProjectedAttention):
     """The module of `CompressedConfig`."""
 
     config: CompressedConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    state_kind = "sums"  # the blocks so far, and the tokens of the unfinished one
 
     def __init__(self, config: CompressedConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
@@ -100,14 +101,6 @@ class CompressedAttention(ProjectedAttention):
                 weight = getattr(self, f"pool_{name}_weight")
                 if not getattr(weight, "_is_hf_initialized", False):
                     weight.copy_(torch.eye(self.head_width, device=weight.device) / self.config.stride)
-
-    def new_state(self) -> LayerState:
-        """The blocks so far, and the tokens of the unfinished one, where the form is causal."""
-        if not self.causal:
-            return super().new_state()
-        from longspan.attention.parts.state import RecurrentLayer
-
-        return RecurrentLayer()
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         mask = tokens.last_mask(hidden.shape[1])

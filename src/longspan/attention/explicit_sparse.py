@@ -68,6 +68,7 @@ class ExplicitSparseAttention(ProjectedAttention):
     """The module of `ExplicitSparseConfig`."""
 
     config: ExplicitSparseConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    state_kind = "keys"
 
     @property
     def budget(self) -> Budget:
@@ -75,16 +76,9 @@ class ExplicitSparseAttention(ProjectedAttention):
         config = self.config
         return Budget(config.top_k, config.top_fraction, config.local_budget)
 
-    def new_state(self) -> LayerState:
-        """Keys and values of every position so far, where the form is causal."""
-        if not self.causal:
-            return super().new_state()
-        from transformers.cache_utils import DynamicLayer
-
-        return DynamicLayer()
-
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys without autocast: a rounded score would choose other keys."""
+        """`(B, T, E)` → queries, keys and values `(B, H, T, D)`, without autocast: a rounded score would choose other
+        keys."""
         with full_precision(hidden):
             wide = hidden.to(self.query.weight.dtype)
             query, key = self.split_heads(self.query(wide)), self.split_heads(self.key(wide))

@@ -47,16 +47,10 @@ class EveryToken(ProjectedAttention):
         super().__init__(config, width=width, heads=heads, causal=causal, bias=bias)
         self.pattern = self.make_pattern()
 
+    state_kind = "keys"
+
     def make_pattern(self) -> Pattern:
         return Causal() if self.causal else Full()
-
-    def new_state(self) -> LayerState:
-        """Keys and values of every position so far, where the form is causal."""
-        if not self.causal:
-            return super().new_state()
-        from transformers.cache_utils import DynamicLayer
-
-        return DynamicLayer()
 
 
 class FullAttention(EveryToken, RelativeAttention):

@@ -55,6 +55,7 @@ class KernelAttention(ProjectedAttention):
     """The module of a `KernelConfig`, which says `query_features` and `key_features`: `(B, H, T, D)` → `(B, H, T, F)`,
     none below 0, in at least float32."""
 
+    state_kind = "sums"
     epsilon: ClassVar[float] = 0.0
     """What is added to the denominator."""
 
@@ -63,14 +64,6 @@ class KernelAttention(ProjectedAttention):
 
     def key_features(self, key: Tensor) -> Tensor:
         raise NotImplementedError
-
-    def new_state(self) -> LayerState:
-        """The sums over all positions so far, of constant size, where the form is causal."""
-        if not self.causal:
-            return super().new_state()
-        from longspan.attention.parts.state import RecurrentLayer
-
-        return RecurrentLayer()
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         new, past = hidden.shape[1], None

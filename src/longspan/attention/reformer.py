@@ -131,7 +131,7 @@ class ReformerConfig(AttentionConfig):
 
     @property
     def hashes(self) -> int:
-        """Rounds of hashing, one of none where there is nothing to hash."""
+        """Rounds of hashing; 1 where nothing is hashed."""
         return 1 if self.local else self.rounds
 
     def padded(self, length: int) -> int:
@@ -145,7 +145,7 @@ class ReformerConfig(AttentionConfig):
         return self.chunks_before + 1 + after
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Those of full chunks, of which a bucket's last one is not."""
+        """An upper bound, as if all chunks were full, which the last of a bucket may not be."""
         return min(float(length), self.hashes * self.visible_chunks(causal) * float(self.chunk_tokens))
 
     def activations(self) -> Activations:
@@ -208,6 +208,7 @@ class ReformerAttention(HashedAttention):
     """The module of `ReformerConfig`."""
 
     config: ReformerConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    state_kind = "sums"  # the last tokens of every bucket
 
     def __init__(self, config: ReformerConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
@@ -226,17 +227,17 @@ class ReformerAttention(HashedAttention):
         return self.causal and self.config.chunks == "bucket"
 
     def new_state(self) -> LayerState:
-        """The last tokens of every bucket, in memory that does not grow with the sequence."""
+        """The last tokens of every bucket, of constant size, in the causal form of `chunks="bucket"`.
+
+        Raises:
+            InputError: it is another form.
+        """
         if self.causal and not self.keeps_state:
             raise InputError(
                 "attention 'reformer' with chunks='published' keeps no state, since a later token moves earlier ones "
                 "into other chunks; read the whole text in every step (use_cache=False), or choose chunks='bucket'"
             )
-        if not self.causal:
-            return super().new_state()
-        from longspan.attention.parts.state import RecurrentLayer
-
-        return RecurrentLayer()
+        return super().new_state()
 
     def check_tokens(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> None:
         super().check_tokens(hidden, tokens, state)

@@ -144,6 +144,7 @@ class RoutingAttention(CentroidAttention):
     """The module of `RoutingConfig`. Its first heads are local, the others route."""
 
     config: RoutingConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    state_kind = "sums"  # the window of the local heads, and the last tokens of every cluster
 
     def __init__(self, config: RoutingConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
@@ -156,14 +157,6 @@ class RoutingAttention(CentroidAttention):
         self.pattern = Window(config.left_tokens, 0 if causal else config.right_tokens)
         self.left, self.right = config.cluster_tokens, 0 if causal else config.cluster_tokens
         self.centroids = self.new_centroids(int(routing), self.head_width)
-
-    def new_state(self) -> LayerState:
-        """The window of the local heads and the last tokens of every cluster, of constant size, in the causal form."""
-        if not self.keeps_state:
-            return super().new_state()
-        from longspan.attention.parts.state import RecurrentLayer
-
-        return RecurrentLayer()
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         query, key, value = self.project(hidden)

@@ -126,6 +126,7 @@ class SinkhornAttention(ProjectedAttention):
     """The module of `SinkhornConfig`."""
 
     config: SinkhornConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    state_kind = "keys"  # with the queries beside them, where a target does not see everything
     source_query: nn.Linear
     source_key: nn.Linear
     source_value: nn.Linear
@@ -156,15 +157,6 @@ class SinkhornAttention(ProjectedAttention):
     def starts_from(self) -> Mapping[str, str]:
         """A source's own projections start as those by which the target sees it."""
         return {f"source_{name}": name for name in ("query", "key", "value")} if self.shows_all else {}
-
-    def new_state(self) -> LayerState:
-        """Queries, beside the keys, and values of every position so far, where the form is causal; no queries where a
-        target sees everything."""
-        if not self.causal:
-            return super().new_state()
-        from transformers.cache_utils import DynamicLayer
-
-        return DynamicLayer()
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if self.shows_all:

@@ -42,7 +42,7 @@ def list_of(record: Any, field: str, where: str = "the record") -> list[Any]:
 
 
 def number_of(record: Any, field: str, where: str) -> int:
-    """A field that holds a whole number."""
+    """A field that holds a whole number; `InputError` where it is missing or holds anything else."""
     value = value_of(record, field, where)
     if not isinstance(value, int) or isinstance(value, bool):
         raise InputError(f"field {field!r} of {where} holds {kind_of(value)} instead of a whole number")

@@ -50,7 +50,7 @@ class Ragged:
 
     @property
     def ends(self) -> np.ndarray:
-        """`(rows,)` int64: where each row ends."""
+        """`(rows,)` int64: where each row ends, counted in values from the beginning of the table."""
         return self._table[:, 0]
 
     def read(self, column: str, start: int, end: int) -> np.ndarray:

@@ -58,7 +58,12 @@ class Abstractive:
             self.options["max_length"] = None
 
     def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
-        """See `longspan.summarize`."""
+        """What the model writes about a document, as sentences; arguments as in `longspan.summarize`.
+
+        Raises:
+            InputError: a number of sentences or words is given, the document has more tokens than the model reads, or
+                the model cannot write as it is configured.
+        """
         import torch
 
         if given := extent_of(sentences).given:

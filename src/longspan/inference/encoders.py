@@ -84,7 +84,15 @@ class Encoder:
         return mean_vector(vectors), vectors, tokens
 
     def read_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> tuple[np.ndarray, int]:
-        """As `embed_document`, and how many tokens were read."""
+        """Vectors of length 1 of the N sentences of a document, read together, and how many tokens were read.
+
+        Args:
+            sentences: N texts, in order.
+            firsts: the index of the first sentence of each of P passages, rising from 0; none without passages.
+
+        Returns:
+            `(N + P, D)` float32, the sentences first, then the passages; and the number of tokens.
+        """
         import torch
 
         from longspan.tasks.tokenizers import encode_sentences
@@ -214,7 +222,7 @@ def in_eight_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights as they are stored, in half precision or 8 bits, in float32."""
+    """Weights of a file, float16 or int8 with a factor under NAME + `SCALE`, as float32 of the same shapes."""
     return {
         name: weight.float() * stored[name + SCALE].float() if name + SCALE in stored else weight.float()
         for name, weight in stored.items()

@@ -246,7 +246,7 @@ class Weights:
         return Ranking(tuple(order.tolist()), scores, logistic(self.passage, features), self.probability(features))
 
     def probability(self, features: Mapping[str, np.ndarray]) -> float:
-        """That an answer is among the `SHOWN` best, by what `passage_features` gave."""
+        """Probability that one of the `SHOWN` best passages answers; `features` are those of `passage_features`."""
         return float(logistic(self.answer, features)[0])
 
 

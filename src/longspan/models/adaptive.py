@@ -78,7 +78,7 @@ class AdaptiveEmbedding(nn.Module):
         self.projections = Projections(projected, width)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """`(…)` ids → `(…, E)`."""
+        """Ids `(…)` int64 → vectors `(…, E)`: each from the table of its cluster, projected to the model's width."""
         if len(self.tables) == 1:
             return self._project(0, self.tables[0](ids))
         flat = ids.flatten()

@@ -84,7 +84,7 @@ class AxialPositions(nn.Module):
             nn.init.normal_(table.weight, std=self.std)
 
     def forward(self, position: Tensor) -> Tensor:
-        """`(B, T)` positions → `(B, T, E)`."""
+        """Positions `(B, T)` int64 from 0 to n₁·n₂ − 1 → `(B, T, E)`, E being the sum of `axial_widths`."""
         count = self.columns.num_embeddings
         row = torch.div(position, count, rounding_mode="floor")
         return torch.cat([self.rows(row), self.columns(position - row * count)], dim=-1)

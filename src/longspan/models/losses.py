@@ -64,7 +64,7 @@ def document_loss(config: LongspanConfig, logits: Tensor, labels: Tensor) -> Ten
 def span_loss(
     start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    """Mean of the losses of the two ends of an answer, see `any_place_loss`."""
+    """Scalar mean of `any_place_loss` of the two ends of an answer: logits `(B, T)`, positions as `places` there."""
     return (any_place_loss(start, start_positions, mask) + any_place_loss(end, end_positions, mask)) / 2
 
 
@@ -94,7 +94,7 @@ def any_place_loss(logits: Tensor, places: Tensor, mask: Tensor | None = None) -
 
 
 def wide(logits: Tensor) -> Tensor:
-    """In float32 at least."""
+    """The same numbers in float32, or in float64 where they are: losses of half-precision scores lose digits."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
@@ -142,7 +142,7 @@ def distillation_loss(vectors: Tensor, labels: Tensor, exists: Tensor) -> Tensor
 
 
 def check_labels(labels: Tensor, predicted: torch.Size) -> None:
-    """Raise `InputError` where there is not one label for each prediction."""
+    """Raise `InputError` unless `labels` have the shape of the predictions, one label for each."""
     if labels.shape != predicted:
         raise InputError(
             f"labels has shape {tuple(labels.shape)}, the predictions {tuple(predicted)}; give one label each"

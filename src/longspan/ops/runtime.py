@@ -44,7 +44,7 @@ class LayoutCache:
         return len(self._entries)
 
     def get(self, key: Hashable, compute: Callable[[], R]) -> R:
-        """The entry of a key, computed where there is none."""
+        """The entry of a key, by `compute()` where there is none; it is shared, and must not be changed."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
@@ -62,7 +62,7 @@ class LayoutCache:
         return value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all entries."""
         with self._lock:
             self._entries.clear()
             self.bytes = 0
@@ -134,13 +134,25 @@ class Buffers:
         return tensor
 
     def cast(self, name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        """The tensor in that type: itself, or a contiguous copy."""
+        """The tensor in `dtype`: itself, or a contiguous copy in the memory called `name`."""
         return tensor if tensor.dtype == dtype else self.take(name, *tensor.shape, dtype=dtype).copy_(tensor)
 
 
 def full_precision(tensor: Tensor) -> torch.autocast:
     """A context in which autocast leaves matrix products in the type of their inputs."""
     return torch.autocast(tensor.device.type, enabled=False)
+
+
+def dropout_factors(weights: Tensor, prob: float, generator: torch.Generator) -> Tensor:
+    """Dropout by a generator of its own, which gives it again: 1/(1 − p) where a weight stays, else 0, shaped like
+    `weights`."""
+    factors = torch.empty_like(weights).bernoulli_(1 - prob, generator=generator)
+    return factors.div_(1 - prob) if prob < 1 else factors
+
+
+def seeded(seed: int, number: int, device: torch.device) -> torch.Generator:
+    """The generator of part `number` of an operator's work, so that its backward pass draws the same again."""
+    return torch.Generator(device=device).manual_seed((seed + number * 0x9E3779B1) % 2**63)
 
 
 def run(operator: Callable[..., Any], kernel: Callable[..., Any], *arguments: Any) -> Any:

@@ -17,12 +17,12 @@ def distance_sinusoids(first: int, last: int, width: int, like: Tensor) -> Tenso
 
     `[sin(r·ω_0) … sin(r·ω_{E/2-1}) cos(r·ω_0) …]` with ω_i = 10000^(-2i/E) (Vaswani et al. 2017, section 3.5, in the
     order of Dai et al. 2019, arXiv 1901.02860, released code); letters: r = distance i - j, E = `width`. Distances may
-    have either sign. Tables are kept between calls, except in compiled graphs, which serve every length.
+    have either sign. Tables are cached between calls, except in compiled graphs, which serve every length.
     """
     if torch.compiler.is_compiling():
         return _table(first, last, width, like.dtype, like.device)
     low, high = -_rounded(-first), _rounded(last)
-    return _kept_table(low, high, width, like.dtype, like.device)[first - low : last + 1 - low]
+    return _cached_table(low, high, width, like.dtype, like.device)[first - low : last + 1 - low]
 
 
 BASE = 10000.0
@@ -55,7 +55,7 @@ def _table(first: int, last: int, width: int, dtype: torch.dtype, device: torch.
 
 
 @lru_cache(maxsize=4)
-def _kept_table(first: int, last: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _cached_table(first: int, last: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # or training could not read what an inference left here
         return _table(first, last, width, dtype, device)
 

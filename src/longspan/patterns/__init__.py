@@ -15,7 +15,6 @@ counted. A total width w of the literature is `left = right = w // 2`.
 """
 
 from longspan.patterns.base import Both, Either, NearFar, Pattern, PerHead, Reach, Residues, Span
-from longspan.patterns.drawn_blocks import DrawnBlocks, PlannedBlocks
 from longspan.patterns.kinds import (
     Blocks,
     Causal,
@@ -27,7 +26,7 @@ from longspan.patterns.kinds import (
     Window,
 )
 from longspan.patterns.prefix import Prefix
-from longspan.patterns.random_blocks import RandomBlocks
+from longspan.patterns.random_blocks import DrawnBlocks, PlannedBlocks, RandomBlocks
 from longspan.patterns.text import parse
 
 __all__ = [

@@ -51,9 +51,13 @@ class Residues(NamedTuple):
 class KeyPlaces(Protocol):
     """Which keys of a text are gathered, in order, and how many they are."""
 
-    def places(self, length: int) -> Tensor: ...
+    def places(self, length: int) -> Tensor:
+        """`(S',)` int64, rising: those of a text of `length` tokens."""
+        ...
 
-    def count(self, length: int) -> int: ...
+    def count(self, length: int) -> int:
+        """How many these are, S'."""
+        ...
 
 
 class NearFar(NamedTuple):
@@ -139,7 +143,7 @@ class Pattern:
         return None
 
     def head(self, index: int) -> Pattern:
-        """The pattern of one head."""
+        """The pattern of head `index`; the pattern itself where all heads see the same."""
         return self
 
     @property

@@ -256,7 +256,7 @@ class Fixed(Pattern):
 
     @property
     def columns(self) -> Columns:
-        """The positions that all see."""
+        """The positions of each block that all see."""
         end = self.stride - self.sub_block * self.summary
         return Columns(self.stride, end - self.summary, end)
 
@@ -313,12 +313,12 @@ class Columns(Pattern):
         return [key_start % self.stride + 0 * query_start]
 
     def places(self, length: int) -> Tensor:
-        """The positions of a text that all see, in order."""
+        """`(S',)` int64, rising: the positions of a text of `length` tokens that all see."""
         place = torch.arange(length)
         return place[self.visible(place, place)]
 
     def count(self, length: int) -> int:
-        """How many they are."""
+        """How many these are, S'."""
         blocks, rest = divmod(length, self.stride)
         return blocks * (self.end - self.first) + min(max(rest - self.first, 0), self.end - self.first)
 

@@ -10,7 +10,6 @@ from inspect import signature
 from longspan.errors import InputError
 from longspan.imports import find
 from longspan.patterns.base import Both, Either, Pattern, PerHead, shortened, text_name
-from longspan.patterns.drawn_blocks import DrawnBlocks, PlannedBlocks
 from longspan.patterns.kinds import (
     Blocks,
     Causal,
@@ -22,7 +21,7 @@ from longspan.patterns.kinds import (
     Window,
 )
 from longspan.patterns.prefix import Prefix
-from longspan.patterns.random_blocks import RandomBlocks
+from longspan.patterns.random_blocks import DrawnBlocks, PlannedBlocks, RandomBlocks
 
 _KINDS = (
     *(Full, Causal, Window, First, Blocks, Strided, Fixed, Prefix),

@@ -249,6 +249,6 @@ def total_loss(losses: Sequence[Tensor | None]) -> Tensor | None:
 
 
 def clamp_half(hidden: Tensor) -> Tensor:
-    """Keep float16 states finite: large BART checkpoints overflow there."""
+    """States `(…, E)` of float16 clipped to finite numbers, since large BART checkpoints overflow; others unchanged."""
     limit = torch.finfo(torch.float16).max - 1000
     return hidden.clamp(-limit, limit)

@@ -50,7 +50,7 @@ class DecomposedConfig(StackConfig):
         return StackReads(parts=restarts or self.lower_layers != 0, restarts_positions=restarts)
 
     def check_model(self, config: Any) -> None:
-        """Refuse more lower layers than there are layers."""
+        """Raise `InputError` for more lower layers than the model has layers."""
         if self.lower_layers is not None and self.lower_layers > config.num_hidden_layers:
             raise InputError(
                 f"lower_layers={self.lower_layers} is more than num_hidden_layers={config.num_hidden_layers} of the "

@@ -182,7 +182,11 @@ class Trail:
         self.versions = older._version, newer._version
 
     def back_to(self, level: int) -> Streams:
-        """The streams before step `level`."""
+        """The two streams before step `level`, `(B, T, E)` each, rebuilt from the end without gradient.
+
+        Raises:
+            RuntimeError: a stream was changed in place since `finish`.
+        """
         assert self.end is not None
         if self.at is None or self.at[0] < level:  # the first time, or backward runs once more
             if (self.end[1]._version, self.end[2]._version) != self.versions:

@@ -74,11 +74,11 @@ class Projections(nn.Module):
         return self.dropout if self.training else 0.0
 
     def heads_of(self, projection: nn.Module, hidden: Tensor) -> Tensor:
-        """`(B, T, E)` → `(B, H, T, D)`."""
+        """States `(B, T, E)`, projected by `projection` and split into heads: `(B, H, T, D)`."""
         return projection(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def merged(self, context: Tensor) -> Tensor:
-        """`(B, H, T, D)` → `(B, T, E)`."""
+        """What the heads gathered, `(B, H, T, D)`, through the output projection: `(B, T, E)`."""
         return self.output(context.transpose(1, 2).flatten(2))
 
 

@@ -208,7 +208,7 @@ class Run:
     """Signals of the places, `(1 or B, T, E)`."""
 
     def signalled(self, step: int, hidden: Tensor) -> Tensor:
-        """The states with the signals of a step."""
+        """States `(B, T, E)` with the signals of place and step added, where the stack has any."""
         signal = self.signals.at(step, self.places, hidden)
         return hidden if signal is None else hidden + signal
 

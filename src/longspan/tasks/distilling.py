@@ -83,7 +83,10 @@ class Teacher:
         self.model, self.options = model.eval().requires_grad_(False), options
 
     def loss(self, student: Any, inputs: Mapping[str, Tensor]) -> Tensor:
-        """γ L_task + α L_KD + β L_LRS of one batch with its labels."""
+        """The scalar `γ L_task + α L_KD + β L_LRS` of one batch with its labels (Cao et al. 2020, section 3).
+
+        The teacher reads the same inputs without gradient; parts whose weight is 0 are not computed.
+        """
         ours = student(**inputs, output_hidden_states=True)
         self.model.to(ours.loss.device)
         with torch.no_grad():

@@ -37,7 +37,7 @@ class RowSource:
         return [] if most == 0 else [row_source]
 
     def rows(self) -> Iterator[Any]:
-        """Its rows, one at a time."""
+        """Its rows, one at a time, at most `limit`; `InputError` for an unknown source or split when it is called."""
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:

@@ -178,7 +178,7 @@ class StopNotFinite(TrainerCallback):
             self.refuse(f"the {what} is {value}", Path(args.output_dir), state.global_step + 1)
 
     def refuse(self, what: str, folder: Path, step: int) -> NoReturn:
-        """Raise the sentence that ends training."""
+        """Raise the `InputError` that ends training; it names the step and the last good checkpoint."""
         last = next((path.name for path in reversed(complete_checkpoints(folder))), "none yet")
         raise InputError(
             f"{what} at step {step}, so training stopped (last good checkpoint: {last}); "

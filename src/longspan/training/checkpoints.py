@@ -142,10 +142,10 @@ def clear(folder: Path, damaged: dict[Path, str]) -> None:
     """Leave only intact checkpoints under their names, and say in the log what became of the others."""
     for path, reason in damaged.items():
         number = 1
-        while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        while (new_path := path.with_name(f"{path.name}.damaged-{number}")).exists():
             number += 1
-        path.rename(aside)
-        logger.warning("%s is skipped: %s; it is kept as %s", path.name, reason, aside.name)
+        path.rename(new_path)
+        logger.warning("%s is skipped: %s; it is kept as %s", path.name, reason, new_path.name)
     remove_unfinished(folder)
 
 
@@ -191,8 +191,8 @@ def evaluations(history: list[dict[str, Any]], name: str) -> dict[int, float]:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    found = [path for path in folder.glob("checkpoint-*") if NAME.fullmatch(path.name)]
-    return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+    paths = [path for path in folder.glob("checkpoint-*") if NAME.fullmatch(path.name)]
+    return sorted(paths, key=lambda path: int(path.name.rpartition("-")[2]))
 
 
 def _list(checkpoint: Path) -> dict[str, Any]:

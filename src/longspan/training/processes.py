@@ -79,7 +79,7 @@ def processes() -> Any:
     return accelerate.PartialState(cpu=on_cpu, timeout=WAIT)
 
 
-class WholeRounds:
+class EvenBatches:
     """The batches of an epoch, and after them empty ones until each of `processes` has equally many."""
 
     def __init__(self, batches: Any, processes: int) -> None:
@@ -120,13 +120,13 @@ class StandIns:
         return {**batch, STAND_IN: True}
 
 
-def in_whole_rounds(loader: Any, processes: int) -> Any:
-    """A loader that accelerate has split between processes, changed to give them `WholeRounds`."""
+def even_batches(loader: Any, processes: int) -> Any:
+    """A loader that accelerate has split between processes, changed to give them `EvenBatches`."""
     if processes > 1:
         from accelerate.data_loader import BatchSamplerShard
 
         shard: Any = loader.batch_sampler
         assert isinstance(shard, BatchSamplerShard)
-        shard.batch_sampler = WholeRounds(shard.batch_sampler, processes)  # pyright: ignore[reportAttributeAccessIssue]
+        shard.batch_sampler = EvenBatches(shard.batch_sampler, processes)  # pyright: ignore[reportAttributeAccessIssue]
         shard.batch_size, shard.even_batches = None, False
     return loader

@@ -92,14 +92,14 @@ def parse_changes(changes: Iterable[str], example: str) -> dict[str, Any]:
     Raises:
         InputError: one is of another form.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals or not key:
             raise InputError(f"change {show(change)} is not of the form key=value, such as {example}")
-        found.pop(key, None)
-        found[key] = read_yaml(text, f"the value of {show_key(key)}")
-    return found
+        values.pop(key, None)
+        values[key] = read_yaml(text, f"the value of {show_key(key)}")
+    return values
 
 
 def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
@@ -118,11 +118,11 @@ def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
         # One stack that writes sees as a decoder does by default.
         begun = SMOKE_CHECKPOINT | SMOKE_PREFIX | {"model.attention": ModelFields.decoder_attention}
     published = isinstance(model, dict) and model.get("from") is not None
-    found = {**SMOKE, **(begun if published else {}), **own}
+    changes = {**SMOKE, **(begun if published else {}), **own}
     stages = data.get(STAGES)
     if isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages) and STAGES not in own:
         # Each stage keeps the factors by which it goes on, but no size of what is made small.
-        found[STAGES] = [
-            {key: value for key, value in stage.items() if is_factor(value) or key not in found} for stage in stages
+        changes[STAGES] = [
+            {key: value for key, value in stage.items() if is_factor(value) or key not in changes} for stage in stages
         ]
-    return found
+    return changes

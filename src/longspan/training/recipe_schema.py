@@ -88,7 +88,7 @@ def _full_recipe() -> dict[str, Any]:
 @cache
 def documentation(settings: Any) -> dict[str, str]:
     """Field → what its docstring says: a text below the field, or a line under `Attributes:` of the class."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for base in reversed(settings.__mro__):
         if not base.__module__.startswith("longspan."):
             continue
@@ -96,14 +96,14 @@ def documentation(settings: Any) -> dict[str, str]:
         if section is not None:
             for entry in re.split(r"\n(?=    \w)", "\n" + section[1]):
                 names, _, text = entry.strip().partition(": ")
-                found |= {name.strip(): " ".join(text.split()) for name in names.split(",")}
+                texts |= {name.strip(): " ".join(text.split()) for name in names.split(",")}
         (made,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
         assert isinstance(made, ast.ClassDef)
         for field, text in zip(made.body, made.body[1:], strict=False):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
                 assert isinstance(text.value, ast.Constant)
-                found[field.target.id] = " ".join(str(text.value.value).split())
-    return found
+                texts[field.target.id] = " ".join(str(text.value.value).split())
+    return texts
 
 
 def schema_of(hint: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from longspan.models.stream_memory import StreamMemory
 from longspan.training.callbacks import Borders, Progress, StopNotFinite, StopStalled, reports
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file, processes_of
 from longspan.training.optimisation import trainer_arguments
-from longspan.training.processes import STAND_IN, StandIns, in_whole_rounds, on_main_process_first
+from longspan.training.processes import STAND_IN, StandIns, even_batches, on_main_process_first
 from longspan.training.recipe import Recipe
 
 logger = logging.getLogger(__name__)
@@ -62,11 +62,11 @@ class RecipeTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """As Trainer's; no row counts twice."""
-        return in_whole_rounds(super().get_train_dataloader(), self.args.world_size)
+        return even_batches(super().get_train_dataloader(), self.args.world_size)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """As Trainer's; no row counts twice."""
-        return in_whole_rounds(super().get_eval_dataloader(eval_dataset), self.args.world_size)
+        return even_batches(super().get_eval_dataloader(eval_dataset), self.args.world_size)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
         """The micro-batches of an update, as Trainer's, and what share of those of all processes count."""
@@ -113,7 +113,7 @@ class RecipeTrainer(Trainer):
         return loss
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
-        """As Trainer's; the loss is noted."""
+        """One step of Trainer; its scalar loss goes to the next line of the log and to the check for finite losses."""
         loss = super().training_step(*arguments, **options)
         self.unlogged += loss
         self.finite.add(loss)

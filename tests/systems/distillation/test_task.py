@@ -37,11 +37,11 @@ def test_shards_are_read_as_bodies_and_loose_texts(tmp_path: Path) -> None:
     body, loose = read_taught(tmp_path, "train")
     assert (body.document, body.texts) == (True, ("H", "One.", "Two."))
     assert (loose.document, loose.texts) == (False, ("T", "A."))
-    assert np.array_equal(body.vectors, vectors[1:4])
-    assert np.array_equal(loose.vectors, vectors[[0, 4]])
+    assert np.array_equal(body.teacher_vectors, vectors[1:4])
+    assert np.array_equal(loose.teacher_vectors, vectors[[0, 4]])
     (only,) = read_taught(tmp_path, "validation")
     assert only.texts == ("Three.",)
-    assert np.array_equal(only.vectors, vectors[5:6])
+    assert np.array_equal(only.teacher_vectors, vectors[5:6])
 
 
 def test_passages_of_a_document_come_behind_its_texts(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_passages_of_a_document_come_behind_its_texts(tmp_path: Path) -> None:
     body, _, last = read_taught(tmp_path, "train")
     assert body.texts == ("H", "One.", "Two.", "Three.")
     assert body.passages == ((1, 3), (3, 4))
-    assert np.array_equal(body.vectors, vectors[[0, 1, 2, 4]])
+    assert np.array_equal(body.teacher_vectors, vectors[[0, 1, 2, 4]])
     assert np.array_equal(body.passage_vectors, vectors[5:7])
     assert np.array_equal(last.passage_vectors, vectors[8:9])
 
@@ -82,7 +82,7 @@ def test_questions_and_some_passages_of_a_document_are_loose_texts_too() -> None
     alone = {one.texts[0] for group in task.groups([row], 0, words_of) for one in group if len(one.texts) == 1}
     assert {"Why?", "How?"} <= alone
     every = Distillation(loose_share=1, windows=1).groups([row], 0, words_of)
-    found = {one.texts[0]: one.vectors[0] for group in every for one in group if len(one.texts) == 1}
+    found = {one.texts[0]: one.teacher_vectors[0] for group in every for one in group if len(one.texts) == 1}
     assert set(found) == {*row.texts, "Why? So.", "How? Thus."}
     assert np.array_equal(found["How? Thus."], row.passage_vectors[1])
 
@@ -127,12 +127,14 @@ def test_every_text_of_a_document_is_in_one_piece_and_every_loose_text_is_there(
     alone = [row.texts[0] for group in groups for row in group if len(row.texts) == 1]
     assert {text for row in rows if not row.document for text in row.texts} <= set(alone)
     assert all(sum(len(text.split()) for text in piece.texts) <= 20 for piece in pieces)
-    vectors = {text: vector for row in rows for text, vector in zip(row.texts, row.vectors, strict=True)}
+    vectors = {text: vector for row in rows for text, vector in zip(row.texts, row.teacher_vectors, strict=True)}
     for row in rows:
         joined = (" ".join(row.texts[first:end]) for first, end in row.passages)
         vectors |= zip(joined, row.passage_vectors, strict=True)
     for row in (row for group in groups for row in group):
-        assert all(np.array_equal(vectors[text], vector) for text, vector in zip(row.texts, row.vectors, strict=True))
+        assert all(
+            np.array_equal(vectors[text], vector) for text, vector in zip(row.texts, row.teacher_vectors, strict=True)
+        )
     assert [len(group) for group in TASK.groups(rows, 3, words_of)] == [len(group) for group in groups]
 
 

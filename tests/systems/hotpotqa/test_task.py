@@ -17,7 +17,7 @@ from longspan.systems.hotpotqa.features import MARKS, hop_features, word_types
 from longspan.systems.hotpotqa.head import LABELS
 from longspan.systems.hotpotqa.reading import hop_row, read_multi_hop, record_of
 from longspan.systems.hotpotqa.rows import HopRow, Occurrence, Paragraph
-from longspan.systems.hotpotqa.task import HopAnswer, MultiHop, decode, kept_paragraphs, reduced
+from longspan.systems.hotpotqa.task import HopAnswer, MultiHop, decode, reduced, selected_paragraphs
 from longspan.training.tokenizers import train_tokenizer
 
 ROW = HopRow(
@@ -141,20 +141,20 @@ def test_words_are_the_best_of_these_paragraphs_inside_one_sentence(tokenizer: A
 
 def test_a_second_stage_reads_two_to_five_paragraphs() -> None:
     relevance = (0.5, -4.0, 3.0, -2.9, -9.0, 1.0, -1.0, -3.0, 0.0)
-    assert kept_paragraphs(relevance, most=5, threshold=-3.0) == [0, 2, 5, 6, 8]
-    assert kept_paragraphs(relevance, most=9, threshold=-3.0) == [0, 2, 3, 5, 6, 8]
-    assert kept_paragraphs((-9.0, -5.0, -7.0), most=5, threshold=-3.0) == [1, 2]
-    assert kept_paragraphs((-9.0,), most=5, threshold=-3.0) == [0]
-    assert kept_paragraphs((1.0, float("-inf"), 0.0), most=5, threshold=-3.0) == [0, 2]
-    assert [kept_paragraphs((-9.0, -2.0, -7.0), most=5, threshold=-3.0, least=n) for n in range(4)] == [
+    assert selected_paragraphs(relevance, most=5, threshold=-3.0) == [0, 2, 5, 6, 8]
+    assert selected_paragraphs(relevance, most=9, threshold=-3.0) == [0, 2, 3, 5, 6, 8]
+    assert selected_paragraphs((-9.0, -5.0, -7.0), most=5, threshold=-3.0) == [1, 2]
+    assert selected_paragraphs((-9.0,), most=5, threshold=-3.0) == [0]
+    assert selected_paragraphs((1.0, float("-inf"), 0.0), most=5, threshold=-3.0) == [0, 2]
+    assert [selected_paragraphs((-9.0, -2.0, -7.0), most=5, threshold=-3.0, least=n) for n in range(4)] == [
         [1],
         [1],
         [1, 2],
         [0, 1, 2],
     ]
-    assert kept_paragraphs(relevance, most=5, threshold=-3.0, least=0) == [0, 2, 5, 6, 8]
-    assert kept_paragraphs(relevance, most=9, threshold=-3.0, least=0) == [0, 2, 3, 5, 6, 8]
-    assert kept_paragraphs((-3.0, -3.1), most=5, threshold=-3.0, least=0) == []
+    assert selected_paragraphs(relevance, most=5, threshold=-3.0, least=0) == [0, 2, 5, 6, 8]
+    assert selected_paragraphs(relevance, most=9, threshold=-3.0, least=0) == [0, 2, 3, 5, 6, 8]
+    assert selected_paragraphs((-3.0, -3.1), most=5, threshold=-3.0, least=0) == []
     row = reduced(ROW, HopAnswer(answer="", facts=(), relevance=(-4.0, 1.0, 2.0)), most=5, threshold=-3.0)
     assert [paragraph.title for paragraph in row.paragraphs] == ["Pond", "Ada"]
     assert (row.answer, row.facts) == (ROW.answer, ROW.facts)

@@ -11,7 +11,7 @@ from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span, plain_row
 from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
-from longspan.tasks.questions.document import NOWHERE, kept_candidates, tokenize_document
+from longspan.tasks.questions.document import NOWHERE, tokenize_document, usable_candidates
 from longspan.tasks.questions.features import ChunkFeatures, chunk_features
 from longspan.tasks.questions.options import QuestionOptions, marker_tokens
 from longspan.training.tokenizers import train_tokenizer
@@ -149,7 +149,7 @@ def test_characters_and_passages_of_tokens(tokenizer: Any, row: QuestionRow, cho
         assert not (marker and piece)
         covered |= set(range(start, end))
     assert all(row.text[place].isspace() for place in set(range(len(row.text))) - covered)
-    kept = kept_candidates(row, chosen)
+    kept = usable_candidates(row, chosen)
     ends = {index: (stream.tokens_of(row.candidates[index].span) or (0, 0))[1] for index in kept}
     # Of the passages around a token, the one that begins last is innermost; of two that begin together, the shorter.
     for (start, end), passage in zip(stream.spans, stream.passages, strict=True):
@@ -187,7 +187,7 @@ def test_labels_follow_the_rules(tokenizer: Any, row: QuestionRow, chosen: Quest
             continue
         assert label is not None
         assert note.candidate == chunk["candidates"][label]
-        assert note.candidate in kept_candidates(row, chosen)
+        assert note.candidate in usable_candidates(row, chosen)
         if start == 0:
             assert (end, kind) == (0, 4 if chosen.answer_types == 5 else 1)
             visible = chunk["paragraph_ids"].count(label)

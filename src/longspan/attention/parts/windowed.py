@@ -126,6 +126,7 @@ class WindowedAttention(ProjectedAttention):
     """
 
     config: Any
+    state_kind = "window"
 
     def __init__(self, config: Any, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal, bias=bias)
@@ -151,14 +152,6 @@ class WindowedAttention(ProjectedAttention):
     def starts_from(self) -> Mapping[str, str]:
         """Global projections start as copies of the local ones, as published."""
         return {f"global_{name}": name for name in ("query", "key", "value")} if self.separate else {}
-
-    def new_state(self) -> LayerState:
-        """Keys and values of the positions within reach, where the form is causal."""
-        if not self.causal:
-            return super().new_state()
-        from longspan.attention.parts.state import WindowLayer
-
-        return WindowLayer(self.config.reach().left)
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
@@ -258,13 +251,7 @@ class CountedAttention(WindowedAttention):
     """A pattern over the places of real tokens, and global tokens beside it; in the causal form a state that keeps the
     keys and values of all positions."""
 
-    def new_state(self) -> LayerState:
-        """Keys and values of every position so far, where the form is causal."""
-        if not self.causal:
-            return super().new_state()
-        from transformers.cache_utils import DynamicLayer
-
-        return DynamicLayer()
+    state_kind = "keys"
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if state is not None:

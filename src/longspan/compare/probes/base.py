@@ -98,7 +98,8 @@ class Probe:
 
 
 def asked(ids: np.ndarray, positions: np.ndarray, answers: np.ndarray, distances: np.ndarray | int = 0) -> Row:
-    """A row that asks at these places."""
+    """The row `(T,)` of `ids` whose labels are `answers` `(P,)` at `positions` `(P,)`, each a global token, and
+    `IGNORED` elsewhere; `distances` `(P,)` or one number, how many tokens before a question its answer stands."""
     labels, far = np.full(len(ids), IGNORED, np.int64), np.zeros(len(ids), np.int64)
     labels[positions], far[positions] = answers, distances
     return Row(ids=ids.astype(np.int64), labels=labels, is_global=labels != IGNORED, distances=far)

@@ -162,7 +162,7 @@ class Drawing(Probe):
         return asked_at_end(np.append(pixels, LEVELS + self.classes), LEVELS + label)
 
     def draw(self, random: np.random.Generator, label: int) -> np.ndarray:
-        """`(side, side)` of shades from 0 to 1."""
+        """The picture of class `label`: `(side, side)` floats from 0 (black) to 1, before noise is added."""
         raise NotImplementedError
 
 

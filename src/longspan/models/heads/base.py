@@ -52,7 +52,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
             _add_arguments(cls)
 
     def add_layers(self, config: Any) -> None:
-        """Make the layers above the encoder."""
+        """Make the layers above the encoder, as attributes; `self.options` and `self.model` are set before."""
         raise NotImplementedError
 
     def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> Any:

@@ -32,7 +32,7 @@ class ClassificationHead(nn.Module):
         self.output = nn.Linear(width, labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """`(…, E)` → `(…, L)`."""
+        """States of whole texts `(…, E)` → scores `(…, L)` of the labels, before any softmax."""
         if self.dense is not None:
             hidden = self.activation(self.dense(self.input_dropout(hidden)))
         return self.output(self.dropout(hidden))
@@ -49,7 +49,12 @@ class LongspanForSequenceClassification(LongspanWithHead):
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
     ) -> SequenceClassifierOutput:
-        """`logits` `(B, L)`; `labels` as `document_loss` reads them."""
+        """`logits` `(B, L)`, and the loss when `labels` are given.
+
+        Args:
+            labels: `(B,)` int64 classes, `(B,)` floats for regression, or `(B, L)` for several labels at once; which of
+                them, `config.problem_type` says, see `document_loss`.
+        """
         pooled = self.classifier.dense is None or self.model.encoder.returns.summary
         logits = self.classifier(encoded.pooler_output if pooled else first_token(encoded.last_hidden_state))
         loss = None if labels is None else document_loss(self.config, logits, labels)

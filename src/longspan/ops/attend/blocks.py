@@ -133,7 +133,8 @@ def attend_blocks(
     # The place of a query in front of all tokens is left empty, so that the t-th query has the place p = t + 1.
     arranged = in_blocks(F.pad(query, (0, 0, 1, 0)), size, 2)  # (B, H, A, n, D)
     count = arranged.shape[2]
-    key, value = (_keys(each, before + count) for each in (key, value))
+    # As many slots as queries of a remainder can see.
+    key, value = (F.pad(each, (0, 0, 0, before + count - each.shape[2])) for each in (key, value))
     visible = None if key_mask is None else F.pad(key_mask, (0, before + count - key_mask.shape[1]), value=False)
     context = attend(
         arranged.permute(0, 3, 1, 2, 4).flatten(0, 1),
@@ -154,11 +155,6 @@ def visible_blocks(queries: int, slots: int, size: int, device: torch.device) ->
     """The dense reference: which slots each query sees, `(T, M)` bool."""
     after = torch.arange(1, queries + 1, device=device)[:, None]
     return torch.arange(slots, device=device) * size <= after
-
-
-def _keys(slots: Tensor, count: int) -> Tensor:
-    """As many slots as queries of a remainder can see."""
-    return F.pad(slots, (0, 0, 0, count - slots.shape[2]))
 
 
 def _for_each(tensor: Tensor, size: int) -> Tensor:

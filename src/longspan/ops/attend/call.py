@@ -46,7 +46,7 @@ class Call:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All tensors that may have a gradient."""
+        """Query, key, value and the tensors of the terms: all that may have a gradient."""
         return [self.query, self.key, self.value, *(tensor for term in self.terms for tensor in term.tensors)]
 
     @property
@@ -80,7 +80,7 @@ class Traits(NamedTuple):
 
 
 def traits_of(pattern: Pattern) -> Traits:
-    """The answers of a pattern."""
+    """What a pattern answers, asked anew; `known_traits_of` asks each pattern once."""
     splits = pattern.heads is not None or pattern.residues() is not None or pattern.near_far() is not None
     return Traits(pattern.heads, pattern.is_full, pattern.is_causal, pattern.reads_length, splits)
 

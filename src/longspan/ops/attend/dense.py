@@ -50,7 +50,8 @@ def causal_serves(call: Call) -> bool:
 
 
 def scaled(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    """PyTorch's kernel, in the precision in which its backward pass is fastest."""
+    """`F.scaled_dot_product_attention`, `(B, H, T, Dv)`, in the precision in which its backward pass is fastest;
+    `options` are its keywords."""
     short = query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16) and query.requires_grad
     if not short or torch.compiler.is_compiling() or key.shape[2] > SHORT:
         return F.scaled_dot_product_attention(query, key, value, **options)
@@ -106,17 +107,14 @@ def attend_dense(call: Call) -> Tensor:
     mask, visible, some_empty = _mask_of(call.pattern, named, call.global_rows, *sizes, query.dtype, query.device)
     if alike and key_mask is None and not some_empty:
         strips = [_WHOLE] if slots is not None else _strips_of(call.pattern, *sizes)
-        parts = [_attend_strip(call, mask, *strip) for strip in strips]
+        parts = []
+        for rows, keys in strips:  # some queries, and the keys that one of them sees
+            options = {"attn_mask": None if mask is None else mask[:, :, rows, keys], "scale": call.scale}
+            parts.append(scaled(query[:, :, rows], call.key[:, :, keys], call.value[:, :, keys], **options))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
     if slots is not None and not alike:
         visible = _with_globals(visible, slots, call.global_rows)
     return _attend_visible(call, visible if key_mask is None else visible & key_mask[:, None, None, :])
-
-
-def _attend_strip(call: Call, mask: Tensor | None, rows: slice, keys: slice) -> Tensor:
-    """What some queries gather of the keys that one of them sees."""
-    own = None if mask is None else mask[:, :, rows, keys]
-    return scaled(call.query[:, :, rows], call.key[:, :, keys], call.value[:, :, keys], attn_mask=own, scale=call.scale)
 
 
 _WHOLE = (slice(None), slice(None))

@@ -63,7 +63,7 @@ def dense_weights(query: Tensor, key: Tensor, visible: Tensor, *, scale: float, 
 
 
 def attend_reference(call: Call) -> Tensor:
-    """Dense attention."""
+    """Attention `(B, H, T, Dv)` of a call by its definition, in quadratic memory."""
     query, queries, keys = call.query, call.query.shape[2], call.key.shape[2]
     visible = dense_mask(
         call.pattern,

@@ -33,7 +33,7 @@ class Term:
         return [tensor for name in self.tensor_names if (tensor := getattr(self, name)) is not None]
 
     def of_heads(self, heads: list[int]) -> Term:
-        """The same term for some of the heads."""
+        """The same term for some of the heads, by their numbers."""
         tensors = {name: getattr(self, name) for name in self.tensor_names}
         own = {
             name: None if tensor is None else tensor[of_heads(tensor, heads, self.head_axis)]
@@ -118,11 +118,11 @@ class OffsetTerm(Term):
 
     @property
     def start(self) -> int:
-        """The offset of the first row."""
+        """The offset j − i of the first row."""
         return -(self.table.shape[1] // 2) if self.first is None else self.first
 
     def rows(self, offset: Tensor) -> Tensor:
-        """The row that each offset reads."""
+        """Offsets j − i of any shape → the row of the table that each reads, beyond its ends the end row."""
         return (offset - self.start).clamp(0, self.table.shape[1] - 1)
 
     def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:

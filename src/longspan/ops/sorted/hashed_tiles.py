@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.runtime import Buffers
+from longspan.ops.runtime import Buffers, dropout_factors
 from longspan.ops.sorted.hashed_units import Chunks, Piece, Round
 from longspan.ops.sorted.hashing import EPSILON, NOWHERE
 
@@ -280,10 +280,7 @@ class _Run:
 
     def _dropout(self, weights: Tensor) -> Tensor | None:
         """What dropout multiplies the weights by."""
-        if self.generator is None:
-            return None
-        dropout = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=self.generator)
-        return dropout.div_(1 - self.dropout_prob)
+        return None if self.generator is None else dropout_factors(weights, self.dropout_prob, self.generator)
 
     def _alone(self, nothing: Tensor) -> tuple[Tensor, Tensor] | None:
         """The rows of real tokens that see nothing, and so themselves, and what dropout leaves of each, `(…, 1)`."""

@@ -65,11 +65,6 @@ def split(buckets: Tensor) -> tuple[Tensor, Tensor]:
     return first, torch.where(many, second, 1)
 
 
-def second_directions(most: int) -> int:
-    """How many columns of the rotations the second hash of up to `most` buckets needs."""
-    return min(MOST_PER_HASH // 2, math.isqrt(most) // 2 + 3)
-
-
 @torch.no_grad()
 def buckets_of(
     vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int, key_mask: Tensor | None = None
@@ -109,7 +104,8 @@ def _by_pieces(vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int) -
         few, alike = int(second.max()) == 1, bool((buckets == buckets[0]).all())
     else:  # to look would cost more than it saves
         few, alike = most <= MOST_PER_HASH, False
-        columns, others = max(1, most // 2) if few else MOST_PER_HASH // 2, second_directions(most)
+        columns = max(1, most // 2) if few else MOST_PER_HASH // 2
+        others = min(MOST_PER_HASH // 2, math.isqrt(most) // 2 + 3)  # what the second hash of up to `most` needs
     heads, rounds = rotations.shape[:2]
     step = max(1, PIECE // max(1, len(vectors) * heads * rounds * max(columns, others)))
     if vectors.device.type != "cpu":

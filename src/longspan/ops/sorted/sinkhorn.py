@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import dense_weights, full_precision
-from longspan.ops.runtime import Buffers, needs_reference, run
+from longspan.ops.runtime import Buffers, dropout_factors, needs_reference, run
 
 NOTHING = 1e-6
 """What a logit of 0 counts, so that it has a logarithm."""
@@ -117,19 +117,16 @@ def plain_blocks(
         keys, values = mixed.split([key.shape[-1], value.shape[-1]], -1)
         first = key.shape[2] - query.shape[2]
         query, key, own_value, real = query.to(wide) * scale, key[:, :, first:], value[:, :, first:], real[:, first:]
-        own = (query @ key.to(wide).mT).masked_fill(~_own(real, size, causal), torch.finfo(wide).min)
+        visible = real[:, None, :, None, :]  # of its own block
+        if causal:
+            visible = visible & torch.ones(size, size, dtype=torch.bool, device=real.device).tril()
+        own = (query @ key.to(wide).mT).masked_fill(~visible, torch.finfo(wide).min)
         least = torch.finfo(wide).tiny
         given = query @ keys.mT + share.clamp(min=least).log()[..., None, :]
         given = given.masked_fill((share <= least)[..., None, :], torch.finfo(wide).min)
         weights = F.dropout(torch.cat([own, given], -1).softmax(-1), prob)
         weights = weights.masked_fill(~real[:, None, ..., None], 0)
         return (weights[..., :size] @ own_value.to(wide) + weights[..., size:] @ values).to(value.dtype)
-
-
-def _own(real: Tensor, size: int, causal: bool) -> Tensor:
-    """What the queries of a block see of it, `(B, 1, N, b, b)`."""
-    visible = real[:, None, :, None, :]
-    return visible & torch.ones(size, size, dtype=torch.bool, device=real.device).tril() if causal else visible
 
 
 def block_weights(
@@ -334,10 +331,7 @@ class _Run:
 
     def _dropout(self, weights: Tensor) -> Tensor | None:
         """What dropout multiplies the weights by."""
-        if self.generator is None:
-            return None
-        dropout = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=self.generator)
-        return dropout.div_(1 - self.dropout_prob)
+        return None if self.generator is None else dropout_factors(weights, self.dropout_prob, self.generator)
 
 
 def _kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.runtime import run
+from longspan.ops.runtime import dropout_factors, run, seeded
 
 CHUNK_SCORES = 1 << 20
 """About how many scores are computed at a time."""
@@ -84,7 +84,9 @@ def attend_top(
 
 def top_weights(query: Tensor, key: Tensor, budget: Budget, *, causal: bool, key_mask: Tensor | None = None) -> Tensor:
     """The weights of `attend_top`, `(B, H, T, S)`, dense: the obvious way, row by row of the definition."""
-    scores = _scores(query, key)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    with full_precision(query):
+        scores = query.to(wide) @ key.to(wide).transpose(-1, -2) * query.shape[-1] ** -0.5
     (batch, heads, queries, keys), place = scores.shape, _places(key, key_mask)
     real = torch.ones(batch, keys, dtype=torch.bool, device=key.device) if key_mask is None else key_mask
     visible = real[:, None, None, :].expand(batch, 1, queries, keys)
@@ -108,12 +110,6 @@ def _margin(query: Tensor, longest: Tensor) -> Tensor:
     keys."""
     unit = torch.finfo(query.dtype).eps * query.shape[-1] ** -0.5
     return ROUNDING * unit * query.norm(dim=-1, keepdim=True) * longest
-
-
-def _scores(query: Tensor, key: Tensor) -> Tensor:
-    wide = torch.promote_types(query.dtype, torch.float32)
-    with full_precision(query):
-        return query.to(wide) @ key.to(wide).transpose(-1, -2) * query.shape[-1] ** -0.5
 
 
 def _places(key: Tensor, key_mask: Tensor | None) -> Tensor:
@@ -216,10 +212,7 @@ class _Problem:
         """Dropout of a chunk: 1/(1 − p) where a weight is kept, else 0; the same again for the same seed and chunk."""
         if not self.dropout_prob:
             return None
-        seed = (self.seed + chunk.number * 0x9E3779B1) % 2**63
-        generator = torch.Generator(device=weights.device).manual_seed(seed)
-        factors = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=generator)
-        return factors.div_(1 - self.dropout_prob) if self.dropout_prob < 1 else factors
+        return dropout_factors(weights, self.dropout_prob, seeded(self.seed, chunk.number, weights.device))
 
 
 @dataclass(frozen=True)

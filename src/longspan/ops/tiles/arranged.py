@@ -34,11 +34,11 @@ class Arranged:
     call: Call
 
     def output(self, result: Tensor) -> Tensor:
-        """The result in the order of the caller."""
+        """The result of the tiles, `(B, H, T, Dv)` in the order of the caller."""
         return result
 
     def upstream(self, grad: Tensor) -> Tensor:
-        """The gradient of the result in the order of the tiles."""
+        """The gradient of the result, `(B, H, T, Dv)`, in the order of the tiles, and 0 where these are filled up."""
         return grad
 
     def permuted(self, tensor: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def arrange(call: Call) -> list[tuple[list[int] | slice, Arranged]]:
 
 @lru_cache(maxsize=256)
 def by_pattern(pattern: Pattern) -> dict[Pattern, list[int]]:
-    """The heads that share each pattern, of one for each head."""
+    """The patterns of a pattern with heads, and the numbers of the heads that share each."""
     shared: dict[Pattern, list[int]] = {}
     for index in range(pattern.heads or 1):
         shared.setdefault(pattern.head(index), []).append(index)

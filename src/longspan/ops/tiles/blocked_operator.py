@@ -30,9 +30,11 @@ ARGUMENTS = (
 
 
 def attend_blocked(call: Call) -> Tensor:
-    """Attention over the tiles of the pattern, in linear memory."""
+    """Attention `(B, H, T, Dv)` of a call over the tiles of its pattern, in linear memory, and with gradients."""
     columns = column_terms(call) if call.terms and call.slots is not None else None
-    terms = [_near(term) for term in call.terms if not isinstance(term, GlobalKeyBias)]
+    # What concerns global keys comes as one bias, the others are for near keys.
+    near = [term for term in call.terms if not isinstance(term, GlobalKeyBias)]
+    terms: list[Term] = [Bias(term.values, globals=False) if isinstance(term, Bias) else term for term in near]
     terms += [] if columns is None else [GlobalKeyBias(columns)]
     result = _operate(call, call.query, terms, call.slots, call.pattern, call.query_offset)
     if not call.global_rows or call.slots is None:
@@ -41,11 +43,6 @@ def attend_blocked(call: Call) -> Tensor:
     rows = gather_slots(call.query, call.slots)
     rows = _operate(call, rows, [] if bias is None else [Bias(bias)], None, Full(), 0)
     return put_slots(result, rows, call.slots)
-
-
-def _near(term: Term) -> Term:
-    """The term for keys that are not global: what concerns global keys comes as one bias."""
-    return Bias(term.values, globals=False) if isinstance(term, Bias) else term
 
 
 def _operate(

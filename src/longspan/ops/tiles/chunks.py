@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.call import Call
-from longspan.ops.runtime import LAYOUT_CACHE, Buffers
+from longspan.ops.runtime import LAYOUT_CACHE, Buffers, dropout_factors, seeded
 from longspan.ops.tiles.layout import Group, Layout
 
 CHUNK_SCORES = 1 << 20
@@ -120,7 +120,7 @@ def rows_of(tiles: Tensor, chunk: Chunk) -> Tensor:
 
 
 def put(tiles: Tensor, part: Tensor, chunk: Chunk) -> None:
-    """Write query tiles of a chunk to their places."""
+    """Write the query tiles of a chunk, `(b, h, n, size, D)`, to their places in `(B, H, tiles, size, D)`."""
     start = chunk.first_row
     if start is not None:
         tiles[chunk.batch, chunk.heads, start : start + chunk.count] = part
@@ -265,6 +265,4 @@ def empty_rows(chunk: Chunk, call: Call, present: Tensor | None, lacking: list[i
 
 def drawn_weights(weights: Tensor, number: int, call: Call) -> Tensor:
     """Dropout: 1/(1 − p) where a weight stays, else 0, the same again for the same seed and number."""
-    generator = torch.Generator(device=weights.device).manual_seed((call.seed + number * 0x9E3779B1) % 2**63)
-    drawn = torch.empty_like(weights).bernoulli_(1 - call.dropout_prob, generator=generator)
-    return drawn.div_(1 - call.dropout_prob) if call.dropout_prob < 1 else drawn
+    return dropout_factors(weights, call.dropout_prob, seeded(call.seed, number, weights.device))

@@ -61,7 +61,7 @@ class ContentTiles:
         return chunk.is_band and (self.by_query or chunk.width <= 2 * chunk.count + 1)
 
     def gradients(self, scale: float) -> list[Tensor]:
-        """Those of the term's tensors."""
+        """Those of the table and of the query bias, empty where they are not wanted."""
         if self.total is None:
             return [self.rows.new_empty(0) for _ in self.wanted]
         table = torch.zeros_like(self.term.table, dtype=self.total.dtype).index_add_(1, self.read, self.total * scale)

@@ -126,7 +126,9 @@ def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: i
     for count in counts.unique().tolist():
         rows = (counts == count).nonzero()[:, 0]
         columns = tiles[1][offsets[rows, None] + torch.arange(count)]
-        groups.append(_group(pattern, rows, columns, keys, query_offset, size))
+        masks, mask_ids = _masks(pattern, rows, columns, keys, query_offset, size)
+        first_row, first_column = int(rows[0]), int(columns[0, 0]) if columns.numel() else 0
+        groups.append(Group(rows, columns, masks, mask_ids, first_row, first_column, _regular_step(rows, columns)))
     scores = sum(group.columns.numel() for group in groups) * size**2
     return Layout(size, queries, keys, tuple(groups), -(-queries // size), -(-keys // size), scores)
 
@@ -144,12 +146,6 @@ def _visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int,
         some = (some.any(0) if pattern.heads else some).expand(start.shape[0], key_start.shape[1])
         tiles.append(some.nonzero().T + torch.tensor([[first], [0]]))
     return torch.cat(tiles, dim=1) if tiles else torch.zeros(2, 0, dtype=torch.int64)
-
-
-def _group(pattern: Pattern, rows: Tensor, columns: Tensor, keys: int, query_offset: int, size: int) -> Group:
-    masks, mask_ids = _masks(pattern, rows, columns, keys, query_offset, size)
-    first_row, first_column = int(rows[0]), int(columns[0, 0]) if columns.numel() else 0
-    return Group(rows, columns, masks, mask_ids, first_row, first_column, _regular_step(rows, columns))
 
 
 def _masks(

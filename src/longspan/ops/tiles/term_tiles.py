@@ -223,7 +223,7 @@ class TermTiles:
             scores[..., width:].zero_()
 
     def added_to(self, chunk: Chunk) -> Tensor | None:
-        """The sum of all biases of the near keys of a chunk."""
+        """The sum of all biases of the near keys of a chunk, `(b or 1, h or 1, n or 1, size or 1, L)`, or none."""
         biases = [part.of(chunk) for part in self.added]
         return None if not biases else sum(biases[1:], start=biases[0])
 

@@ -108,7 +108,14 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
         )
 
     def loss(self, words: Words, ranked: Ranked, labels: Tensor) -> Tensor:
-        """The loss of a batch, see the class."""
+        """The scalar loss of a batch, the mean over its documents; the class says what is summed.
+
+        Args:
+            labels: `(documents, mentions, 3)` int64: first word, last word and cluster, negative for none.
+
+        Raises:
+            InputError: `labels` are of another shape.
+        """
         if labels.ndim != 3 or labels.shape[0] != words.exists.shape[0] or labels.shape[-1] != 3:
             raise InputError(
                 f"labels has shape {tuple(labels.shape)}; give (documents, mentions, 3) with first word, last word and "

@@ -90,7 +90,11 @@ class NoiseConfig:
         return cls(**{**SETTINGS[name], **changes})
 
     def without(self, *noises: str) -> dict[str, float]:
-        """The changes that leave noises out, of `NOISES`."""
+        """The fields to change so that some noises do not happen, for `dataclasses.replace`.
+
+        Raises:
+            InputError: a name is none of `NOISES`.
+        """
         for name in noises:
             if name not in NOISES:
                 raise InputError(f"noise {show(name)} is unknown; choose of {', '.join(NOISES)}")

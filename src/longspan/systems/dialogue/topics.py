@@ -201,7 +201,7 @@ class TopicSegmentation(Task):
         return [np.concatenate(shares[number]) if shares[number] else np.empty(0) for number in range(len(rows))]
 
     def borders(self, likely: np.ndarray) -> tuple[int, ...]:
-        """The turns with which topics begin, by how likely that is of each."""
+        """The turns that begin a topic, rising and without the first; `likely` `(N,)` are the turns' probabilities."""
         rest = likely[1:]
         if self.turns_per_topic is None:
             chosen = np.flatnonzero(rest > 0.5)

@@ -31,14 +31,14 @@ class TaughtTexts:
 
     Attributes:
         texts: N texts.
-        vectors: `(N, D)` float16, of length 1; 0 where the teacher was not asked.
+        teacher_vectors: `(N, D)` float16, of length 1; 0 where the teacher was not asked.
         document: whether the texts are a document in its order; else they are loose.
         passages: P runs of these texts that were read as one text, each as first and end; they do not overlap.
         passage_vectors: `(P, D)`, of these.
     """
 
     texts: tuple[str, ...]
-    vectors: np.ndarray
+    teacher_vectors: np.ndarray
     document: bool
     passages: tuple[tuple[int, int], ...] = ()
     passage_vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float16))

@@ -34,13 +34,13 @@ class Row:
 
     Attributes:
         texts: N sentences of a document in their order, or one loose text.
-        vectors: `(N, D)`, the teacher's.
+        teacher_vectors: `(N, D)`, the teacher's.
         passages: P runs of these texts, each as first and end.
         passage_vectors: `(P, D)`.
     """
 
     texts: tuple[str, ...]
-    vectors: np.ndarray
+    teacher_vectors: np.ndarray
     passages: tuple[tuple[int, int], ...] = ()
     passage_vectors: np.ndarray | None = None
 
@@ -98,7 +98,7 @@ class Distillation(Task):
         pieces = [piece for row in rows if row.document for piece in self._pieces(row)]
         draw.shuffle(pieces)
         groups = [pieces[first : first + self.windows] for first in range(0, len(pieces), self.windows)]
-        loose = [one for row in rows if not row.document for one in _alone(row.texts, row.vectors)]
+        loose = [one for row in rows if not row.document for one in _alone(row.texts, row.teacher_vectors)]
         for piece in pieces:
             loose += self._loose(piece, draw)
         draw.shuffle(loose)
@@ -123,7 +123,7 @@ class Distillation(Task):
     def _loose(self, piece: Row, draw: random.Random) -> Iterator[Row]:
         """Some of a document's texts, each a row of its own."""
         chosen = draw.randrange(self.loose_share)
-        for index, one in enumerate(_alone(piece.texts, piece.vectors)):
+        for index, one in enumerate(_alone(piece.texts, piece.teacher_vectors)):
             if index % self.loose_share == chosen or one.texts[0].endswith("?"):
                 yield one
         if piece.passage_vectors is not None:
@@ -149,7 +149,7 @@ class Distillation(Task):
             features = {
                 "input_ids": [token for ids in encoded for token in ids],
                 "sentence_ids": [index for index, ids in enumerate(encoded) for _ in ids],
-                "labels": row.vectors,
+                "labels": row.teacher_vectors,
             }
             if row.passage_vectors is not None:
                 features |= {"passages": row.passages, "passage_labels": row.passage_vectors}
@@ -200,7 +200,7 @@ def _part(row: TaughtTexts, start: int, stop: int) -> Row:
     inside = [index for index, (first, end) in enumerate(row.passages) if start <= first and end <= stop]
     passages = tuple((row.passages[index][0] - start, row.passages[index][1] - start) for index in inside)
     vectors = row.passage_vectors[inside] if inside else None
-    return Row(row.texts[start:stop], row.vectors[start:stop], passages, vectors)
+    return Row(row.texts[start:stop], row.teacher_vectors[start:stop], passages, vectors)
 
 
 def _collate(features: list[dict[str, Any]], fillers: dict[str, float]) -> dict[str, Any]:

@@ -117,7 +117,17 @@ class LongspanForMultiHop(LongspanWithHead):
     def loss(
         self, logits: list[Tensor], kinds: Tensor, labels: tuple[Tensor | None, ...], mask: Tensor | None
     ) -> Tensor | None:
-        """The weighted sum of the four losses; `None` without labels."""
+        """The scalar sum of the four losses, each with its weight of `loss_weights`; `None` without labels.
+
+        Args:
+            logits: those of paragraphs, of sentences, of starts and of ends, each `(B, T)`.
+            kinds: `(B, kinds)`, logits of the kind of answer.
+            labels: those of `LABELS`, in that order.
+            mask: `(B, T)` bool, the real tokens.
+
+        Raises:
+            InputError: some labels are given and some are not.
+        """
         given = dict(zip(LABELS, labels, strict=True))
         wanted = [each for each in labels if each is not None]
         if not wanted:

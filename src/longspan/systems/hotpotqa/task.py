@@ -65,7 +65,9 @@ def best_paragraphs(relevance: Sequence[float], count: int) -> list[int]:
     return sorted(visible, key=lambda number: (-relevance[number], number))[:count]
 
 
-def kept_paragraphs(relevance: Sequence[float], *, most: int, threshold: float, least: int = PARAGRAPHS) -> list[int]:
+def selected_paragraphs(
+    relevance: Sequence[float], *, most: int, threshold: float, least: int = PARAGRAPHS
+) -> list[int]:
     """The paragraphs that a second stage reads, in their order: of the `most` best those above the threshold, and the
     `least` best in any case."""
     best = best_paragraphs(relevance, most)
@@ -74,7 +76,7 @@ def kept_paragraphs(relevance: Sequence[float], *, most: int, threshold: float, 
 
 def reduced(row: HopRow, answer: HopAnswer, *, most: int, threshold: float, least: int = PARAGRAPHS) -> HopRow:
     """The row with those paragraphs only, maybe none; what annotators said of it stays as it is."""
-    numbers = kept_paragraphs(answer.relevance, most=most, threshold=threshold, least=least)
+    numbers = selected_paragraphs(answer.relevance, most=most, threshold=threshold, least=least)
     return replace(row, paragraphs=tuple(row.paragraphs[number] for number in numbers))
 
 

@@ -86,7 +86,7 @@ class LongspanForCandidateScoring(LongspanWithHead):
         )
 
     def read(self, inputs: dict[str, Any], candidate_ids: Tensor | None, most: int | None) -> CandidateStates:
-        """The candidates' states in some pieces, read together."""
+        """The candidates' mean states `(P, C, E)` in P pieces that the encoder reads as one batch."""
         encoded = self.model(**inputs, return_dict=True)
         hidden = encoded.last_hidden_state
         states, exists = mean_by_sentence(

@@ -41,7 +41,7 @@ class GuessingTask(Task):
 
     @property
     def flavour(self) -> str:
-        """What the scores are, in words."""
+        """What the scores are, in words, as it is written beside them in `metrics.json`."""
         raise NotImplementedError
 
     def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
@@ -131,11 +131,15 @@ class CorpusTask(GuessingTask):
 
 
 def separator(tokenizer: Any) -> int:
-    """The token between two documents."""
+    """The id of the token between two documents: the tokenizer's `sep_token`, or else its `eos_token`.
+
+    Raises:
+        InputError: it has neither.
+    """
     for name in ("sep_token_id", "eos_token_id"):
-        found = getattr(tokenizer, name, None)
-        if found is not None:
-            return int(found)
+        token = getattr(tokenizer, name, None)
+        if token is not None:
+            return int(token)
     raise InputError(
         "the tokenizer has no sep_token or eos_token to set between documents; set one, or use another tokenizer"
     )

@@ -98,7 +98,8 @@ class LanguageModel(CorpusTask):
         return {"bits_per_character": bits / counts["characters"], "bits_per_byte": bits / counts["bytes"]}
 
     def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
-        """Of the tokens that are guessed; `(B, 3)`."""
+        """For each chunk the bits of the tokens that are guessed, how many are right and how many there are: `(B, 3)`
+        float64, on the CPU."""
         labels = batch.pop("labels")[:, 1:]
         logits = model(**batch).logits[:, :-1]
         rows = []

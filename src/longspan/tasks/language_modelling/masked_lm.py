@@ -122,8 +122,8 @@ class MaskedLM(CorpusTask):
 
 def around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """The special tokens that the tokenizer puts before and after a text."""
-    found = tokenizer("a", return_special_tokens_mask=True, return_attention_mask=False)
-    ids, mask = list(found["input_ids"]), list(found["special_tokens_mask"])
+    encoded = tokenizer("a", return_special_tokens_mask=True, return_attention_mask=False)
+    ids, mask = list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
     if all(mask):
         return [], []
     first = mask.index(0)

@@ -105,7 +105,8 @@ class LanguageStream(CorpusTask):
     @property
     def mode(self) -> str:
         """That a memory is carried along, with the lengths that evaluation gives."""
-        memory = "" if (kept := self.evaluation.memory_tokens) is None else f" of {kept} tokens"
+        tokens = self.evaluation.memory_tokens
+        memory = "" if tokens is None else f" of {tokens} tokens"
         return f"carried memory{memory}, segments of {self.segment_tokens} tokens"
 
     @property

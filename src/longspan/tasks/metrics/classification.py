@@ -74,6 +74,7 @@ def reliability(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> 
 
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> float:
-    """`Σ_b |B_b|/N · |accuracy(B_b) − confidence(B_b)|`; arguments as in `reliability`."""
+    """`Σ_b |B_b|/N · |accuracy(B_b) − confidence(B_b)|`, 0 to 1 (Guo et al. 2017, equation 3); arguments as in
+    `reliability`."""
     groups = reliability(confidence, right, bins)
     return sum(one.count * abs(one.accuracy - one.confidence) for one in groups) / max(1, len(confidence))

@@ -116,7 +116,10 @@ def answer_rows(
 def read_chunks(
     model: Any, batch: dict[str, Tensor], chunks: Sequence[ChunkFeatures], max_answer_tokens: int
 ) -> list[ChunkReading]:
-    """One forward pass over a collated batch of chunks, labels in it ignored."""
+    """What the model says of each chunk of a collated batch, in one forward pass; labels in the batch are ignored.
+
+    Answers have at most `max_answer_tokens` tokens.
+    """
     inputs = {name: value for name, value in batch.items() if name not in LABELS}
     most = max(len(chunk["candidates"]) for chunk in chunks)
     output = model(**inputs, max_paragraphs=most)

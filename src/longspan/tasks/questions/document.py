@@ -69,7 +69,7 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     spans = [without_space(row.text, start, end) for start, end in offsets]
     _add_marks(row.text, spans)
     passages = [-1] * len(ids)
-    chosen = kept_candidates(row, options)
+    chosen = usable_candidates(row, options)
     ranges = token_ranges(spans, [row.candidates[index].span for index in chosen])
     # Outer passages first, so that inner ones are written over them.
     order = sorted(range(len(chosen)), key=lambda place: (row.candidates[chosen[place]].span.start, -ranges[place][1]))
@@ -89,7 +89,7 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     return _with_markers(stream, [(first, index, [codes[name] for name in pair]) for first, index, pair in marked])
 
 
-def kept_candidates(row: QuestionRow, options: QuestionOptions) -> list[int]:
+def usable_candidates(row: QuestionRow, options: QuestionOptions) -> list[int]:
     """The candidates that can be answers, as indices: with text, top-level (if so asked), the first so many."""
     usable = [
         index
@@ -100,7 +100,7 @@ def kept_candidates(row: QuestionRow, options: QuestionOptions) -> list[int]:
 
 
 def encode_text(tokenizer: Any, text: str, what: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """As `token_ids`; `InputError` where there are none."""
+    """Ids and character offsets of a text, as `token_ids`; `InputError`, naming `what`, for a text without tokens."""
     ids, offsets = token_ids(tokenizer, text)
     if not ids:
         raise InputError(f"{what} has no tokens in this tokenizer; give one with words in it")

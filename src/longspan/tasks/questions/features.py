@@ -29,7 +29,7 @@ from longspan.errors import InputError
 from longspan.models.heads.question_network import LABELS
 from longspan.models.losses import IGNORED
 from longspan.tasks.predicting import pad
-from longspan.tasks.questions.document import NOWHERE, Stream, encode_text, kept_candidates, tokenize_document
+from longspan.tasks.questions.document import NOWHERE, Stream, encode_text, tokenize_document, usable_candidates
 from longspan.tasks.questions.options import PassageTypes, QuestionOptions
 
 logger = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def chunk_features(
         features = _features(number, chunk, question, separator, stream, options)
         if row.annotations:
             _label(features, chunk, stream, target, options)
-        if not training or _is_kept(features, row.id, options.keep_negatives, seed):
+        if not training or _is_trained_on(features, row.id, options.keep_negatives, seed):
             chunks.append(features)
     return chunks
 
@@ -129,7 +129,7 @@ def _question_ids(row: QuestionRow, tokenizer: Any, options: QuestionOptions) ->
 
 def find_target(row: QuestionRow, stream: Stream, options: QuestionOptions) -> Target | None:
     """The annotation to train on, as tokens of the stream; None where no annotation's answer can be chosen."""
-    candidates = set(kept_candidates(row, options))
+    candidates = set(usable_candidates(row, options))
     usable = [note for note in row.annotations if note.candidate in candidates]
     usable.sort(key=lambda note: note.candidate or 0)  # stable: annotators in order within a candidate
     chosen = next((note for note in usable if note.short), usable[0] if usable else None)
@@ -185,7 +185,7 @@ def _label(
     features["answer_types"] = kind if options.answer_types == 5 else 1
 
 
-def _is_kept(features: ChunkFeatures, name: str, probability: float, seed: int) -> bool:
+def _is_trained_on(features: ChunkFeatures, name: str, probability: float, seed: int) -> bool:
     """Whether a chunk is trained on; the same for the same seed, row and chunk, whatever else there is."""
     if features.get("answer_types", NULL) != NULL:
         return True

@@ -25,7 +25,7 @@ class SummaryTask(Task):
 
     @property
     def rouge(self) -> Rouge:
-        """The flavour of ROUGE that `scores` gives."""
+        """The flavour of ROUGE that `scores` gives: stemming, several references, what counts as a word."""
         raise NotImplementedError
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
