@@ -245,6 +245,10 @@ class AdaptiveSpanAttention(OffsetAttention):
 
         return WindowLayer(-self.pattern.reach().first if self.training else -self.shown_offsets[0])
 
+    @torch.no_grad()
+    def learned_spans(self) -> Tensor | None:
+        return None if self.config.dynamic else self.config.span_tokens * self.clamped_share()
+
     def weights_loss(self) -> Tensor | None:
         """`λ·S·mean(z share)` over heads, where spans do not depend on the token."""
         config = self.config

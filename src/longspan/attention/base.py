@@ -173,6 +173,10 @@ class Attention(nn.Module):
         """How many of the last so many states of a memory later tokens may still need; here all of them."""
         return tokens
 
+    def learned_spans(self) -> Tensor | None:
+        """How far back each head looks, `(H,)` in tokens, where its weights say that; mostly they do not."""
+        return None
+
     def weights_loss(self) -> Tensor | None:
         """What the weights of this layer add to the loss of a model in training, a scalar; mostly nothing."""
         return None

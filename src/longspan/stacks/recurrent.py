@@ -122,7 +122,8 @@ class Recurrent(Sequential):
 
         all_hidden_states, losses = [hidden], []
         for layer in range(len(self)) if layers is None else layers:
-            block, state = self[layer], block_states[layer]
+            block: Any = self[layer]
+            state = block_states[layer]
             memory: Any = state.own
             losses.append(block.attention_loss(hidden, tokens))
             if isinstance(memory, HiddenLayer):

@@ -79,8 +79,9 @@ class Sequential(Layers):
         all_hidden_states, losses = [hidden], []
         for layer in range(len(self)) if layers is None else layers:
             state = None if block_states is None else block_states[layer]
-            losses.append(self[layer].attention_loss(hidden, tokens))
-            hidden = self[layer](hidden, tokens, *given, past_key_values=state)
+            block: Any = self[layer]
+            losses.append(block.attention_loss(hidden, tokens))
+            hidden = block(hidden, tokens, *given, past_key_values=state)
             if output_hidden_states:
                 all_hidden_states.append(hidden)
         states = tuple(all_hidden_states) if output_hidden_states else None
