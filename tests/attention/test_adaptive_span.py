@@ -213,8 +213,7 @@ def test_spans_that_depend_on_tokens_are_paid_for_where_they_are_real(stack, ree
 def test_one_table_of_distances_serves_all_layers():
     names = [name for name, _ in model_of().named_parameters() if "distances" in name]
     assert names == ["decoder.relative.distances"]
-    model = model_of(init_std=0.02) if False else model_of()
-    assert model.decoder.relative.distances.std().item() == pytest.approx(1, abs=0.2)
+    assert model_of().decoder.relative.distances.std().item() == pytest.approx(1, abs=0.2)
 
 
 def test_a_memory_holds_what_spans_can_see():
