@@ -12,7 +12,9 @@ import pytest
 from transformers import GPT2Config, GPT2Model
 
 import longspan
-from longspan.imports import after_import
+from longspan.attention import MECHANISMS
+from longspan.imports import Table, after_import, late_names
+from longspan.stacks import STACKS
 
 CHECK = """
 import sys
@@ -125,7 +127,9 @@ def test_two_may_wait_at_once(tmp_path: Path) -> None:
     for name in ("first_library", "second_library"):
         (tmp_path / f"{name}.py").write_text("")
     code = """
-from longspan.imports import after_import
+from longspan.attention import MECHANISMS
+from longspan.imports import Table, after_import, late_names
+from longspan.stacks import STACKS
 told = []
 def one(): told.append("first")
 def two(): told.append("second")
@@ -138,6 +142,31 @@ assert told == ["second", "first"], told
 """
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_table_imports_what_is_asked_for(package: str) -> None:
+    table: Table[int] = Table(
+        "of this test", {"one": f"{package}.part:value", "bad": f"{package}.broken:value", "own": 3}
+    )
+    assert list(table) == ["one", "bad", "own"]
+    assert "one" in table
+    assert table.get("two") is None
+    assert f"{package}.part" not in sys.modules
+    assert (table["one"], table["own"]) == (1, 3)
+    assert f"{package}.part" in sys.modules
+    with pytest.raises(ZeroDivisionError):
+        dict(table)
+    del table["bad"]
+    assert dict(table) == {"one": 1, "own": 3}
+
+
+def test_names_of_a_package_are_imported_when_they_are_asked_for(package: str) -> None:
+    get = late_names(package, [f"{package}.part:value"])
+    whole = importlib.import_module(package)
+    assert f"{package}.part" not in sys.modules
+    assert get("value") == 1 == whole.value
+    with pytest.raises(AttributeError, match="half_imported_package' has no attribute 'late'"):
+        get("late")
 
 
 def test_a_transformer_xl_run_imports_no_other_system(tmp_path: Path) -> None:
@@ -154,4 +183,7 @@ def test_a_transformer_xl_run_imports_no_other_system(tmp_path: Path) -> None:
     others = ("tasks.summaries", "data.summaries", "data.questions", "inference", "checkpoints.architectures.bart")
     assert not [name for name in modules if name.startswith(tuple(f"longspan.{other}" for other in others))]
     assert not [name for name in modules if name.startswith("longspan.systems.") and name.count(".") > 2]
+    kinds = {kind.__module__ for table in (MECHANISMS, STACKS) for kind in table.values()}
+    used = {"longspan.attention.full", "longspan.stacks.recurrent", "longspan.stacks.sequential"}
+    assert kinds.intersection(modules) == used
     assert len(modules) <= 200, modules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,28 +20,39 @@ def told(crossed: dict[str, set[str]]) -> str:
     return "\n".join(f"{file}: {', '.join(sorted(names))}" for file, names in sorted(crossed.items()))
 
 
-@pytest.fixture(scope="module")
-def longformer() -> longspan.LongspanModel:
-    attention = {"mechanism": "longformer", "left_tokens": 64, "right_tokens": 64}
+def crossed_by(attention: dict[str, Any], *, padded: bool) -> dict[str, set[str]]:
+    """What the second call of a forward pass crosses, since the first one also chooses tiles."""
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     config = longspan.LongspanConfig(vocab_size=100, max_position_embeddings=TOKENS, attention=attention, **sizes)
-    return longspan.LongspanModel(config).eval()
-
-
-@pytest.mark.parametrize(("padded", "files", "functions"), [(False, 12, 45), (True, 16, 60)], ids=["plain", "padded"])
-def test_a_forward_pass_of_longformer(
-    longformer: longspan.LongspanModel, padded: bool, files: int, functions: int
-) -> None:
-    """The second call, since the first one also chooses tiles."""
+    model = longspan.LongspanModel(config).eval()
     inputs = {"input_ids": torch.randint(5, 100, (2, TOKENS))}
     if padded:
         inputs["attention_mask"] = (torch.arange(TOKENS) < torch.tensor([[TOKENS], [TOKENS // 2]])).long()
         inputs["global_attention_mask"] = torch.isin(torch.arange(TOKENS), torch.tensor([0, 5])).expand(2, -1).long()
     with torch.no_grad():
-        longformer(**inputs)
-        crossed = functions_crossed(lambda: longformer(**inputs))
+        model(**inputs)
+        return functions_crossed(lambda: model(**inputs))
+
+
+@pytest.mark.parametrize(("padded", "files", "functions"), [(False, 12, 45), (True, 16, 60)], ids=["plain", "padded"])
+def test_a_forward_pass_of_longformer(padded: bool, files: int, functions: int) -> None:
+    crossed = crossed_by({"mechanism": "longformer", "left_tokens": 64, "right_tokens": 64}, padded=padded)
     assert len(crossed) <= files, told(crossed)
     assert sum(map(len, crossed.values())) <= functions, told(crossed)
+
+
+@pytest.mark.parametrize(
+    ("attention", "files"),
+    [
+        ({"mechanism": "sparse"}, 17),
+        ({"mechanism": "bigbird"}, 18),
+        ({"mechanism": "fusion", "left_tokens": 64, "right_tokens": 64, "relative_span": 64}, 26),
+    ],
+    ids=["sparse", "bigbird", "fusion"],
+)
+def test_a_padded_forward_pass_with_globals(attention: dict[str, Any], files: int) -> None:
+    crossed = crossed_by(attention, padded=True)
+    assert len(crossed) <= files, told(crossed)
 
 
 def run(*arguments: str) -> dict[str, set[str]]:
@@ -53,3 +65,8 @@ def run(*arguments: str) -> dict[str, set[str]]:
 def test_a_summary_of_a_pdf() -> None:
     crossed = run("summarize", str(PDF))
     assert len(crossed) <= 50, told(crossed)
+
+
+def test_a_run_of_transformer_xl(tmp_path: Path) -> None:
+    crossed = run("train", "transformer-xl-enwik8", "--smoke", "--output", str(tmp_path / "run"))
+    assert len(crossed) <= 80, told(crossed)

@@ -3,7 +3,8 @@
 `require` imports an optional library on first use, with one clear error where it is missing.
 
 A `Table` names what a room can be asked for and imports each when it is asked for. Higher rooms `announce` what they
-add to it, so that a lower one finds it without importing anything higher.
+add to it, so that a lower one finds it without importing anything higher. `late_names` does the same for the public
+names of a package.
 
 `find` and `load_plugins` import the modules of packages that announce them in their metadata, which nobody needs to
 import by hand::
@@ -24,7 +25,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, ItemsView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -67,8 +68,10 @@ def announce(table: str, places: Mapping[str, str]) -> None:
     _announced[table] |= places
 
 
-class Table(dict[str, Value]):
+class Table(MutableMapping[str, Value]):
     """Name → value; a value given as its place, "module:attribute", is imported when it is asked for.
+
+    Asking for the names imports nothing; `values` and `items` import everything.
 
     Args:
         name: by which higher rooms announce what they add.
@@ -76,23 +79,52 @@ class Table(dict[str, Value]):
     """
 
     def __init__(self, name: str, own: Mapping[str, Any]) -> None:
-        super().__init__({**own, **_announced[name]})
+        self._entries: dict[str, Any] = {**own, **_announced[name]}
 
     def __getitem__(self, name: str) -> Value:
-        value: Any = super().__getitem__(name)
+        value = self._entries[name]
         if isinstance(value, str):
-            module, _, attribute = value.partition(":")
-            value = self[name] = getattr(import_module(module), attribute)
+            value = self._entries[name] = imported(value)
         return value
 
+    def __setitem__(self, name: str, value: Value) -> None:
+        self._entries[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
     def get(self, name: str, default: Any = None) -> Any:
-        return default if name not in self else self[name]  # noqa: SIM401 (that is this method)
+        return self[name] if name in self._entries else default  # not `Mapping.get`: it hides a KeyError of an import
 
-    def values(self) -> ValuesView[Value]:  # pyright: ignore[reportIncompatibleMethodOverride] (dict's own does not import)
-        return ValuesView(self)
 
-    def items(self) -> ItemsView[str, Value]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return ItemsView(self)
+def imported(place: str) -> Any:
+    """What stands at a place, "module:attribute"."""
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def late_names(package: str, places: Iterable[str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package that imports what stands at these places, "module:attribute", when it is asked
+    for under the attribute's name."""
+    by_name = {place.partition(":")[2]: place for place in places}
+
+    def get(name: str) -> Any:
+        if name not in by_name:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = imported(by_name[name])
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get
 
 
 GROUP = "longspan.plugins"

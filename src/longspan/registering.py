@@ -49,8 +49,10 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
     if kind == "head":
         _check_head(thing)
     table[chosen] = thing
-    if kind == "head" and (told := sys.modules.get("longspan.models.registration")) is not None:
-        told.tell_transformers(thing)
+    if kind == "head" and "longspan.checkpoints" in sys.modules:  # which has told transformers of all others
+        from longspan.models import tell_of_head
+
+        tell_of_head(table[chosen])
     return thing
 
 

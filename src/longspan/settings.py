@@ -162,12 +162,10 @@ def check_keys(given: Iterable[Any], known: Iterable[str], path: str = "") -> No
 
 
 def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: str) -> Settings:
-    """The dataclass that a nested spec stands for: a name, a mapping with the name under `kind`, or one made already.
+    """The dataclass that a nested spec stands for: a name, or a mapping with the name under `kind`.
 
     `table` holds the classes by name, whose keys are the fields; `path` is where the spec stands, for error messages.
     """
-    if isinstance(spec, tuple(table.values())):
-        return spec
     data = {kind: spec} if isinstance(spec, str) else spec
     if not isinstance(data, Mapping) or not isinstance(data.get(kind), str):
         raise InputError(f"{path} is {show(spec)}; give a name of {', '.join(table)}, or a mapping with it as {kind!r}")

@@ -12,31 +12,34 @@ with hidden `(B, T, E)`, real and globals `(B, T)` bool gives `(B, T, E)`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from longspan.attention.adaptive_span import AdaptiveSpanConfig
 from longspan.attention.base import Attention, ProjectedAttention
-from longspan.attention.bigbird import BigBirdConfig
-from longspan.attention.blockwise import BlockwiseConfig
-from longspan.attention.cluster import ClusterConfig
-from longspan.attention.compressed import CompressedConfig
 from longspan.attention.config import AttentionConfig
-from longspan.attention.explicit_sparse import ExplicitSparseConfig
-from longspan.attention.full import FullConfig
-from longspan.attention.fusion import FusionConfig
-from longspan.attention.linear import LinearConfig
-from longspan.attention.linformer import LinformerConfig
-from longspan.attention.longformer import LongformerConfig
-from longspan.attention.parts.relative import RelativePositions, RelativeTables
 from longspan.attention.parts.tokens import Tokens
-from longspan.attention.performer import PerformerConfig
-from longspan.attention.poolingformer import PoolingformerConfig
-from longspan.attention.reformer import ReformerConfig
-from longspan.attention.routing import RoutingConfig
-from longspan.attention.sinkhorn import SinkhornConfig
-from longspan.attention.sparse import SparseConfig
-from longspan.attention.synthesizer import SynthesizerConfig
+from longspan.imports import Table, late_names
 from longspan.settings import from_spec
+
+if TYPE_CHECKING:
+    from longspan.attention.adaptive_span import AdaptiveSpanConfig
+    from longspan.attention.bigbird import BigBirdConfig
+    from longspan.attention.blockwise import BlockwiseConfig
+    from longspan.attention.cluster import ClusterConfig
+    from longspan.attention.compressed import CompressedConfig
+    from longspan.attention.explicit_sparse import ExplicitSparseConfig
+    from longspan.attention.full import FullConfig
+    from longspan.attention.fusion import FusionConfig
+    from longspan.attention.linear import LinearConfig
+    from longspan.attention.linformer import LinformerConfig
+    from longspan.attention.longformer import LongformerConfig
+    from longspan.attention.parts.relative import RelativePositions, RelativeTables
+    from longspan.attention.performer import PerformerConfig
+    from longspan.attention.poolingformer import PoolingformerConfig
+    from longspan.attention.reformer import ReformerConfig
+    from longspan.attention.routing import RoutingConfig
+    from longspan.attention.sinkhorn import SinkhornConfig
+    from longspan.attention.sparse import SparseConfig
+    from longspan.attention.synthesizer import SynthesizerConfig
 
 __all__ = [
     "MECHANISMS",
@@ -67,27 +70,31 @@ __all__ = [
     "attention_config",
 ]
 
-MECHANISMS: dict[str, type[AttentionConfig]] = {
-    "full": FullConfig,
-    "longformer": LongformerConfig,
-    "adaptive_span": AdaptiveSpanConfig,
-    "poolingformer": PoolingformerConfig,
-    "fusion": FusionConfig,
-    "bigbird": BigBirdConfig,
-    "sparse": SparseConfig,
-    "blockwise": BlockwiseConfig,
-    "explicit_sparse": ExplicitSparseConfig,
-    "reformer": ReformerConfig,
-    "sinkhorn": SinkhornConfig,
-    "routing": RoutingConfig,
-    "cluster": ClusterConfig,
-    "linear": LinearConfig,
-    "performer": PerformerConfig,
-    "linformer": LinformerConfig,
-    "compressed": CompressedConfig,
-    "synthesizer": SynthesizerConfig,
+_PLACES = {
+    "full": "longspan.attention.full:FullConfig",
+    "longformer": "longspan.attention.longformer:LongformerConfig",
+    "adaptive_span": "longspan.attention.adaptive_span:AdaptiveSpanConfig",
+    "poolingformer": "longspan.attention.poolingformer:PoolingformerConfig",
+    "fusion": "longspan.attention.fusion:FusionConfig",
+    "bigbird": "longspan.attention.bigbird:BigBirdConfig",
+    "sparse": "longspan.attention.sparse:SparseConfig",
+    "blockwise": "longspan.attention.blockwise:BlockwiseConfig",
+    "explicit_sparse": "longspan.attention.explicit_sparse:ExplicitSparseConfig",
+    "reformer": "longspan.attention.reformer:ReformerConfig",
+    "sinkhorn": "longspan.attention.sinkhorn:SinkhornConfig",
+    "routing": "longspan.attention.routing:RoutingConfig",
+    "cluster": "longspan.attention.cluster:ClusterConfig",
+    "linear": "longspan.attention.linear:LinearConfig",
+    "performer": "longspan.attention.performer:PerformerConfig",
+    "linformer": "longspan.attention.linformer:LinformerConfig",
+    "compressed": "longspan.attention.compressed:CompressedConfig",
+    "synthesizer": "longspan.attention.synthesizer:SynthesizerConfig",
 }
-"""Name → configuration, whose `build(width, heads)` makes the module."""
+MECHANISMS: Table[type[AttentionConfig]] = Table("mechanisms", _PLACES)
+"""Name → configuration, whose `build(width, heads)` makes the module; each is imported when it is asked for."""
+
+_RELATIVE = ("longspan.attention.parts.relative:RelativePositions", "longspan.attention.parts.relative:RelativeTables")
+__getattr__ = late_names(__name__, (*_PLACES.values(), *_RELATIVE))
 
 
 def attention_config(spec: str | Mapping[str, Any] | AttentionConfig, path: str = "attention") -> AttentionConfig:

@@ -149,11 +149,10 @@ class Attention(nn.Module):
 
             from longspan.attention.parts.state import RecurrentLayer, WindowLayer
 
-            if self.state_kind == "window":
-                reach = self.config.reach().left
-                assert reach is not None
-                return WindowLayer(reach)
-            return DynamicLayer() if self.state_kind == "keys" else RecurrentLayer()
+            if self.state_kind == "sums":
+                return RecurrentLayer()
+            reach = self.config.reach().left if self.state_kind == "window" else None
+            return DynamicLayer() if reach is None else WindowLayer(reach)
         raise InputError(
             f"attention {self.config.mechanism!r} with causal={self.causal} keeps no state; build a mechanism that "
             "decodes step by step, with causal=True"
@@ -273,7 +272,8 @@ class ProjectedAttention(Attention):
         """How scores know positions, of mechanisms with `has_positions`.
 
         Args:
-            query, key: the last T of S positions and all of them, `(B, H, …, D)` both.
+            query: of the last T of S positions, `(B, H, T, D)`.
+            key: of all of them, `(B, H, S, D)`.
             tokens: what is known of each position, shared tables among it.
             state: what holds the keys before the queries.
             slots: `(B, G)` int64 positions of global tokens, −1 in unused slots.

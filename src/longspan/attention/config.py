@@ -216,7 +216,7 @@ class AttentionConfig:
         return None
 
     def activations(self) -> Activations:
-        """What a layer computes for every token."""
+        """What a layer computes for every token besides scores, for costs and plans of memory."""
         return Activations()
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:

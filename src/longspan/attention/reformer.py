@@ -135,7 +135,7 @@ class ReformerConfig(AttentionConfig):
         return 1 if self.local else self.rounds
 
     def padded(self, length: int) -> int:
-        """The length that the published form computes for a text of so many tokens."""
+        """How many tokens the published form computes for a text of `length`."""
         size, other = self.chunk_tokens, self.beside_tokens or self.chunk_tokens
         return length if length <= min(size, other) else -(-length // lcm(size, other)) * lcm(size, other)
 
@@ -179,7 +179,7 @@ class ReformerConfig(AttentionConfig):
         return tuple(int(each) for each in split(torch.tensor(self.buckets)) if each > 1)
 
     def count_buckets(self, length: int, causal: bool) -> int:
-        """Buckets of a round of hashing for a text of so many tokens."""
+        """Buckets of one round of hashing for a text of `length` tokens."""
         if self.chunks == "published":
             return prod(self.factors(length))
         if self.local or isinstance(self.buckets, int):

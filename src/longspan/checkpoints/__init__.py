@@ -6,13 +6,13 @@ or converts models is imported when it is asked for.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import longspan.models.registration
 import longspan.ops.decompositions  # noqa: F401
 from longspan.checkpoints.attention_interface import use_attention
 from longspan.checkpoints.tuning import hold_old_rows, train_new_positions_only
+from longspan.imports import late_names
+from longspan.models import tell_transformers
 
 if TYPE_CHECKING:
     from longspan.checkpoints.conversion import from_transformers, to_transformers
@@ -35,23 +35,20 @@ __all__ = [
     "use_attention",
 ]
 
-_HOMES = {
-    "LengthenReport": "lengthening.parity",
-    "decompose": "decomposing",
-    "from_transformers": "conversion",
-    "lengthen": "lengthening.lengthen",
-    "save_published": "plain_folders",
-    "to_onnx": "onnx_export",
-    "to_transformers": "conversion",
-}
-"""Public name → module that defines it."""
+tell_transformers()
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'longspan.checkpoints' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"longspan.checkpoints.{_HOMES[name]}"), name)
-    return value
+__getattr__ = late_names(
+    __name__,
+    (
+        "longspan.checkpoints.conversion:from_transformers",
+        "longspan.checkpoints.conversion:to_transformers",
+        "longspan.checkpoints.decomposing:decompose",
+        "longspan.checkpoints.lengthening.lengthen:lengthen",
+        "longspan.checkpoints.lengthening.parity:LengthenReport",
+        "longspan.checkpoints.onnx_export:to_onnx",
+        "longspan.checkpoints.plain_folders:save_published",
+    ),
+)
 
 
 def __dir__() -> list[str]:

@@ -262,7 +262,7 @@ def _attend_tiles(
 ) -> Tensor:
     """Many queries by `attend`: real tokens first, rows that start at one position together.
 
-    Padding then lies ahead of every real query, where nobody looks, so that no mask of it is needed.
+    Padding then comes after every real query, so that causality hides it and no mask is needed.
     """
     key, value = (_reordered(tensor, positions.key_order) for tensor in (key, value))
     ordered = _reordered(query, positions.query_order)

@@ -1,4 +1,4 @@
-"""Opening a model and its tokenizer, for whoever needs them: inference, training, evaluation, the command line.
+"""Opening a model and its tokenizer, for inference, training, evaluation, the command line.
 
 Word-level language models such as Transformer-XL have a tokenizer of whole words, made from a list of them.
 """

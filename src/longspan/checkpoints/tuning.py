@@ -52,7 +52,8 @@ def hold_old_rows(
 
     Args:
         optimizer: of a model that `train_new_positions_only` froze; any kind.
-        model, trained_tokens: as there.
+        model: as there.
+        trained_tokens: as there.
     """
     table, old = _table_and_old_rows(model, trained_tokens)
     old_rows = table.detach()[:old].clone()

@@ -1,4 +1,4 @@
-"""What the commands write: the one door to standard output and standard error.
+"""All output of the commands to standard output and standard error.
 
 Documents, file names and arguments hold characters that steer a terminal: escape sequences, C1 controls, marks that
 reverse what follows. `say` and `complain` show them as U+FFFD, whether a terminal reads or a pipe, since a pager or

@@ -1,7 +1,7 @@
 """The process of one cell.
 
-A process of its own starts from the same state whatever ran before, has a peak of memory of its own, and takes nobody
-with it when it dies.
+A separate process starts from the same state whatever ran before, its peak of memory can be measured alone, and a
+crash leaves the other cells untouched.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _seconds(run: Callable[[], None], device: str) -> tuple[float, float]:
 
 
 def _clock(device: str) -> Callable[[], float]:
-    """With one thread, what the processor did for this process alone, whoever else is at it; else time on the wall."""
+    """Processor time of this process where a CPU runs one thread, so that other work does not count; else wall time."""
     return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 
 

@@ -46,7 +46,7 @@ CURVES = {
 def draw_plots(lines: Sequence[Line], task: str, chance: float | None = None) -> dict[str, Figure]:
     """Name → plot; those for which there are no numbers are left out. A mechanism looks the same in all of them.
 
-    `chance` is the score of whoever has read nothing.
+    `chance` is the score of guessing without reading the input.
     """
     looks = {name: _look(number) for number, name in enumerate(sorted(line.mechanism for line in lines))}
     plots: dict[str, Figure | None] = {

@@ -316,7 +316,7 @@ def _speed_cells(comparison: Comparison) -> list[Cell]:
 
 def _curve_cells(comparison: Comparison) -> list[Cell]:
     """One row at each length: the shortest, the longest, then whichever lies farthest from those before, so that a
-    curve is worth something wherever the time ends."""
+    curve covers the whole range whenever the time ends."""
     lengths = in_gaps(comparison.curve_lengths())
     cells = [comparison.speed(name, length, 1) for length in lengths for name in comparison.mechanisms]
     return [cell for cell in cells if (cell.tokens, cell.rows) != (comparison.tokens, comparison.rows)]

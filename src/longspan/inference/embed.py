@@ -1,7 +1,7 @@
 """`longspan.embed`: texts of any length in, vectors out; near vectors mean near meanings.
 
-A document is read whole: each of its sentences gets a vector that knows what stands around it, the document the mean
-of them. Loose texts (questions, titles) are read each by itself. Both lie in the same space. Any encoder can take the
+A document is read whole: each of its sentences gets a vector that depends on the text around it, and the document their
+mean. Single texts (questions, titles) are read one by one; vectors of both can be compared. Any encoder can take the
 place of the bundled one: `Encoder` holds a model that was trained to embed, `PooledEncoder` any other, published or
 ours, and pools the states of its tokens. What sentence-transformers publishes is read as they read it
 (`longspan.checkpoints.pooling`), but never cut: a text goes through the model whole, and one that is longer than the

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from longspan.imports import Table
-from longspan.models.heads import HEADS
+from longspan.models.heads import HEADS, HeadSpec
 from longspan.settings import entry
 
 if TYPE_CHECKING:
@@ -78,6 +78,31 @@ _OUTPUTS: Table[Any] = Table("outputs", {})
 def model_with(head: str) -> type[LongspanPreTrainedModel]:
     """The model class with the head of that name in `HEADS`."""
     return entry(HEADS, head, "head").model_class()
+
+
+def tell_transformers() -> None:
+    """Make the configuration and every model class known to transformers' Auto classes; `import longspan` does it."""
+    import transformers
+
+    from longspan.models.card import KINDS
+    from longspan.models.configuration import LongspanConfig
+
+    transformers.AutoConfig.register(LongspanConfig.model_type, LongspanConfig, exist_ok=True)
+    for name, (auto, _) in KINDS.items():
+        if auto is not None:
+            getattr(transformers, auto).register(LongspanConfig, __getattr__(name), exist_ok=True)
+    for head in HEADS.values():
+        tell_of_head(head)
+
+
+def tell_of_head(head: type[HeadSpec]) -> None:
+    """Have the Auto class of a head, if it has one, load its model class."""
+    if head.auto is not None:
+        import transformers
+
+        from longspan.models.configuration import LongspanConfig
+
+        getattr(transformers, head.auto).register(LongspanConfig, head.model_class(), exist_ok=True)
 
 
 def __getattr__(name: str) -> Any:

@@ -113,7 +113,7 @@ class AdaptiveHead(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The weights of the shortlist, for whoever asks for a dtype or a device."""
+        """The weights `(words, F)` of the shortlist, from which callers read dtype and device."""
         return self.words[0].weight  # pyright: ignore[reportReturnType]
 
     def forward(self, states: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ from longspan.models.adaptive import AdaptiveHead
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
-from longspan.models.losses import token_loss
-from longspan.models.outputs import DecoderOutput, with_stack_loss
+from longspan.models.losses import token_loss, with_stack_loss
+from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import LongspanPreTrainedModel, refuse_attentions, refuse_others
 
 

@@ -17,8 +17,8 @@ from longspan.models.adaptive import AdaptiveHead, tied_weights
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter, shifted
-from longspan.models.losses import IGNORED
-from longspan.models.outputs import TextOutput, with_stack_loss
+from longspan.models.losses import IGNORED, with_stack_loss
+from longspan.models.outputs import TextOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -75,7 +75,7 @@ class LongspanForCausalLM(DecoderOnly):
     layer."""
 
     def with_memory(self, *, clamp_tokens: int | None = None, **options: Any) -> Self:
-        """The same weights, shared, with another memory than in training: what a longer one is worth shows then.
+        """A model that shares these weights, with another length of memory than in training.
 
         Args:
             clamp_tokens: distances above this count as this one; `None` leaves that as it is.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -147,3 +147,18 @@ def check_labels(labels: Tensor, predicted: torch.Size) -> None:
         raise InputError(
             f"labels has shape {tuple(labels.shape)}, the predictions {tuple(predicted)}; give one label each"
         )
+
+
+def with_stack_loss(
+    loss: Tensor | None, *outputs: Any, labels: Tensor | None = None, count: Tensor | int | None = None
+) -> Tensor | None:
+    """A model's loss and what the stacks of some `outputs` add to it; `None` without a loss.
+
+    Where a loss is divided by the `count` of all labels in an update, the batch adds its share of them.
+    """
+    for output in outputs:
+        extra = getattr(output, "stack_loss", None)
+        if loss is not None and extra is not None:
+            share = 1.0 if labels is None or count is None else (labels != IGNORED).sum() / count
+            loss = loss + share * extra
+    return loss

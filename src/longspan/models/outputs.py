@@ -1,9 +1,8 @@
-"""What models return: transformers' outputs with what some stacks return beside the states, and the loss of these."""
+"""What models return: transformers' outputs with what some stacks return beside the states."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 from transformers.modeling_outputs import (
@@ -12,8 +11,6 @@ from transformers.modeling_outputs import (
     CausalLMOutputWithPast,
     Seq2SeqLMOutput,
 )
-
-from longspan.models.losses import IGNORED
 
 
 @dataclass
@@ -51,18 +48,3 @@ class TextFromSourceOutput(Seq2SeqLMOutput):
 
     ponder_times: Tensor | None = None
     encoder_ponder_times: Tensor | None = None
-
-
-def with_stack_loss(
-    loss: Tensor | None, *outputs: Any, labels: Tensor | None = None, count: Tensor | int | None = None
-) -> Tensor | None:
-    """A model's loss and what the stacks of some `outputs` add to it; `None` without a loss.
-
-    Where a loss is divided by the `count` of all labels in an update, the batch adds its share of them.
-    """
-    for output in outputs:
-        extra = getattr(output, "stack_loss", None)
-        if loss is not None and extra is not None:
-            share = 1.0 if labels is None or count is None else (labels != IGNORED).sum() / count
-            loss = loss + share * extra
-    return loss

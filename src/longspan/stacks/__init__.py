@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from longspan.imports import Table, late_names
 from longspan.settings import from_spec
 from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackOutput, StackReads, StackReturns
-from longspan.stacks.decomposed import DecomposedConfig
-from longspan.stacks.recurrent import RecurrentConfig
-from longspan.stacks.reversible import ReversibleConfig
-from longspan.stacks.sequential import SequentialConfig
-from longspan.stacks.star import StarConfig
-from longspan.stacks.top_down import TopDownConfig
-from longspan.stacks.universal import UniversalConfig
+
+if TYPE_CHECKING:
+    from longspan.stacks.decomposed import DecomposedConfig
+    from longspan.stacks.recurrent import RecurrentConfig
+    from longspan.stacks.reversible import ReversibleConfig
+    from longspan.stacks.sequential import SequentialConfig
+    from longspan.stacks.star import StarConfig
+    from longspan.stacks.top_down import TopDownConfig
+    from longspan.stacks.universal import UniversalConfig
 
 __all__ = [
     "STACKS",
@@ -36,17 +39,19 @@ __all__ = [
     "stack_config",
 ]
 
-_KINDS: tuple[type[StackConfig], ...] = (
-    SequentialConfig,
-    ReversibleConfig,
-    RecurrentConfig,
-    UniversalConfig,
-    DecomposedConfig,
-    StarConfig,
-    TopDownConfig,
-)
-STACKS: dict[str, type[StackConfig]] = {kind.stack: kind for kind in _KINDS}
-"""Name → configuration, whose `build(block, layers, sizes)` makes the module."""
+_PLACES = {
+    "sequential": "longspan.stacks.sequential:SequentialConfig",
+    "reversible": "longspan.stacks.reversible:ReversibleConfig",
+    "recurrent": "longspan.stacks.recurrent:RecurrentConfig",
+    "universal": "longspan.stacks.universal:UniversalConfig",
+    "decomposed": "longspan.stacks.decomposed:DecomposedConfig",
+    "star": "longspan.stacks.star:StarConfig",
+    "top_down": "longspan.stacks.top_down:TopDownConfig",
+}
+STACKS: Table[type[StackConfig]] = Table("stacks", _PLACES)
+"""Name → configuration, whose `build(block, layers, sizes)` makes the module; each is imported when it is asked for."""
+
+__getattr__ = late_names(__name__, _PLACES.values())
 
 
 def stack_config(spec: str | Mapping[str, Any] | StackConfig) -> StackConfig:
@@ -55,4 +60,4 @@ def stack_config(spec: str | Mapping[str, Any] | StackConfig) -> StackConfig:
     Raises:
         InputError: an unknown stack or option, or a value out of range.
     """
-    return from_spec(STACKS, "stack", spec, "stack")
+    return spec if isinstance(spec, StackConfig) else from_spec(STACKS, "stack", spec, "stack")

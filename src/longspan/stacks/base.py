@@ -69,7 +69,7 @@ class StackReads:
         parts: it has to know where the second part of each row begins, by `Tokens.border`.
         restarts_positions: the positions of the second part are counted from 0 again.
         importance: how important each token is, by `Tokens.importance`.
-        unbounded: a text goes on for ever, so that only a table of positions bounds its length.
+        unbounded: texts may have any length, bounded only by a table of positions.
     """
 
     adds_positions: bool = False

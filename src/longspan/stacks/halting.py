@@ -1,4 +1,4 @@
-"""Adaptive computation time: each position decides after how many steps it has been thought about enough.
+"""Adaptive computation time: each position decides after how many steps it stops.
 
 Graves 2016, arXiv 1603.08983, per position as in Dehghani et al. 2019, "Universal Transformers", arXiv 1807.03819,
 section 2.2 and the listing of its appendix.
@@ -59,11 +59,11 @@ class Pondering:
         self.accumulation = accumulation
 
     def weigh(self, stops: Tensor, *, all_stop: bool = False) -> Tensor:
-        """The weights `(B, T)` of this step's states; who reaches the threshold has what is left of 1, and stops.
+        """The weights `(B, T)` of this step's states; positions that reach the threshold stop, with the remainder.
 
         Args:
             stops: `(B, T)` probabilities of the halting unit.
-            all_stop: whether whoever still runs stops here, with what is left.
+            all_stop: whether all running positions stop at this step, with the remainder.
         """
         halts = self.running & (self.probability + stops > self.threshold)
         if all_stop:

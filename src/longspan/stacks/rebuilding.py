@@ -122,7 +122,7 @@ class Surroundings:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Random numbers and autocast as they were; afterwards the random numbers go on as if nothing had been."""
+        """Random numbers and autocast as in the first pass; the current random state is restored afterwards."""
         devices = [self.device] if self.module else []
         with torch.random.fork_rng(devices, device_type=self.device.type if devices else "cuda"), self.autocast():
             torch.set_rng_state(self.random[0])

@@ -91,7 +91,7 @@ class Task(Protocol):
     """Whether its model may start from the encoder of an encoder–decoder, whose decoder is left out."""
 
     def __post_init__(self) -> None:
-        """Refuse options out of range; whoever adds to this calls it first."""
+        """Refuse options out of range; subclasses that override this call it first."""
         check(self)
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:

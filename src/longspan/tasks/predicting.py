@@ -82,7 +82,7 @@ def labels_of_batch(batch: Mapping[str, Any]) -> float:
 def batches(model: Any, dataset: Any, collator: Callable[..., Any], batch_size: int) -> Iterator[dict[str, Any]]:
     """Batches of a map-style data set in its order, on the model's device, with a progress bar.
 
-    The model is in evaluation mode until the last one; whoever calls it says `torch.no_grad()`.
+    The model is in evaluation mode until the last one; callers use `torch.no_grad()`.
     """
     loader: Any = DataLoader(dataset, batch_size=batch_size, collate_fn=collator)
     was_training = model.training

@@ -17,7 +17,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from longspan.characters import counted
 from longspan.checkpoints.tuning import hold_old_rows
 from longspan.errors import InputError
-from longspan.models.stream_memory import StreamMemory
+from longspan.models.decoder import StreamMemory
 from longspan.training.callbacks import Borders, CutEachGradient, Progress, StopNotFinite, StopStalled, reports
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file, processes_of
 from longspan.training.optimisation import trainer_arguments

@@ -113,7 +113,7 @@ class CentroidAttention(ProjectedAttention):
     centroids: Centroids
 
     def new_centroids(self, sets: int, width: int) -> Centroids:
-        """As many as `clusters` of the configuration says, drawn and moved as it says."""
+        """`(sets, C, width)` centroids, C = `clusters`, drawn and moved as the configuration says."""
         options = {"decay": self.config.decay, "iterations": self.config.first_iterations, "seed": self.config.seed}
         return Centroids(sets, self.config.clusters, width, **options)
 

@@ -36,7 +36,7 @@ class Vectors(NamedTuple):
     most: int
 
     def padded(self, length: int) -> Vectors:
-        """The same for a text of so many tokens, with padding behind it."""
+        """The same for `length` tokens: behind the text stand zeros, in bucket −1."""
         more = length - self.query.shape[2]
         query, key, value = (None if each is None else F.pad(each, (0, 0, 0, more)) for each in self[:3])
         assert query is not None

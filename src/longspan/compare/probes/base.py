@@ -85,11 +85,11 @@ class Probe:
 
     @property
     def chance(self) -> float | None:
-        """The score of whoever has read nothing; `None` where that is not known."""
+        """The score of guessing without reading the input; `None` where that is not known."""
         raise NotImplementedError
 
     def row(self, seed: int, number: int, form: Form) -> Row:
-        """Row `number` of those of a seed; the same, whoever asks."""
+        """Row `number` of those of a seed, the same for every mechanism."""
         return self.make(np.random.Generator(np.random.Philox(key=[seed, number])), form)
 
     def make(self, random: np.random.Generator, form: Form) -> Row:

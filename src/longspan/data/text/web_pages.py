@@ -133,7 +133,7 @@ def _title(page: Any, article: Any) -> list[list[Line]]:
 
 
 def _count(root: Any, worth: Callable[[Any, str], int]) -> dict[Any, int]:
-    """For each element the worth of the texts in it; what is no text has none."""
+    """For each element the sum of `worth` over its texts; elements without text have 0."""
     counts: dict[Any, int] = {}
     for element in reversed(list(root.iter())):
         if not isinstance(element.tag, str) or element.tag in NOT_TEXT or element.tag == "head":

@@ -62,7 +62,8 @@ def index(
             index that is there knows its own.
         lower_layers: decompose a model that is not, with so many lower layers.
         dtype: of the states in the files.
-        encoding, raw: as for `longspan.answer`.
+        encoding: as for `longspan.answer`.
+        raw: as for `longspan.answer`.
 
     Returns:
         The index; `added` and `notes` say what was done.

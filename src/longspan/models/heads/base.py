@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import LongspanModel
 from longspan.models.heads.specs import HeadSpec
-from longspan.models.outputs import with_stack_loss
+from longspan.models.losses import with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
 

@@ -294,4 +294,4 @@ def head_spec(spec: Any) -> HeadSpec:
     Raises:
         InputError: an unknown head or option, or a value out of range.
     """
-    return from_spec(HEADS, "head", spec, "head")
+    return spec if isinstance(spec, HeadSpec) else from_spec(HEADS, "head", spec, "head")

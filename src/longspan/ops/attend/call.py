@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.ops.attend.terms import OffsetTerm, Term
+from longspan.ops.tiles.layout import known_traits_of
 from longspan.patterns import Pattern
 
 
@@ -63,30 +64,6 @@ class Call:
     def has_offsets(self) -> bool:
         """Whether a term depends on the offset of two tokens."""
         return any(isinstance(term, OffsetTerm) for term in self.terms)
-
-
-class Traits(NamedTuple):
-    """What a pattern answers that decides how a call is computed.
-
-    Attributes:
-        is_rearranged: whether tiles may serve it best by head, by residue class, or in a near and a far part.
-    """
-
-    heads: int | None
-    is_full: bool
-    is_causal: bool
-    reads_length: bool
-    is_rearranged: bool
-
-
-def traits_of(pattern: Pattern) -> Traits:
-    """What a pattern answers, asked anew; `known_traits_of` asks each pattern once."""
-    splits = pattern.heads is not None or pattern.residues() is not None or pattern.near_far() is not None
-    return Traits(pattern.heads, pattern.is_full, pattern.is_causal, pattern.reads_length, splits)
-
-
-known_traits_of = lru_cache(maxsize=256)(traits_of)
-"""The same outside of compiled graphs, in which a table cannot be followed: asked once of each pattern."""
 
 
 # Global tokens as slots.

@@ -9,17 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import (
-    Call,
-    Traits,
-    by_length,
-    check_slots,
-    distinct_slots,
-    joined,
-    known_traits_of,
-    slots_of_mask,
-    traits_of,
-)
+from longspan.ops.attend.call import Call, by_length, check_slots, distinct_slots, joined, slots_of_mask
 from longspan.ops.attend.dense import DENSE_PAIRS, attend_dense, attend_full, causal_serves, dense_is_cheaper
 from longspan.ops.attend.flex import attend_flex, flex_serves
 from longspan.ops.attend.reference import attend_reference
@@ -27,6 +17,7 @@ from longspan.ops.attend.terms import Bias, Term
 from longspan.ops.runtime import has_tangent, needs_reference
 from longspan.ops.tiles.blocked import attend_tiles
 from longspan.ops.tiles.blocked_operator import attend_blocked
+from longspan.ops.tiles.layout import Traits, known_traits_of, traits_of
 from longspan.patterns import Pattern
 from longspan.settings import show
 
@@ -126,10 +117,8 @@ def _computed(call: Call, backend: str) -> Tensor:
             return attend_reference(call)
     # Tiles are an operator of PyTorch where there are gradients or a graph; and what is more than one pattern in one
     # order is put together there.
-    direct = plain and not (torch.is_grad_enabled() or compiling or call.dropout_prob or traits.is_rearranged)
-    if direct and not (call.global_rows and call.slots is not None):
-        return attend_tiles(call)
-    return attend_blocked(call)
+    in_operator = torch.is_grad_enabled() or compiling or call.dropout_prob or traits.is_rearranged or not plain
+    return attend_blocked(call) if in_operator else attend_tiles(call)
 
 
 def _traits(pattern: Pattern) -> Traits:

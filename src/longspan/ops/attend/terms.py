@@ -29,7 +29,7 @@ class Term:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The term's tensors, those left out excepted."""
+        """The term's tensors, without those that are `None`."""
         return [tensor for name in self.tensor_names if (tensor := getattr(self, name)) is not None]
 
     def of_heads(self, heads: list[int]) -> Term:

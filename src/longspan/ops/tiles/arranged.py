@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.attend.call import Call, known_traits_of
+from longspan.ops.attend.call import Call
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, OffsetTerm, PositionToContent
 from longspan.ops.runtime import cached
-from longspan.ops.tiles.layout import ONE_TILE, SCORE_COST, TILE_SIZES, least_cost
+from longspan.ops.tiles.layout import ONE_TILE, SCORE_COST, TILE_SIZES, known_traits_of, least_cost
 from longspan.patterns import Blocks, Pattern, PerHead
 
 TOGETHER = 1.15

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.attend.call import Call, gather_slots, mask_of_slots
+from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, put_slots
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import ContentToPosition, PositionToContent
 from longspan.ops.runtime import Buffers
@@ -40,16 +40,21 @@ from longspan.ops.tiles.chunks import (
 )
 from longspan.ops.tiles.layout import best_layout
 from longspan.ops.tiles.term_tiles import TermTiles
+from longspan.patterns import Full
 
 
 def attend_tiles(call: Call) -> Tensor:
-    """Attention `(B, H, T, Dv)` of a call as it stands: no global rows, and one pattern for all rows of the batch."""
-    query, value = call.query, call.value
+    """Attention `(B, H, T, Dv)` of a call without terms as it stands: one pattern for all rows of the batch and all
+    heads, in one order."""
+    query, value, slots = call.query, call.value, call.slots
     if not query.shape[:3].numel() or not value.shape[2]:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
-    if call.key_mask is not None or call.slots is not None:
-        call = near_keys(call)
-    return _Run(call).forward().contiguous()  # never a view of working memory
+    masked = call.key_mask is not None or slots is not None
+    result = _Run(near_keys(call) if masked else call).forward().contiguous()  # never a view of working memory
+    if slots is None or not call.global_rows:
+        return result
+    rows = replace(call, query=gather_slots(query, slots), pattern=Full(), slots=None, query_offset=0)
+    return put_slots(result, attend_tiles(rows), slots)
 
 
 def near_keys(call: Call) -> Call:

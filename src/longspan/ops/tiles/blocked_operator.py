@@ -229,6 +229,6 @@ attention_with_logs.register_autograd(_gradient_with_logs, setup_context=_setup_
 
 
 def call_of(query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob) -> Call:  # type: ignore[no-untyped-def]
-    """`ARGUMENTS` as a call."""
+    """The call that `ARGUMENTS` stand for; its pattern is read from text."""
     own, number = unpack(terms, kinds, offsets[1:]), 0 if seed is None else int(seed)
     return Call(query, key, value, parse(pattern), scale, own, key_mask, slots, False, prob, offsets[0], number)

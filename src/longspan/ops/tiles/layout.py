@@ -8,7 +8,8 @@ the diagonal, so only one of each kind is stored. Everything here is indices; th
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -178,3 +179,27 @@ def _regular_step(rows: Tensor, columns: Tensor) -> int | None:
     expected = columns[0, 0] + step * torch.arange(rows.numel())[:, None] + torch.arange(columns.shape[1])
     consecutive = rows == rows[0] + torch.arange(rows.numel())
     return step if bool(consecutive.all()) and bool((columns == expected).all()) else None
+
+
+class Traits(NamedTuple):
+    """What a pattern answers that decides how a call is computed.
+
+    Attributes:
+        is_rearranged: whether tiles may serve it best by head, by residue class, or in a near and a far part.
+    """
+
+    heads: int | None
+    is_full: bool
+    is_causal: bool
+    reads_length: bool
+    is_rearranged: bool
+
+
+def traits_of(pattern: Pattern) -> Traits:
+    """What a pattern answers, asked anew; `known_traits_of` asks each pattern once."""
+    splits = pattern.heads is not None or pattern.residues() is not None or pattern.near_far() is not None
+    return Traits(pattern.heads, pattern.is_full, pattern.is_causal, pattern.reads_length, splits)
+
+
+known_traits_of = lru_cache(maxsize=256)(traits_of)
+"""The same outside of compiled graphs, in which a table cannot be followed: asked once of each pattern."""

@@ -15,13 +15,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from longspan.ops.attend.call import Call, known_traits_of
+from longspan.ops.attend.call import Call
 from longspan.ops.attend.terms import Bias
 from longspan.ops.runtime import cached
 from longspan.ops.tiles import blocked
 from longspan.ops.tiles.arranged import Arranged, arrange, as_run, by_pattern, heads_only
 from longspan.ops.tiles.biased import Biased
-from longspan.ops.tiles.layout import least_cost
+from longspan.ops.tiles.layout import known_traits_of, least_cost
 from longspan.patterns import Blocks, NearFar, Pattern
 
 NOTHING = 1e30
@@ -159,7 +159,7 @@ def _gathered_places(pattern: Pattern, length: int, device: torch.device) -> Ten
 
 @dataclass(frozen=True)
 class _Gathered(Arranged):
-    """Some of the keys, by themselves."""
+    """Some of the keys, by themselves, at the places `index` `(S',)` of `length`."""
 
     index: Tensor
     length: int

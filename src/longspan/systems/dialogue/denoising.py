@@ -1,7 +1,7 @@
 """Window-based denoising, DialogLM's pre-training: a dialogue with a disturbed window in, the window out.
 
 Source: Zhong et al. 2022, arXiv 2109.02492. Dialogues are read once into files of the run's folder, so that their
-number does not matter; the noise is new in every epoch, and the same for whoever validates.
+number does not matter; the noise is new in every epoch, and fixed in validation.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class LanguageStream(CorpusTask):
 
     def walk(self, model: Any, dataset: StreamSegments) -> Iterator[tuple[float, int, int]]:
         """The bits of every segment, of how many tokens the likeliest is right, and how many there are."""
-        from longspan.models.stream_memory import StreamMemory
+        from longspan.models.decoder import StreamMemory
 
         reader, columns = self.reader(model, dataset.columns), dataset.columns
         was_training, carried = reader.training, StreamMemory(reader.config)

@@ -1,9 +1,10 @@
 """How near each sentence of a document is to a query: by words, meaning, who says it, and what stands around it.
 
-Two things are told apart. Where a document is about the query shows over a long stretch: there its words come again and
-again, and there speaks whom it names. Which sentence of such a place answers shows in the sentence itself. And a
-summary about a query names other words than one of the whole document: those of the query, and those of the places that
-are about it, so that the chances of words are changed too (see `longspan.tasks.summaries.selection`).
+Two things are scored apart. Whether a place is about the query is read off a long stretch: how often the query's words
+occur there, and whether a speaker whom it names speaks there. Which sentence of the place answers is read off the
+sentence alone. And a summary about a query names other words than one of the whole document: those of the query, and
+those of the places that are about it, so that the chances of words are changed too (see
+`longspan.tasks.summaries.selection`).
 
 The weights were fitted by `tools/bundled/query_weights.py` on the training queries of QMSum, whose annotators marked
 the turns that answer each, and do not depend on the length of the document.

@@ -4,12 +4,12 @@
 is to name the document's words: each time the one that adds most to what those before it say. What a sentence adds is
 the expected number of the summary's words that it brings, for its length (a concept-based summariser, Gillick and Favre
 2009, whose concepts are words with learned chances), and what the sentence scorer makes of it. A word that was said
-counts again as often as a summary is likely to say it again. A sentence that hangs on those before it is weighed
-together with them, and enters after them.
+counts again as often as a summary is likely to say it again. A sentence that refers to those before it ("But this…") is
+weighed together with them, and enters after them.
 
 The chances of words are logistic regressions: from how often a content word occurs, where, in what sentences, and how
 long the summary is to be, the chance that the summary names it at least once, twice, three and five times. So a name
-that a story turns on is worth saying again, and a word of the margin is not worth saying at all.
+that a story repeats counts several times, and a rare side word hardly at all.
 """
 
 from __future__ import annotations

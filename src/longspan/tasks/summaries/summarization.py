@@ -1,7 +1,7 @@
 """Summarisation with an encoder and a decoder: rows to features, batches, summaries, ROUGE.
 
-The first token is global by default, as in LED; whoever trains cannot forget it, because the collator always makes the
-mask. Sentences of a summary are separated by newlines in the target, so that rougeLsum can be taken.
+The first token is global by default, as in LED: the collator always makes the mask. Sentences of a
+summary are separated by newlines in the target, so that rougeLsum can be taken.
 """
 
 from __future__ import annotations
