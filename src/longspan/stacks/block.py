@@ -237,7 +237,7 @@ class Block(nn.Module):
     def attention_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
         """What attention adds to the loss for inputs `(B, T, E)` of the block, in training; it stands beside `forward`,
         since what is computed there is computed twice under checkpointing, and without gradients at first."""
-        if not self.training or not self.attention.config.inputs_add_loss:
+        if not self.attention.config.inputs_add_loss:
             return None
         return self.attention.inputs_loss(self.attention_norm(hidden) if self.pre else hidden, tokens)
 

@@ -125,7 +125,8 @@ class Recurrent(Sequential):
             block: Any = self[layer]
             state = block_states[layer]
             memory: Any = state.own
-            losses.append(block.attention_loss(hidden, tokens))
+            if self.training:
+                losses.append(block.attention_loss(hidden, tokens))
             if isinstance(memory, HiddenLayer):
                 past = 0 if memory.hidden is None else memory.hidden.shape[1]
                 visible = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
@@ -143,4 +144,4 @@ class Recurrent(Sequential):
             if output_hidden_states:
                 all_hidden_states.append(hidden)
         states = tuple(all_hidden_states) if output_hidden_states else None
-        return StackOutput(hidden, states, aux=AuxOutput(loss=total_loss(losses)))
+        return StackOutput(hidden, states, aux=AuxOutput(loss=total_loss(losses) if losses else None))

@@ -80,9 +80,10 @@ class Sequential(Layers):
         for layer in range(len(self)) if layers is None else layers:
             state = None if block_states is None else block_states[layer]
             block: Any = self[layer]
-            losses.append(block.attention_loss(hidden, tokens))
+            if self.training:
+                losses.append(block.attention_loss(hidden, tokens))
             hidden = block(hidden, tokens, *given, past_key_values=state)
             if output_hidden_states:
                 all_hidden_states.append(hidden)
         states = tuple(all_hidden_states) if output_hidden_states else None
-        return StackOutput(hidden, states, aux=AuxOutput(loss=total_loss(losses)))
+        return StackOutput(hidden, states, aux=AuxOutput(loss=total_loss(losses) if losses else None))
