@@ -10,11 +10,13 @@ from functools import partial
 import pytest
 import torch
 
+from counted import Work, exponent
 from longspan.attention import Tokens, attention_config
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForConditionalGeneration
 from longspan.stacks import STACKS, Sizes, stack_config
 from longspan.stacks.block import Block
+from walked_tree import nodes_around
 
 WIDTH = 6
 
@@ -80,12 +82,13 @@ def star(stack, hidden, tokens):
     return states
 
 
-def looked_up(weights, query, context, heads=2):
-    """Multi-head attention of one vector over some."""
+def looked_up(weights, query, context, heads=2, added=None):
+    """Multi-head attention of one vector over some, with vectors `added` to the keys of each head."""
     found = []
     for head in torch.arange(WIDTH).chunk(heads):
         own = weights.query.weight[head] @ query
         scores = torch.stack([weights.key.weight[head] @ each @ own for each in context]) / (WIDTH / heads) ** 0.5
+        scores = scores if added is None else scores + added @ own / (WIDTH / heads) ** 0.5
         found.append(
             sum(s * (weights.value.weight[head] @ each) for s, each in zip(scores.softmax(0), context, strict=True))
         )
@@ -133,6 +136,39 @@ def top_down(stack, hidden, tokens):
     return states
 
 
+def binary_partition(stack, hidden, tokens):
+    """arXiv 1911.04070, section 3, node by node: spans begin as zeros; padded tokens are zeros."""
+    states, config = [hidden], stack.config
+    rows = []
+    for row, count in zip(hidden, tokens.mask.sum(1).tolist(), strict=True):
+        counts, _ = nodes_around(count, 0, 1, 0, False)
+        nodes = {(0, token): row[token] for token in range(count)}
+        nodes |= {(level, m): torch.zeros_like(row[0]) for level in range(1, len(counts)) for m in range(counts[level])}
+        rows.append(nodes)
+    labels, own_labels = (config.neighbours, config.clip_levels), 2 * config.neighbours + 1
+    for layer in stack:
+        for row, count in enumerate(tokens.mask.sum(1).tolist()):
+            nodes, new = rows[row], {}
+            for (level, m), node in nodes.items():
+                if level:
+                    inside = range(m << level, min((m + 1) << level, count))
+                    edges = {(0, token): own_labels * min(level, config.clip_levels) for token in inside}
+                else:
+                    _, edges = nodes_around(count, m, *labels, stack.causal)
+                context = torch.stack([nodes[source] for source in edges])
+                added = layer.attention.labels.weight[list(edges.values())]
+                node = normalized(node + looked_up(layer.attention, node, context, added=added))
+                new[level, m] = normalized(node + layer.feed_forward(node))
+            rows[row] = new
+        padded = torch.zeros_like(hidden)
+        for row, nodes in enumerate(rows):
+            for (level, m), node in nodes.items():
+                if level == 0:
+                    padded[row, m] = node
+        states.append(padded)
+    return states
+
+
 BY_HAND = {
     "sequential": one_after_the_other,
     "reversible": two_streams,
@@ -141,11 +177,12 @@ BY_HAND = {
     "decomposed": parts_apart,
     "star": star,
     "top_down": top_down,
+    "binary_partition": binary_partition,
 }
 """Stack → the states before each block and after the last, from its definition."""
 FIELDS = {"reversible": {"normalization": "pre"}}
 """Stack → fields of a model that it asks for."""
-OPTIONS = {"top_down": {"kernel": 5, "stride": 3}}
+OPTIONS = {"top_down": {"kernel": 5, "stride": 3}, "binary_partition": {"neighbours": 2, "clip_levels": 1}}
 """Stack → options with which short inputs say something of it."""
 
 
@@ -164,6 +201,24 @@ def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
     torch.testing.assert_close([output, *hidden_states], [states[-1], *states])
     (ours,), (theirs,) = (torch.autograd.grad(each.square().sum(), hidden) for each in (output, states[-1]))
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", [name for name, kind in STACKS.items() if kind().brings_attention])
+@torch.no_grad()
+def test_work_and_memory_grow_with_the_length_as_the_stack_says(name, memory):
+    """Of those that bring their own attention; log₂ T grows faster here than between the lengths of `work_exponent`."""
+    sizes, counted, peaks = Sizes(width=WIDTH, heads=2, causal=not STACKS[name].bidirectional), [], []
+    stack = STACKS[name](**OPTIONS.get(name, {})).build(block, 2, sizes)
+    for length in (1024, 4096):
+        hidden = torch.randn(1, length, WIDTH, dtype=torch.float64)
+        with Work() as work, memory() as made:
+            stack.double()(hidden, Tokens(border=torch.tensor([length // 4])))
+        counted.append(work)
+        peaks.append(made.peak)
+    assert exponent(*peaks, times=4) <= 1.1
+    for kind in ("flops", "bytes"):
+        work = exponent(*(getattr(each, kind) for each in counted), times=4)
+        assert work <= STACKS[name].work_exponent, (kind, work)
 
 
 def test_blocks_that_normalize_sums_are_put_together_as_well():

@@ -102,6 +102,22 @@ class Decoder(Network):
             stack_loss=decoded.aux.loss if self.training else None,
         )
 
+    def source_of(self, encoded: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What this decoder reads of the output of its encoder, and the mask of it: the states of tokens with their
+        `mask` `(B, S)`, or what the stack gives instead.
+
+        Raises:
+            InputError: the stack gives something instead, and it is not there.
+        """
+        if not self.returns.source:
+            return encoded[0], mask
+        if getattr(encoded, "source_states", None) is None:
+            raise InputError(
+                f"encoder_outputs holds states of tokens alone, and a decoder in the stack {self.stack.stack!r} reads "
+                "its spans too; give what get_encoder() returned"
+            )
+        return encoded.source_states, encoded.source_mask
+
     @property
     def keeps_state(self) -> bool:
         """Whether every layer has a state that decoding step by step continues."""

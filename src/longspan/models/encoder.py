@@ -47,12 +47,15 @@ class Encoder(EncoderNetwork):
         )
         keep = bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states)
         encoded = self.encode(inputs, output_hidden_states=keep)
+        source = encoded.source if self.config.is_encoder_decoder else None
         output: Any = EncoderOutput(
             last_hidden_state=encoded.states,
             hidden_states=encoded.all_hidden_states,
             pooler_output=encoded.summary,
             ponder_times=encoded.aux.ponder_times,
             stack_loss=encoded.aux.loss if self.training else None,
+            source_states=None if source is None else source.states,  # pyright: ignore[reportArgumentType]
+            source_mask=None if source is None else source.mask,
         )
         return output.to_tuple() if return_dict is False else output
 

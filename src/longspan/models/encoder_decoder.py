@@ -127,6 +127,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(input_ids if labels is None else labels)
         encoded: Any = encoder_outputs
+        source, source_mask = self.decoder.source_of(encoded, attention_mask)
         decoded = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
@@ -134,8 +135,8 @@ class LongspanForConditionalGeneration(LongspanWriter):
             use_cache=False if use_cache is None and labels is not None else use_cache,
             output_hidden_states=output_hidden_states,
             inputs_embeds=decoder_inputs_embeds,
-            source=encoded[0],
-            source_mask=attention_mask,
+            source=source,
+            source_mask=source_mask,
         )
         logits: Any = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
         output = TextFromSourceOutput(

@@ -195,8 +195,9 @@ def _check_unused(config: ModelFields, stack: StackConfig) -> None:
     """Raise `InputError` for the first field that has a value, but no meaning in this stack."""
     for name, reason in stack.unused.items():
         value, default = getattr(config, name), getattr(ModelFields, name)
-        if name == "attention":  # every option has been filled in
-            default = plain_layers(default, config.num_hidden_layers)
+        if name.endswith("attention"):  # every option has been filled in
+            decoder = name == "decoder_attention"
+            default = plain_layers(default, config.decoder_layers if decoder else config.num_hidden_layers)
         if value != default:
             raise InputError(f"{name}={show(value)} means nothing in stack {stack.stack!r}, {reason}; leave it out")
 

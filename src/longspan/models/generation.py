@@ -90,6 +90,7 @@ class LongspanTrunk(LongspanPreTrainedModel):
             inputs_embeds=inputs_embeds,
             output_hidden_states=output_hidden_states,
         )
+        source, source_mask = self.decoder.source_of(encoded, attention_mask)
         decoded = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
@@ -97,8 +98,8 @@ class LongspanTrunk(LongspanPreTrainedModel):
             use_cache,
             output_hidden_states,
             decoder_inputs_embeds,
-            source=encoded.last_hidden_state,
-            source_mask=attention_mask,
+            source=source,
+            source_mask=source_mask,
         )
         output = Seq2SeqModelOutput(
             last_hidden_state=decoded.last_hidden_state,

@@ -63,6 +63,7 @@ def make_block(
 def sizes_of(config: ModelFields, *, decoder: bool = False, causal: bool = False) -> Sizes:
     """What a stack makes layers of its own by; arguments as in `make_block`."""
     heads = config.decoder_attention_heads if decoder else config.num_attention_heads
+    inner = config.decoder_intermediate_size if decoder else config.intermediate_size
     assert heads is not None
     return Sizes(
         width=config.hidden_size,
@@ -70,6 +71,11 @@ def sizes_of(config: ModelFields, *, decoder: bool = False, causal: bool = False
         eps=config.layer_norm_eps,
         attention_dropout=config.attention_dropout,
         causal=causal or decoder,
+        source=decoder,
+        inner=inner,
+        activation_function=config.activation_function,
+        dropout=config.dropout,
+        activation_dropout=config.activation_dropout,
     )
 
 

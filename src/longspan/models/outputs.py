@@ -20,10 +20,14 @@ class EncoderOutput(BaseModelOutputWithPooling):
     Attributes:
         ponder_times: `(B, T)` float32, steps that each token took, in stacks whose tokens stop by themselves.
         stack_loss: scalar, what such a stack adds to a training loss; only while training.
+        source_states: `(B, S, E)`, what a decoder beside the encoder reads, where that is not the states of tokens.
+        source_mask: `(B, S)` bool, which of them there are.
     """
 
     ponder_times: Tensor | None = None
     stack_loss: Tensor | None = None
+    source_states: Tensor | None = None
+    source_mask: Tensor | None = None
 
 
 @dataclass

@@ -18,6 +18,8 @@ from longspan.ops.sorted.hashed import hashed_weights
 from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.sinkhorn import plain_blocks
 from longspan.ops.tiles.blocked_operator import call_of
+from longspan.ops.tiles.partition import Partition
+from longspan.ops.tiles.partition_operator import attend_partition_reference
 
 
 @register_decomposition(torch.ops.longspan.blocked_attention.default)
@@ -46,6 +48,14 @@ def _blocks(query, key, value, real, order, seed, scale, causal, dropout_prob): 
         raise InputError(f"dropout_prob={dropout_prob} cannot be exported; call model.eval() first")
     query, key, value = (each.permute(0, 3, 1, 2, 4) for each in (query, key, value))
     return plain_blocks(query, key, value, real, order, scale, causal, 0.0).permute(0, 2, 3, 1, 4).contiguous()
+
+
+@register_decomposition(torch.ops.longspan.partition_attention.default)
+def _partition(query, key, value, table, counts, seed, tokens, levels, neighbours, clip, causal, spare, dropout_prob):  # type: ignore[no-untyped-def]
+    if dropout_prob:
+        raise InputError(f"dropout_prob={dropout_prob} cannot be exported; call model.eval() first")
+    tree = Partition(tokens, levels, neighbours, clip, causal, spare)
+    return attend_partition_reference(query, key, value, table, tree, counts=counts)
 
 
 @register_decomposition(torch.ops.longspan.pool_sum.default)

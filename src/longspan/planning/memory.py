@@ -143,6 +143,13 @@ def stack_cost(config: Any, tokens: int) -> StackCost:
     return cost
 
 
+def layers_of_model(config: Any) -> list[Any]:
+    """The mechanism of each block of a model; none where the stack brings layers of its own."""
+    if stack_config(config.stack).brings_attention:
+        return []
+    return [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+
+
 class _Layers:
     """Activations of a model, in bytes, for a choice."""
 
@@ -152,8 +159,9 @@ class _Layers:
         self.number = choice.number
         self.tokens = choice.batch * choice.tokens
         self.width = config.hidden_size
-        self.specs = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+        self.specs = layers_of_model(config)
         self.stack_cost = stack_cost(config, choice.tokens)
+        self.longest = choice.batch * max([choice.tokens, *(length for _, length in self.stack_cost.layers)])
 
     def attention(self, spec: Any, length: int) -> int:
         """Of one layer of a mechanism over a text of so many tokens."""
@@ -193,21 +201,22 @@ class _Layers:
             return 3 * 4 * outputs_of(self.config, self.choice) * config.vocab_size
         inner = config.decoder_intermediate_size or config.intermediate_size
         block = written * (3 * 4 * self.width + self.number * (3 * self.width + inner + 6 * self.width))
-        block += self.number * 2 * self.width * self.tokens
+        block += self.number * 2 * self.width * self.longest
         return config.decoder_layers * block + 3 * 4 * written * config.vocab_size
 
     def widest_forward(self) -> int:
         """The most that a block holds at once in a forward pass, or the logits."""
-        inner, states = self.config.intermediate_size, self.number * self.tokens
+        inner, states = self.config.intermediate_size, self.number * self.longest
         feed_forward = states * (4 * self.width + 2 * inner)
-        gathered = max((self.attention(spec, self.choice.tokens) for spec in self.specs), default=0)
+        layers = [*((spec, self.choice.tokens) for spec in self.specs), *self.stack_cost.layers]
+        gathered = max((self.attention(*layer) for layer in layers), default=0)
         attention, logits = gathered + states * 3 * self.width, outputs_of(self.config, self.choice)
         return max(feed_forward, attention, self.moment(), 4 * logits * self.config.vocab_size)
 
     def widest_backward(self) -> int:
         """What is wide in a feed-forward layer, computed again, and its gradient; or what the stack holds for a moment,
         at which the blocks that read what it makes have saved nothing."""
-        feed_forward = self.tokens * self.number * 2 * self.config.intermediate_size
+        feed_forward = self.longest * self.number * 2 * self.config.intermediate_size
         blocks = self.blocks()
         absent = blocks[len(self.specs) - self.stack_cost.readers :]
         return max(feed_forward, self.moment() - (max(blocks, default=0) if self.choice.checkpointing else sum(absent)))

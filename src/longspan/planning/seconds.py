@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from longspan.attention import Tokens
-from longspan.planning.memory import Choice, Weights, outputs_of, stack_cost
+from longspan.planning.memory import Choice, Weights, layers_of_model, outputs_of, stack_cost
 from longspan.planning.source import Planned
 from longspan.stacks.block import Block
 
@@ -45,8 +45,8 @@ class Stopwatch:
         """
         config, total, work = planned.config, 0.0, 0.0
         cost = stack_cost(config, choice.tokens)
-        specs = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
-        for spec, length in [*((spec, choice.tokens) for spec in specs), *cost.layers]:
+        own = ((spec, choice.tokens) for spec in layers_of_model(config))
+        for spec, length in [*own, *cost.layers]:
             each = choice.batch * block_work(config, spec, length)
             one = replace(choice, tokens=max(length, 1))
             total += each * self.rate(config, spec, one, train=choice.train)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.imports import Table, late_names
 from longspan.settings import from_spec
-from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackOutput, StackReads, StackReturns
+from longspan.stacks.base import AuxOutput, Sizes, Source, StackConfig, StackOutput, StackReads, StackReturns
 
 if TYPE_CHECKING:
+    from longspan.stacks.binary_partition import BinaryPartitionConfig
     from longspan.stacks.decomposed import DecomposedConfig
     from longspan.stacks.recurrent import RecurrentConfig
     from longspan.stacks.reversible import ReversibleConfig
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 __all__ = [
     "STACKS",
     "AuxOutput",
+    "BinaryPartitionConfig",
     "DecomposedConfig",
     "RecurrentConfig",
     "ReversibleConfig",
     "SequentialConfig",
     "Sizes",
+    "Source",
     "StackConfig",
     "StackOutput",
     "StackReads",
@@ -47,6 +50,7 @@ _PLACES = {
     "decomposed": "longspan.stacks.decomposed:DecomposedConfig",
     "star": "longspan.stacks.star:StarConfig",
     "top_down": "longspan.stacks.top_down:TopDownConfig",
+    "binary_partition": "longspan.stacks.binary_partition:BinaryPartitionConfig",
 }
 STACKS: Table[type[StackConfig]] = Table("stacks", _PLACES)
 """Name → configuration, whose `build(block, layers, sizes)` makes the module; each is imported when it is asked for."""

@@ -23,6 +23,11 @@ class Sizes:
         eps: ε of the LayerNorms.
         attention_dropout: probability of dropping an attention weight in training.
         causal: whether the stack writes: no token may depend on a later one.
+        source: whether it writes beside an encoder, whose states it reads.
+        inner: width of feed-forward layers; `None` means four times the model's.
+        activation_function: of feed-forward layers, by its transformers name.
+        dropout: of each branch.
+        activation_dropout: inside feed-forward layers.
     """
 
     width: int
@@ -30,6 +35,11 @@ class Sizes:
     eps: float = 1e-5
     attention_dropout: float = 0.0
     causal: bool = False
+    source: bool = False
+    inner: int | None = None
+    activation_function: str = "relu"
+    dropout: float = 0.0
+    activation_dropout: float = 0.0
 
 
 class AuxOutput(NamedTuple):
@@ -44,6 +54,18 @@ class AuxOutput(NamedTuple):
     ponder_times: Tensor | None = None
 
 
+class Source(NamedTuple):
+    """What a decoder beside an encoder reads instead of the states of its tokens.
+
+    Attributes:
+        states: `(B, S, E)`.
+        mask: `(B, S)` bool, which of them there are.
+    """
+
+    states: Tensor
+    mask: Tensor
+
+
 class StackOutput(NamedTuple):
     """What the layers of a stack make of a batch.
 
@@ -52,12 +74,14 @@ class StackOutput(NamedTuple):
         all_hidden_states: those before each block and after the last; `None` where nobody asked for them.
         summary: `(B, E)`, one vector for each row, of stacks that return a `summary`.
         aux: of stacks that return `aux`; empty otherwise.
+        source: of stacks that return a `source`, where they read.
     """
 
     states: Tensor
     all_hidden_states: tuple[Tensor, ...] | None = None
     summary: Tensor | None = None
     aux: AuxOutput = AuxOutput()
+    source: Source | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +113,7 @@ class StackReturns:
         dropout: training drops elements of its states too, with the model's `dropout`, as of each branch.
         summary: `StackOutput.summary`, one vector for each row.
         aux: `StackOutput.aux`.
+        source: `StackOutput.source`, which a decoder beside the encoder reads instead of the states of its tokens.
         keeps_memory: what its layers keep of one segment of a text goes on to the next, in training too.
     """
 
@@ -97,6 +122,7 @@ class StackReturns:
     dropout: bool = False
     summary: bool = False
     aux: bool = False
+    source: bool = False
     keeps_memory: bool = False
 
 
@@ -142,6 +168,9 @@ class StackConfig:
     unused: ClassVar[Mapping[str, str]] = {}
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name. With `attention` among them the stack brings its own."""
+    work_exponent: ClassVar[float] = 1.1
+    """The most by which its work grows with the length of a text, as a power of the length, where it brings its own
+    attention: 1.1 allows what is linear some overhead. Memory grows by no more than that in any case."""
     earlier_defaults: ClassVar[Mapping[str, Any]] = {}
     """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
 

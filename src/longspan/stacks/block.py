@@ -69,14 +69,14 @@ class FeedForward(nn.Module):
 class CrossAttention(nn.Module):
     """Every output token sees every real source token (Vaswani et al. 2017, section 3.2.3)."""
 
-    def __init__(self, *, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, *, width: int, heads: int, dropout: float, bias: bool = True) -> None:
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.output = nn.Linear(width, width)
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(width, width, bias=bias)
+        self.value = nn.Linear(width, width, bias=bias)
+        self.output = nn.Linear(width, width, bias=bias)
 
     def forward(
         self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: LayerState | None = None

@@ -109,6 +109,78 @@ class WindowLayer(DynamicLayer):
         self.cumulative_length = left
 
 
+class TreeLayer(DynamicLayer):
+    """Keys and values of the tokens of a text and of the spans of a binary tree over it, which come as they fill.
+
+    Node m of level j, which covers the tokens from `m·2^j` on, stands at place `(2m + 1)·2^j − 1`, between its
+    children: so no node moves as the text grows, and a text of n tokens takes 2n places. Where the buffer is full it is
+    doubled. Positions of padding are counted, and have no node.
+    """
+
+    is_croppable = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cumulative_length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
+        self.is_initialized = True
+
+    def store(self, tokens: int, length: int, places: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add `tokens` positions and the nodes that come with them; return all keys and values.
+
+        Args:
+            tokens: how many positions, padding included.
+            length: real tokens of the longest row, with these.
+            places: `(1 or B, M)` int64 places of the nodes, below 0 for one that is not to be stored.
+            keys, values: of them, `(B, H, M, D)`.
+        """
+        if not self.is_initialized:
+            self.lazy_initialization(keys, values)
+        self.cumulative_length += tokens
+        assert self.keys is not None
+        assert self.values is not None
+        missing = 2 * length + 1 - self.keys.shape[2]
+        if missing > 0:
+            room = max(missing, self.keys.shape[2])
+            self.keys, self.values = (functional.pad(each, (0, 0, 0, room)) for each in (self.keys, self.values))
+        # The last place belongs to no token, and to no span that is full: what is not there goes to it.
+        places = torch.where(places < 0, self.keys.shape[2] - 1, places)[:, None, :, None].expand_as(keys)
+        if torch.is_grad_enabled():  # writing in place would spoil what an earlier step keeps for its backward pass
+            self.keys, self.values = self.keys.scatter(2, places, keys), self.values.scatter(2, places, values)
+        else:
+            self.keys.scatter_(2, places, keys)
+            self.values.scatter_(2, places, values)
+        return self.keys, self.values
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Refused: which nodes these are is not said."""
+        raise InputError("state is a TreeLayer, which keeps tokens and spans of a stack; give stack.new_state(step)")
+
+    def get_seq_length(self) -> int:
+        return self.cumulative_length
+
+    def reset(self) -> None:
+        super().reset()
+        self.cumulative_length = 0
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Go back by `-tokens_to_remove` positions (transformers counts them below 0): spans that were full before are
+        as they were, and the others come again.
+
+        Raises:
+            InputError: more than there are, or a number above 0.
+        """
+        if not -self.cumulative_length <= tokens_to_remove <= 0:
+            raise InputError(
+                f"tokens_to_remove={tokens_to_remove} is not among {-self.cumulative_length} to 0; give how many to "
+                "take back, below 0"
+            )
+        self.cumulative_length += tokens_to_remove
+
+
 class RecurrentLayer(CacheLayerMixin):
     """Tensors `(B, …)` that sum up the past, under names of the mechanism's choice: of constant size, or blocks of it.
 

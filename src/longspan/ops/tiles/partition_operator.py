@@ -1,0 +1,344 @@
+"""Attention over a binary tree of spans as one PyTorch operator: tokens read nodes around them, spans their tokens.
+
+Tokens are read for in chunks, each with the nodes that any of its tokens reads; spans level by level, by a softmax over
+each segment. Backward computes the weights again, so that no weights are kept and memory is linear in the text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.runtime import dropout_factors, needs_reference, run, seeded
+from longspan.ops.tiles.partition import Partition, level_count
+
+CHUNK_SCORES = 1 << 20
+"""About how many scores are computed at a time."""
+WINDOW_LABELS = 1 << 20
+"""About how many labels of edges are found at a time, which are the same for all heads and rows."""
+
+
+def attend_partition(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    table: Tensor,
+    tree: Partition,
+    *,
+    counts: Tensor | None = None,
+    dropout_prob: float = 0.0,
+) -> Tensor:
+    """`softmax((q·k + q·a_label) / √D) v` over what each node of a tree reads: `(B, H, N, D)` → `(B, H, N, D)`.
+
+    A token reads itself and the nodes of `Partition.windows`; a span reads its tokens. All edges into a span have one
+    label, which adds the same to all of its scores and so changes nothing.
+
+    Args:
+        query, key, value: `(B, H, N, D)`, nodes in the order of the tree.
+        table: `(labels, D)`, the vectors a.
+        tree: over the tokens of the longest row.
+        counts: `(B,)` int64, tokens of each row, which stand first; `None` means all.
+        dropout_prob: probability of dropping an attention weight.
+
+    Returns:
+        Of spans that are not there in a row zeros, and of such tokens something finite.
+    """
+    if needs_reference(query, key, value, table):
+        return attend_partition_reference(query, key, value, table, tree, counts=counts, dropout_prob=dropout_prob)
+    seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
+    options = (tree.tokens, tree.levels, tree.neighbours, tree.clip, tree.causal, tree.spare, dropout_prob)
+    return run(partition_attention, _forward, query, key, value, table, counts, seed, *options)
+
+
+def attend_partition_reference(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    table: Tensor,
+    tree: Partition,
+    *,
+    counts: Tensor | None = None,
+    dropout_prob: float = 0.0,
+) -> Tensor:
+    """The same over a matrix of all pairs of nodes; for short texts, transforms, and programs that leave PyTorch."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    labels = dense_labels(tree, query.device)
+    with full_precision(query):
+        scaled = query.to(wide) * query.shape[-1] ** -0.5
+        biases = functional.pad(scaled @ table.to(wide)[tree.label_rows(query.device)].T, (0, 1))
+        scores = scaled @ key.to(wide).transpose(-1, -2)
+        scores = scores + biases.gather(-1, labels.expand(scores.shape))
+        seen = labels < tree.unread
+        if counts is not None:
+            _, starts = tree.node_starts(query.device)
+            own = torch.eye(tree.nodes, dtype=torch.bool, device=query.device)
+            seen = seen & ((starts < counts[:, None])[:, None, None, :] | own)
+        scores = scores.masked_fill(~seen, torch.finfo(wide).min)
+        weights = functional.dropout(scores.softmax(-1).masked_fill(~seen, 0), dropout_prob)
+        return (weights @ value.to(wide)).to(value.dtype)
+
+
+def dense_labels(tree: Partition, device: torch.device) -> Tensor:
+    """The label of the edge to each node from each, `(N, N)` int64, readers first, as `Partition.windows` gives them;
+    that of edges into spans, which changes nothing, is 0."""
+    numbers, labels, _ = tree.windows(0, 1, tree.tokens, device)
+    level, start = tree.node_starts(device)
+    # A node may stand twice among those that tokens read; the smaller label is that of an edge.
+    dense = torch.full((tree.tokens, tree.nodes), tree.unread, dtype=torch.int64, device=device)
+    dense = dense.scatter_reduce(1, numbers.expand(tree.tokens, -1), labels[0], "amin")
+    token = torch.arange(tree.nodes, device=device)
+    covered = (token >= start[:, None]) & (token < (start + (1 << level))[:, None]) & (token < tree.tokens)
+    return torch.cat([dense, torch.where(covered, 0, tree.unread)[tree.tokens :]])
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Some chunks of tokens at once: those from `first` on, `(n, size)`, and what they read, as `Partition.windows`."""
+
+    first: int
+    count: int
+    size: int
+    numbers: Tensor
+    labels: Tensor
+    begins: Tensor
+    number: int
+
+    def rows(self, hidden: Tensor) -> Tensor:
+        """The tokens of `(B, H, N, D)`, `(B, H, n, size, D)`."""
+        last = self.first + self.count * self.size
+        return hidden[:, :, self.first : last].unflatten(2, (self.count, self.size))
+
+    def columns(self, hidden: Tensor) -> Tensor:
+        """The nodes that they read, `(B, H, n, C, D)`."""
+        return hidden.index_select(2, self.numbers.flatten()).unflatten(2, tuple(self.numbers.shape))
+
+
+@dataclass(frozen=True)
+class _Segments:
+    """Spans of one level, from number `first` on, and their tokens, from `token` on, `size` of each."""
+
+    first: int
+    count: int
+    token: int
+    size: int
+    number: int
+
+    def spans(self, hidden: Tensor) -> Tensor:
+        """`(B, H, m, D)`."""
+        return hidden[:, :, self.first : self.first + self.count]
+
+    def tokens(self, hidden: Tensor) -> Tensor:
+        """`(B, H, m, size, D)`."""
+        return hidden[:, :, self.token : self.token + self.count * self.size].unflatten(2, (self.count, self.size))
+
+
+class _Problem:
+    """The arguments of one pass, in float32 at least; queries are scaled."""
+
+    def __init__(  # type: ignore[no-untyped-def]
+        self, query, key, value, table, counts, seed, tokens, levels, neighbours, clip, causal, spare, dropout_prob
+    ) -> None:
+        wide = torch.promote_types(query.dtype, torch.float32)
+        self.scale = query.shape[-1] ** -0.5
+        self.query = query.to(wide) * self.scale
+        self.key, self.value, self.table = key.to(wide), value.to(wide), table.to(wide)
+        self.counts = counts
+        self.seed = 0 if seed is None else int(seed)
+        self.dropout_prob = dropout_prob
+        self.tree = Partition(tokens, levels, neighbours, clip, causal, spare)
+        self.label_rows = self.tree.label_rows(query.device)
+        self.used = self.table[self.label_rows]
+
+    def chunks(self) -> Iterator[_Chunk]:
+        """The tokens in chunks about as long as a level has neighbours, several at once where they are short."""
+        tree, device, number = self.tree, self.query.device, 0
+        reach = tree.neighbours
+        size = max(16, min(128, 1 << (reach - 1).bit_length()))
+        columns = 4 * size + (1 if tree.causal else 2) * reach * level_count(tree.tokens // reach)
+        together = max(1, CHUNK_SCORES // (self.query.shape[0] * self.query.shape[1] * size * columns))
+        many = max(together, WINDOW_LABELS // (size * columns))
+        whole = tree.tokens // size
+        groups = [(first * size, min(many, whole - first), size) for first in range(0, whole, many)]
+        rest = [(whole * size, 1, tree.tokens - whole * size)] if tree.tokens > whole * size else []
+        for first, count, each in groups + rest:
+            numbers, labels, begins = tree.windows(first, count, each, device)
+            for start in range(0, count, together):
+                part = slice(start, min(start + together, count))
+                yield _Chunk(
+                    first + start * each, part.stop - start, each, numbers[part], labels[part], begins[part], number
+                )
+                number += 1
+
+    def segments(self) -> Iterator[_Segments]:
+        """The spans of every level above the tokens, those that are full and then the one that is not."""
+        tree = self.tree
+        for level in range(1, tree.levels):
+            size, first, number = 1 << level, tree.offsets[level], -2 * level
+            whole, rest = divmod(tree.tokens, size)
+            if whole:
+                yield _Segments(first, whole, 0, size, number)
+            if rest:
+                yield _Segments(first + whole, 1, whole * size, rest, number - 1)
+
+    def weights(self, chunk: _Chunk, query: Tensor, keys: Tensor) -> Tensor:
+        """What the tokens of a chunk give to the nodes around them, `(B, H, n, size, C)`, before dropout."""
+        biases = functional.pad(query @ self.used.T, (0, 1), value=-math.inf)
+        scores = query @ keys.transpose(-1, -2)
+        scores += biases.gather(-1, chunk.labels.expand(scores.shape))
+        if self.counts is not None:
+            beyond = chunk.begins >= self.counts[:, None, None]
+            scores.masked_fill_((beyond[:, :, None, :] & (chunk.labels > 0))[:, None], -math.inf)
+        return torch.softmax(scores, -1)
+
+    def segment_weights(self, segments: _Segments, query: Tensor, keys: Tensor) -> Tensor:
+        """What spans `(B, H, m, D)` give to their tokens, `(B, H, m, size)`, before dropout."""
+        scores = _dots(query, keys)
+        if self.counts is None:
+            return torch.softmax(scores, -1)
+        last = segments.token + segments.count * segments.size
+        token = torch.arange(segments.token, last, device=query.device).view(segments.count, segments.size)
+        beyond = (token >= self.counts[:, None, None])[:, None]
+        scores.masked_fill_(beyond, torch.finfo(scores.dtype).min)
+        return torch.softmax(scores, -1).masked_fill_(beyond, 0)
+
+    def dropout(self, weights: Tensor, number: int) -> Tensor | None:
+        """Dropout of the weights of part `number` of the work, the same again in the backward pass."""
+        if not self.dropout_prob:
+            return None
+        return dropout_factors(weights, self.dropout_prob, seeded(self.seed, number, weights.device))
+
+
+def _dots(single: Tensor, several: Tensor) -> Tensor:
+    """`(B, H, m, D)` and `(B, H, m, s, D)` → their products, `(B, H, m, s)`."""
+    return (single[..., None, :] * several).sum(-1)
+
+
+def _mixed(weights: Tensor, several: Tensor) -> Tensor:
+    """`(B, H, m, s)` and `(B, H, m, s, D)` → sums over s, `(B, H, m, D)`."""
+    return (weights[..., None] * several).sum(-2)
+
+
+def _forward(query: Tensor, key: Tensor, value: Tensor, *rest) -> Tensor:  # type: ignore[no-untyped-def]
+    problem = _Problem(query, key, value, *rest)
+    result = torch.zeros_like(problem.value, memory_format=torch.contiguous_format)
+    with full_precision(query):
+        for chunk in problem.chunks() if query.numel() else ():
+            weights = problem.weights(chunk, chunk.rows(problem.query), chunk.columns(problem.key))
+            dropout = problem.dropout(weights, chunk.number)
+            weights = weights if dropout is None else weights.mul_(dropout)
+            chunk.rows(result).copy_(weights @ chunk.columns(problem.value))
+        for each in problem.segments() if query.numel() else ():
+            weights = problem.segment_weights(each, each.spans(problem.query), each.tokens(problem.key))
+            dropout = problem.dropout(weights, each.number)
+            weights = weights if dropout is None else weights.mul_(dropout)
+            each.spans(result).copy_(_mixed(weights, each.tokens(problem.value)))
+    return result.to(value.dtype)
+
+
+def _backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, table: Tensor, *rest) -> list[Tensor]:  # type: ignore[no-untyped-def]
+    """Gradients of queries, keys, values and the table.
+
+    With weights P, outputs O = PV: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ, and with
+    dB, the sums of dS over edges of equal label: dQ += dB a, da = dBᵀQ.
+    """
+    problem = _Problem(query, key, value, table, *rest)
+    upstream = grad.to(problem.query.dtype)
+    grads = [
+        torch.zeros_like(each, memory_format=torch.contiguous_format)
+        for each in (problem.query, problem.key, problem.value, problem.table)
+    ]
+    with full_precision(query):
+        for chunk in problem.chunks() if query.numel() else ():
+            _backward_chunk(problem, chunk, upstream, grads)
+        for each in problem.segments() if query.numel() else ():
+            _backward_segments(problem, each, upstream, grads)
+    grads[0].mul_(problem.scale)
+    inputs = (query, key, value, table)
+    return [each.to(like.dtype) for each, like in zip(grads, inputs, strict=True)]
+
+
+def _backward_chunk(problem: _Problem, chunk: _Chunk, upstream: Tensor, grads: list[Tensor]) -> None:
+    """Add what some chunks of tokens contribute to the gradients."""
+    query, keys, own = chunk.rows(problem.query), chunk.columns(problem.key), chunk.rows(upstream)
+    weights = problem.weights(chunk, query, keys)
+    dropout = problem.dropout(weights, chunk.number)
+    slopes = own @ chunk.columns(problem.value).transpose(-1, -2)
+    used = weights
+    if dropout is not None:
+        slopes.mul_(dropout)
+        used = dropout.mul_(weights)
+    numbers = chunk.numbers.flatten()
+    grads[2].index_add_(2, numbers, (used.transpose(-1, -2) @ own).flatten(2, 3))
+    slopes = torch._softmax_backward_data(slopes, weights, -1, weights.dtype)
+    by_label = slopes.new_zeros(*slopes.shape[:-1], len(problem.used) + 1)
+    by_label.scatter_add_(-1, chunk.labels.expand(slopes.shape), slopes)
+    by_label = by_label[..., :-1]
+    chunk.rows(grads[0]).add_(slopes @ keys).add_(by_label @ problem.used)
+    grads[1].index_add_(2, numbers, (slopes.transpose(-1, -2) @ query).flatten(2, 3))
+    grads[3].index_add_(0, problem.label_rows, by_label.flatten(0, -2).T @ query.flatten(0, -2))
+
+
+def _backward_segments(problem: _Problem, each: _Segments, upstream: Tensor, grads: list[Tensor]) -> None:
+    """Add what the spans of a level contribute to the gradients."""
+    query, keys, values, own = (
+        each.spans(problem.query),
+        each.tokens(problem.key),
+        each.tokens(problem.value),
+        each.spans(upstream),
+    )
+    weights = problem.segment_weights(each, query, keys)
+    dropout = problem.dropout(weights, each.number)
+    slopes = _dots(own, values)
+    used = weights
+    if dropout is not None:
+        slopes.mul_(dropout)
+        used = dropout.mul_(weights)
+    slopes = torch._softmax_backward_data(slopes, weights, -1, weights.dtype)
+    each.tokens(grads[2]).addcmul_(used[..., None], own[..., None, :])
+    each.spans(grads[0]).add_(_mixed(slopes, keys))
+    each.tokens(grads[1]).addcmul_(slopes[..., None], query[..., None, :])
+
+
+ARGUMENTS = (
+    "Tensor query, Tensor key, Tensor value, Tensor table, Tensor? counts, Tensor? seed, SymInt tokens, int levels, "
+    "int neighbours, int clip, bool causal, int spare, float dropout_prob"
+)
+"""What the operator takes, which `torch.compile` and `torch.export` do not look into."""
+
+partition_attention = torch.library.custom_op(
+    "longspan::partition_attention", _forward, mutates_args=(), schema=f"({ARGUMENTS}) -> Tensor"
+)
+partition_attention_backward = torch.library.custom_op(
+    "longspan::partition_attention_backward",
+    _backward,
+    mutates_args=(),
+    schema=f"(Tensor grad, {ARGUMENTS}) -> Tensor[]",
+)
+
+
+@partition_attention.register_fake
+def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
+    return value.new_empty(value.shape)
+
+
+@partition_attention_backward.register_fake
+def _(grad, query, key, value, table, *rest):  # type: ignore[no-untyped-def]
+    return [each.new_empty(each.shape) for each in (query, key, value, table)]
+
+
+def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    ctx.save_for_backward(*inputs[:6])
+    ctx.options = inputs[6:]
+
+
+def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
+    return *partition_attention_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.options), *([None] * 9)
+
+
+partition_attention.register_autograd(_gradient, setup_context=_setup_context)

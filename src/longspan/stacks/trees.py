@@ -1,0 +1,182 @@
+"""The trees of a batch in the stack `binary_partition`: of whole texts, and of texts that go on behind a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.tiles.partition import Partition, left_neighbours
+from longspan.ops.tiles.partition_operator import attend_partition
+
+GATHERED = 1 << 22
+"""About how many numbers of keys are gathered at a time behind a state."""
+
+
+class WholeTree:
+    """Trees over all of each text.
+
+    Args:
+        partition: over the longest row.
+        counts: `(B,)` int64, tokens of each row, which stand first; `None` means all.
+
+    Attributes:
+        absent: `(B, N)` bool, nodes that are not there in a row; `None` for none.
+    """
+
+    def __init__(self, partition: Partition, counts: Tensor | None = None) -> None:
+        self.partition, self.counts = partition, counts
+        self.tokens, self.nodes = partition.tokens, partition.nodes
+        self.absent = None if counts is None else ~partition.present(counts)
+
+    def present(self, nodes: Tensor) -> Tensor:
+        """Which nodes there are, `(B, N)` bool, of states `(B, N, E)`."""
+        if self.absent is None:
+            return nodes.new_ones(nodes.shape[:2], dtype=torch.bool)
+        return ~self.absent
+
+    def roots(self, nodes: Tensor) -> Tensor:
+        """The root of each row's tree, `(B, N, E)` → `(B, E)`; zeros for a row without a token."""
+        if self.nodes == 0:
+            return nodes.new_zeros(len(nodes), nodes.shape[2])
+        level, _ = self.partition.node_starts(nodes.device)
+        # A row's root is on the last level that it has, and the first node there.
+        highest = torch.where(self.present(nodes), level, -1)
+        root = highest.argmax(1)[:, None, None].expand(-1, 1, nodes.shape[2])
+        return nodes.gather(1, root)[:, 0]
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, table: Tensor, *, state: Any = None, dropout_prob: float = 0.0
+    ) -> Tensor:
+        """What each node gathers, `(B, H, N, D)` → `(B, H, N, D)`; a state, still empty, keeps tokens and full
+        spans."""
+        if state is not None:
+            level, start = self.partition.node_starts(key.device)
+            places = torch.where(start + (1 << level) <= self.tokens, 2 * start + (1 << level) - 1, -1)
+            state.store(self.tokens, self.tokens, places[None], key, value)
+        return attend_partition(query, key, value, table, self.partition, counts=self.counts, dropout_prob=dropout_prob)
+
+
+class GrowingTree:
+    """Trees that grow: T new tokens of each row behind those in a state, and the spans that they fill. Causal.
+
+    Use `of`.
+
+    Attributes:
+        absent: `(B, N)` bool, new nodes that are padding, or not there in a row; `None` for none.
+    """
+
+    def __init__(
+        self,
+        places: Tensor,
+        real: Tensor | None,
+        spans: list[tuple[int, Tensor, Tensor]],
+        length: int,
+        neighbours: int,
+        clip: int,
+    ) -> None:
+        self.places, self.spans, self.length = places, spans, length
+        self.neighbours, self.clip = neighbours, clip
+        self.tokens = places.shape[1]
+        self.nodes = self.tokens + sum(index.shape[1] for _, index, _ in spans)
+        there = torch.cat([torch.ones_like(places, dtype=torch.bool) if real is None else real,
+                           *(each for _, _, each in spans)], dim=1)  # fmt: skip
+        numbers = [(2 * index + 1) * (1 << level) - 1 for level, index, _ in [(0, places, None), *spans]]
+        self.numbers = torch.where(there, torch.cat(numbers, dim=1), -1)
+        self.absent = None if real is None else ~there
+
+    @staticmethod
+    def of(
+        past: int, tokens: int, mask: Tensor | None, device: torch.device, neighbours: int, clip: int
+    ) -> GrowingTree:
+        """The tree of `tokens` new positions behind `past` ones.
+
+        Args:
+            past: positions in the state.
+            tokens: new ones.
+            mask: `(B, past + tokens)` bool, which of them are real; `None` means all.
+            device: of the states.
+            neighbours: k.
+            clip: c.
+        """
+        if mask is None:
+            real, before = None, torch.full((1,), past, dtype=torch.int64, device=device)
+            places = before[:, None] + torch.arange(tokens, device=device)
+            after = before + tokens
+        else:
+            real, before = mask[:, past:], mask[:, :past].sum(1)
+            places = (before[:, None] + real.cumsum(1) - 1).clamp(min=0)
+            after = before + real.sum(1)
+        length, spans, level = int(after.max()), [], 1
+        while 1 << level <= length:
+            first, last = before >> level, after >> level
+            index = first[:, None] + torch.arange(int((last - first).max()), device=device)
+            if index.shape[1]:
+                spans.append((level, index, index < last[:, None]))
+            level += 1
+        return GrowingTree(places, real, spans, length, neighbours, clip)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, table: Tensor, *, state: Any, dropout_prob: float = 0.0
+    ) -> Tensor:
+        """What each new node gathers from the state, to which the new ones are added: `(B, H, N, D)` → the same."""
+        keys, values = state.store(self.tokens, self.length, self.numbers, key, value)
+        wide = torch.promote_types(query.dtype, torch.float32)
+        with full_precision(query):
+            scaled = query.to(wide) * query.shape[-1] ** -0.5
+            context = [self._read_by_tokens(scaled[:, :, : self.tokens], keys, values, table.to(wide), dropout_prob)]
+            first = self.tokens
+            for level, index, _ in self.spans:
+                spans = scaled[:, :, first : first + index.shape[1]]
+                tokens = (index[..., None] << level) + torch.arange(1 << level, device=index.device)
+                numbers = (2 * tokens).clamp(max=keys.shape[2] - 1)  # a span that a row lacks may lie beyond its end
+                biases = spans.new_zeros(1, 1, 1, 1)  # one label for all, which changes nothing
+                context.append(_gathered(spans, keys, values, numbers, biases, dropout_prob))
+                first += index.shape[1]
+        return torch.cat(context, dim=2).to(value.dtype)
+
+    def _read_by_tokens(
+        self, query: Tensor, keys: Tensor, values: Tensor, table: Tensor, dropout_prob: float
+    ) -> Tensor:
+        """What tokens gather, `(B, H, T, D)`, some tokens at a time."""
+        reach, numbers, rows = self.neighbours, [2 * self.places[..., None]], [0]
+        level = 0
+        while level == 0 or (self.length - 2 + reach) >> level >= reach:
+            levels, index = left_neighbours(self.places, level, reach)
+            numbers.append(torch.where(index < 0, -1, (2 * index + 1) * (1 << levels) - 1))
+            rows += [(2 * reach + 1) * min(level, self.clip) + 2 * slot + 1 for slot in range(reach)]
+            level += 1
+        places, biases = torch.cat(numbers, dim=-1), query @ table[torch.tensor(rows, device=query.device)].T
+        step = max(1, GATHERED // max(1, places.shape[-1] * query.shape[0] * query.shape[1] * query.shape[3]))
+        pieces = [slice(start, start + step) for start in range(0, self.tokens, step)]
+        mixed = [
+            _gathered(query[:, :, piece], keys, values, places[:, piece], biases[:, :, piece], dropout_prob)
+            for piece in pieces
+        ]
+        return torch.cat(mixed, dim=2) if mixed else query
+
+
+Tree = WholeTree | GrowingTree
+
+
+def _gathered(
+    query: Tensor, keys: Tensor, values: Tensor, places: Tensor, biases: Tensor, dropout_prob: float
+) -> Tensor:
+    """Softmax attention of each query `(B, H, T, D)` over keys of its own, at `places` `(1 or B, T, C)` among all,
+    `(B, H, S, D)`; a place below 0 is none. `biases` `(B, H, T, C)` are added to scores."""
+    near_keys, near_values = (_at(each, places.clamp(min=0)).to(query.dtype) for each in (keys, values))
+    scores = (near_keys @ query[..., None])[..., 0] + biases
+    scores = scores.masked_fill((places < 0)[:, None], torch.finfo(scores.dtype).min)
+    weights = functional.dropout(scores.softmax(-1), dropout_prob)
+    return (weights[..., None, :] @ near_values)[..., 0, :]
+
+
+def _at(hidden: Tensor, places: Tensor) -> Tensor:
+    """`(B, H, S, D)` at places `(1 or B, T, C)`, `(B, H, T, C, D)`."""
+    if len(places) == 1:
+        return hidden.index_select(2, places.flatten()).unflatten(2, tuple(places.shape[1:]))
+    index = places.flatten(1)[:, None, :, None].expand(-1, hidden.shape[1], -1, hidden.shape[3])
+    return hidden.gather(2, index).unflatten(2, tuple(places.shape[1:]))
