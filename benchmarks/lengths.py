@@ -45,7 +45,7 @@ def check(length: int) -> None:
             weights = layer.weights(hidden, level=1) if two else layer.weights(hidden)
             context = layer.merge_heads(weights @ layer.split_heads(layer.value(hidden)))
             if two:
-                value = layer.split_heads(layer.second_level("value")(context))
+                value = layer.split_heads(layer.projection("value")(context))
                 context = context + layer.merge_heads(layer.weights(hidden, level=2) @ value)
             check_close(name, layer(hidden), layer.output(context), 1e-4)
 

@@ -90,7 +90,7 @@ def check_layers(length: int) -> None:
         pooling = poolingformer()
         tokens = Tokens(global_slots=first_token(hidden))
         first = pooling.window_context(hidden, tokens)
-        value = pooling.split_heads(pooling.second_level("value")(first))
+        value = pooling.split_heads(pooling.projection("value")(first))
         dense = pooling.merge_heads(pooling.weights(hidden, tokens, level=2) @ value)
         check_close("second level", pooling.pooled_context(first, Tokens()), dense, 1e-4)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cluster_pictures import draw_routing, draw_sorted
 from curve_pictures import draw_costs, draw_reach, draw_seconds
 from data_sets import data_sets
-from level_pictures import draw_levels, draw_pools, draw_token
+from level_pictures import draw_levels, draw_more_levels, draw_pools, draw_token
 from measured_mechanisms import measured_table, with_table
 from recipe_keys import recipe_keys
 from rooms import draw_rooms
@@ -59,6 +59,13 @@ def pooling(left: int, pooled: int) -> PoolingformerConfig:
     return PoolingformerConfig(
         left_tokens=left, right_tokens=left, pooled_left_tokens=pooled, pooled_right_tokens=pooled
     )
+
+
+def three_levels() -> PoolingformerConfig:
+    """Windows and strides that grow by three."""
+    pools = [{}, {"kernel": 3, "stride": 2, "pooling": "mean"}, {"kernel": 7, "stride": 6, "pooling": "mean"}]
+    sides = ({"left_tokens": side, "right_tokens": side} for side in (5, 15, 45))
+    return PoolingformerConfig(levels=[side | each for side, each in zip(sides, pools, strict=True)])
 
 
 def layers(count: int, first_level: str, both: str) -> list[Layer]:
@@ -128,6 +135,7 @@ class Shifted(Pattern):
 FIGURES: dict[str, Callable[[], Figure]] = {
     "poolingformer-levels.png": lambda: draw_levels(pooling(6, 24), 96),
     "poolingformer-token.png": lambda: draw_token(pooling(4, 16), tokens=57, token=27),
+    "poolingformer-more-levels.png": lambda: draw_more_levels(three_levels(), tokens=127, token=63),
     "poolingformer-pools.png": lambda: draw_pools(PoolingformerConfig(), tokens=13),
     "blockwise.png": lambda: draw_pattern(PerHead([Shifted(64, 0), Shifted(64, 1)]), 256, heads=True),
     "poolingformer-reach.png": reach,

@@ -13,6 +13,7 @@ import torch
 
 from longspan.attention import PoolingformerConfig
 from longspan.attention.layers import receptive_field
+from longspan.attention.parts.levels import Pools
 from longspan.errors import InputError
 from longspan.imports import require
 from longspan.ops.tiles.pooling import POOLINGS, pool_shares
@@ -42,8 +43,8 @@ def draw_levels(config: PoolingformerConfig, tokens: int) -> Figure:
     shared, own = replace(config, windows="shared"), replace(config, windows="per_query")
     panels = [
         ("level 1: the window", _rows(tokens, lambda i: config.window_of(_one(i, tokens))), NEAR),
-        ('level 2, "shared"', _rows(tokens, lambda i: shared.centres_of(_one(i, tokens))), FAR),
-        ('level 2, "per_query"', _rows(tokens, lambda i: own.centres_of(_one(i, tokens))), FAR),
+        ('level 2, "shared"', _rows(tokens, lambda i: shared.pools[0].centres_of(_one(i, tokens))), FAR),
+        ('level 2, "per_query"', _rows(tokens, lambda i: own.pools[0].centres_of(_one(i, tokens))), FAR),
         ("the whole layer", _rows(tokens, lambda i: receptive_field([config], length=tokens, token=i)[1]), BEHIND),
     ]
     figure = _figure(WIDTH, 2.85)
@@ -51,7 +52,7 @@ def draw_levels(config: PoolingformerConfig, tokens: int) -> Figure:
         axes = figure.add_axes((0.055 + 0.24 * number, 0.13, 0.215, 0.68))
         layers = [(mask, colour)]
         if number == 3:
-            pools = _rows(tokens, lambda i: config.tokens_of(config.centres_of(_one(i, tokens))))
+            pools = _rows(tokens, lambda i: config.pools[0].tokens_of(config.pools[0].centres_of(_one(i, tokens))))
             layers += [(pools, FAR), (panels[0][1], NEAR)]
         _show_masks(axes, layers)
         axes.set_title(title, fontsize=9.5, color=INK, loc="left", pad=18)
@@ -73,22 +74,50 @@ def draw_token(config: PoolingformerConfig, *, tokens: int, token: int) -> Figur
     field = receptive_field([config], length=tokens, token=token)[1]
     query = _one(token, tokens)
     near = config.window_of(query)
-    figure = _figure(WIDTH, 3.1)
-    axes = figure.add_axes((0.22, 0.13, 0.76, 0.84))
-    rows: list[tuple[str, Tensor | None, str]] = [
+    rows: list[tuple[str, Tensor, str | Pools]] = [
         (f"token {token} looks", query, INK),
         (f"level 1: {int(near.sum())} tokens", near, NEAR),
     ]
     for windows in ("shared", "per_query"):
-        centres = replace(config, windows=windows).centres_of(query)
-        rows.append((f'level 2, "{windows}":\n{int(centres.sum())} pools', None, windows))
+        pools = replace(config, windows=windows).pools[0]
+        centres = pools.centres_of(query)
+        rows.append((f'level 2, "{windows}":\n{int(centres.sum())} pools', centres, pools))
     rows.append((f"the layer's input:\n{int(field.sum())} tokens", field, BEHIND))
+    return _draw_rows(rows, tokens)
+
+
+def draw_more_levels(config: PoolingformerConfig, *, tokens: int, token: int) -> Figure:
+    """What one token sees at each of any number of levels, both ways and then back only.
+
+    Raises:
+        InputError: more tokens than can be told apart, or matplotlib is missing.
+    """
+    _check_tokens(tokens)
+    query = _one(token, tokens)
+    rows: list[tuple[str, Tensor, str | Pools]] = [(f"token {token} looks", query, INK)]
+    for causal in (False, True):
+        form = ", back only" if causal else ""
+        near = config.window_of(query, causal=causal)
+        rows.append((f"level 1{form}:\n{int(near.sum())} tokens", near, NEAR))
+        for level, pools in enumerate(config.pools_of(causal), 2):
+            centres = pools.centres_of(query)
+            rows.append((f"level {level}{form}:\n{int(centres.sum())} pools", centres, pools))
+        field = config.depends_on(query, causal=causal)
+        rows.append((f"the layer's input:\n{int(field.sum())} tokens", field, BEHIND))
+    return _draw_rows(rows, tokens)
+
+
+def _draw_rows(rows: list[tuple[str, Tensor, str | Pools]], tokens: int) -> Figure:
+    """Rows with their labels: cells of a colour, or brackets over the pools of a level."""
+    height = 0.35 + 0.55 * len(rows)
+    figure = _figure(WIDTH, height)
+    axes = figure.add_axes((0.22, 0.403 / height, 0.76, 1 - 0.496 / height))
     for number, (label, cells, colour) in enumerate(rows):
         y = -1.35 * number
-        if cells is None:
-            _draw_pools(axes, replace(config, windows=colour), token, tokens, y)
-        else:
+        if isinstance(colour, str):
             _draw_cells(axes, cells, colour, y)
+        else:
+            _draw_pools(axes, colour, cells, y)
         axes.text(-1.6, y, label, ha="right", va="center", fontsize=8.5, color=INK, linespacing=1.3)
     axes.set_xlim(-1, tokens)
     axes.set_ylim(-1.35 * len(rows) + 0.6, 0.75)
@@ -165,12 +194,10 @@ def _draw_cells(axes: Axes, cells: Tensor, colour: str, y: float) -> None:
         axes.bar(place, 0.62, bottom=y - 0.31, width=0.82, color=colour if here else "#efece5", linewidth=0)
 
 
-def _draw_pools(axes: Axes, config: PoolingformerConfig, token: int, tokens: int, y: float) -> None:
+def _draw_pools(axes: Axes, pools: Pools, centres: Tensor, y: float) -> None:
     """A bracket over the tokens of each pool that is seen, on two heights since neighbours share tokens."""
-    centres = config.centres_of(_one(token, tokens)).nonzero().flatten().tolist()
-    before = config.kernel // 2
-    for number, centre in enumerate(centres):
-        first, last = max(0, centre - before), min(tokens - 1, centre + config.kernel - 1 - before)
+    for number, centre in enumerate(centres.nonzero().flatten().tolist()):
+        first, last = max(0, centre - pools.before), min(len(centres) - 1, centre + pools.after)
         height = y + (0.17 if number % 2 else -0.17)
         axes.plot([first - 0.35, last + 0.35], [height] * 2, color=FAR, linewidth=3.2, solid_capstyle="butt")
         axes.plot([centre], [height], marker="o", color=INK, markersize=2.6, linewidth=0)

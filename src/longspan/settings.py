@@ -171,6 +171,10 @@ def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: s
         raise InputError(f"{path} is {show(spec)}; give a name of {', '.join(table)}, or a mapping with it as {kind!r}")
     settings = entry(table, data[kind], path)
     options = {key: value for key, value in data.items() if key != kind}
+    for name, others in getattr(settings, "replaces", {}).items():
+        other = next((other for other in others if other in options), None)
+        if options.get(name) is not None and other is not None:
+            raise InputError(f"{path}.{name} and {path}.{other} exclude each other; leave one of them out")
     if reads_earlier():
         options = {**getattr(settings, "earlier_defaults", {}), **options}
     return from_plain(settings, options, path)

@@ -263,7 +263,7 @@ def test_one_level_has_no_weights_of_the_second():
     names = {name for name, _ in FusionConfig(two_level=False).build(width=WIDTH, heads=HEADS).named_parameters()}
     assert not any("pool" in name for name in names)
     assert "position_key.bias" not in names
-    assert FusionConfig(two_level=False).level_scores(1000) == (FusionConfig().level_scores(1000)[0], 0.0)
+    assert FusionConfig(two_level=False).level_scores(1000) == FusionConfig().level_scores(1000)[:1]
     module = FusionConfig(two_level=False).build(width=WIDTH, heads=HEADS)
     with pytest.raises(InputError, match=r"level=2.*two_level=False"):
         module.weights(torch.zeros(1, 3, WIDTH), level=2)

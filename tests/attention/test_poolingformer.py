@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longspan.attention import LongformerConfig, PoolingformerConfig, Tokens
-from longspan.attention.poolingformer import PoolingformerAttention, phase
+from longspan.attention.poolingformer import PoolingformerAttention
 from longspan.errors import InputError
 
 WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3
@@ -45,7 +45,7 @@ def naive_second_level(module: PoolingformerAttention, first: Tensor, mask: Tens
     config, (batch, length, _) = module.config, first.shape
     context = torch.zeros_like(first)
     query, key, value = (
-        module.second_level(name)(first).view(batch, length, HEADS, HEAD_WIDTH) for name in ("query", "key", "value")
+        module.projection(name)(first).view(batch, length, HEADS, HEAD_WIDTH) for name in ("query", "key", "value")
     )
     for b in range(batch):
         start = next((place for place in range(length) if mask[b, place]), 0)
@@ -162,7 +162,7 @@ def test_weights_are_the_shares_of_tokens(windows, pooling, side):
     assert not second[1][:, ~tokens.mask[1]].any()
     assert not second[1][:, :, ~tokens.mask[1]].any()
     if pooling != "max":
-        values = module.split_heads(module.second_level("value")(first))
+        values = module.split_heads(module.projection("value")(first))
         torch.testing.assert_close(module.merge_heads(second @ values), module.pooled_context(first, tokens))
     both = module.weights(hidden, tokens)
     torch.testing.assert_close(both, (module.weights(hidden, tokens, level=1) + second) / 2)
@@ -172,7 +172,7 @@ def test_weights_are_the_shares_of_tokens(windows, pooling, side):
 
 def test_published_geometry():
     config = PoolingformerConfig(windows="per_query")
-    assert sum(phase(config)[1:]) + 1 == 256
+    assert sum(config.pools[0].phase()[1:]) + 1 == 256
     first, second = config.level_scores(16384)
     assert first == pytest.approx(257, rel=0.01)
     assert second == pytest.approx(256, rel=0.02)

@@ -168,6 +168,38 @@ def test_models_whose_heads_want_more_than_tokens_lengthen_too(name, published, 
     assert model.report.parity_logits is None
 
 
+def test_a_third_level_is_added_to_two_trained_ones(published, tmp_path):
+    """Of a model whose second level was drawn at random, in the layers that have it."""
+    two = {
+        "mechanism": "poolingformer",
+        "left_tokens": 9,
+        "right_tokens": 9,
+        "pooled_left_tokens": 16,
+        "init": "normal",
+    }
+    model = lengthen(published("RobertaForMaskedLM"), two, max_tokens=64)
+    with torch.no_grad():
+        for value in (each for name, each in model.named_parameters() if "pooled_value" in name):
+            value.normal_()
+    levels = [
+        {"left_tokens": 9, "right_tokens": 9},
+        {"left_tokens": 16, "right_tokens": 512},
+        {"left_tokens": 40, "right_tokens": 512, "kernel": 9, "stride": 7},
+    ]
+    longer = lengthen(model, "poolingformer", 96, levels=levels)
+    assert longer.report.parity_logits <= longer.report.parity_tolerance
+    assert not longer.report.parity_first_level
+    kinds = {layer.attention.config.mechanism for layer in longer.model.encoder.layers}
+    assert kinds == {"longformer", "poolingformer"}
+    attention = longer.model.encoder.layers[-1].attention
+    assert len(attention.pools) == 2
+    assert attention.pooled_query_3.weight.any()
+    assert not attention.pooled_value_3.weight.any()
+    longer.save_pretrained(tmp_path)
+    again = type(longer).from_pretrained(tmp_path)
+    assert again.model.encoder.layers[-1].attention.config == attention.config
+
+
 def test_dropping_a_trained_level_is_refused(published):
     model = lengthen(published("RobertaForMaskedLM"), max_tokens=70)
     with torch.no_grad():

@@ -22,6 +22,7 @@ SIZES = {
 SMALL = {
     "full": {"attention": "full"},
     "linear": {"attention": "linear"},
+    "binary_partition": {"stack": {"stack": "binary_partition", "neighbours": 2, "clip_levels": 2}},
     "bigbird": {"attention": {"mechanism": "bigbird", "block_tokens": 4, "global_blocks": 1}},
     "longformer": {
         "attention": {"mechanism": "longformer", "left_tokens": 3, "right_tokens": 5},

@@ -68,7 +68,7 @@ def test_the_loss_is_of_the_places_that_ask(tmp_path: Path) -> None:
 def test_what_a_mechanism_refuses_is_a_result_and_so_is_what_breaks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refused = run(cell("speed", "poolingformer", task="novels"), tmp_path)
+    refused = run(cell("speed", "fusion", task="novels"), tmp_path)
     assert (refused.status, "has no causal form" in refused.reason) == ("refused", True)
 
     def broken(*arguments: object, **options: object) -> None:

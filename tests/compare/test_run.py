@@ -53,14 +53,14 @@ def test_a_comparison_with_one_that_dies_and_one_that_refuses(
     said: list[str] = []
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     comparison = Comparison(
-        mechanisms=("linear", dying, "poolingformer"),
+        mechanisms=("linear", dying, "fusion"),
         task="duplication",
         tokens=40,
         lengths=(24,),
         steps=2,
         rows=2,
         held_out=3,
-        options={"poolingformer": {"left_tokens": 8}},
+        options={"fusion": {"left_tokens": 8}},
     )
     monkeypatch.setattr("longspan.compare.probes.made_up.Duplication.forms", ("causal",))
     folder = tmp_path / "run"
@@ -70,7 +70,7 @@ def test_a_comparison_with_one_that_dies_and_one_that_refuses(
     states = {(each["cell"]["mechanism"], each["cell"]["kind"]): each["status"] for each in report.data["results"]}
     assert states[("linear", "quality")] == "done"
     assert states[(dying, "speed")] == states[(dying, "quality")] == "failed"
-    assert states[("poolingformer", "quality")] == "refused"
+    assert states[("fusion", "quality")] == "refused"
     assert any("its process was ended by SIGKILL" in line for line in said)
     assert any("has no causal form" in line for line in said)
 
@@ -79,7 +79,7 @@ def test_a_comparison_with_one_that_dies_and_one_that_refuses(
     assert [(row["mechanism"], row["status"]) for row in trained] == [
         ("linear", "done"),
         (dying, "failed"),
-        ("poolingformer", "refused"),
+        ("fusion", "refused"),
     ]
     assert float(trained[0]["score"]) >= 0
     page = (folder / "report.html").read_text(encoding="utf-8")

@@ -6,12 +6,16 @@ import pytest
 
 from longspan.attention import MECHANISMS
 from longspan.compare.probes import PROBES
+from longspan.compare.settings import Comparison
 from longspan.compare.skeleton import Skeleton, build, form_of, refusal, spec_of, takes_globals
+from longspan.errors import InputError
+from longspan.stacks import STACKS
 
 PROBE = PROBES["recall"](128)
 
 
-PAIRS = [(name, task) for task in ("recall", "duplication", "novels") for name in MECHANISMS]
+ARMS = [*MECHANISMS, *(name for name, kind in STACKS.items() if kind.own_attention)]
+PAIRS = [(name, task) for task in ("recall", "duplication", "novels") for name in ARMS]
 
 
 @pytest.mark.parametrize(("name", "task"), [pair for pair in PAIRS if form_of(pair[0], PROBES[pair[1]]) is None])
@@ -37,6 +41,17 @@ def test_the_target_is_that_of_four_projections() -> None:
     # Embeddings and their norm; two blocks of four projections, two layers and two norms; a last norm; the head.
     block = 4 * (64 * 64 + 64) + (2 * 64 * 512 + 512 + 64) + 4 * 64
     assert built.target == 169 * 64 + 128 + 2 * block + 128 + (64 * 169 + 169)
+
+
+def test_a_stack_that_brings_its_attention_is_compared_with_its_options_and_by_itself() -> None:
+    spec = spec_of("binary_partition", {"neighbours": 3}, 128)
+    model = build(Skeleton(), spec, PROBE, "causal", 128).model
+    assert model.config.stack == {"stack": "binary_partition", "neighbours": 3, "clip_levels": 6}
+    assert not takes_globals("binary_partition", "both ways")
+    with pytest.raises(InputError, match="stack='universal' cannot hold 'binary_partition', which is a stack itself"):
+        build(Skeleton(stack="universal"), spec, PROBE, "causal", 128)
+    with pytest.raises(InputError, match=r"unknown key 'attention\.steps'"):
+        Comparison(mechanisms=("binary_partition",), options={"binary_partition": {"steps": 3}}, steps=1)
 
 
 def test_tables_that_layers_share_count_as_the_mechanisms_own() -> None:

@@ -61,7 +61,13 @@ def variants(
         own = {field.name for field in fields(kind)}
         for variant, options in chosen.get(name, {"plain": {}}).items():
             label = name if variant == "plain" else f"{name}-{variant}"
-            yield label, kind(**{key: value for key, value in small.items() if key in own} | options)
+            fitting = {key: value for key, value in small.items() if key in own - replaced(kind, options)}
+            yield label, kind(**fitting | options)
+
+
+def replaced(kind: type, options: dict[str, Any]) -> set[str]:
+    """The options of a configuration of whose place others are given."""
+    return {each for name, others in getattr(kind, "replaces", {}).items() if name in options for each in others}
 
 
 CONFIGS: dict[str, AttentionConfig] = dict(variants(MECHANISMS, VARIANTS, SMALL))

@@ -31,51 +31,61 @@ def one_level(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
     return module.output(gathered(module, hidden, tokens, module.weights(hidden, tokens)))
 
 
-def two_levels(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """Poolingformer's `(Y + Z) W_o`, arXiv 2105.04371, every window and every pool by itself."""
-    first = gathered(module, hidden, tokens, module.weights(hidden, tokens, level=1))
-    return module.output(first + each_from_its_first(module, first, tokens.mask) if module.config.has_pools else first)
+def level_after_level(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """Poolingformer's `(Y₁ + Y₂ + …) W_o`, arXiv 2105.04371, every window and every pool by itself."""
+    total = gathered(module, hidden, tokens, module.weights(hidden, tokens, level=1))
+    for level in range(2, 2 + len(module.config.pools)):
+        total = total + each_from_its_first(module, total, tokens.mask, level)
+    return module.output(total)
 
 
-def each_from_its_first(module: Any, first: Tensor, mask: Tensor | None) -> Tensor:
-    """The second level, each row by itself and without what is padded before its first real token: `(B, T, E)`."""
+def each_from_its_first(module: Any, below: Tensor, mask: Tensor | None, level: int) -> Tensor:
+    """A further level, each row by itself and without what is padded before its first real token: `(B, T, E)`."""
     if mask is None:
-        return second_level(module, first, mask)
-    context = torch.zeros_like(first)
-    for row in range(len(first)):
+        return further_level(module, below, mask, level)
+    context = torch.zeros_like(below)
+    for row in range(len(below)):
         start = int(mask[row].nonzero()[0]) if mask[row].any() else 0
-        context[row, start:] = second_level(module, first[row : row + 1, start:], mask[row : row + 1, start:])[0]
+        rest = slice(start, None)
+        context[row, rest] = further_level(module, below[row : row + 1, rest], mask[row : row + 1, rest], level)[0]
     return context
 
 
-def second_level(module: Any, first: Tensor, mask: Tensor | None) -> Tensor:
-    """Every query over every pool whose whole kernel is in its window: `(B, T, E)`."""
-    levels, length = module.config, first.shape[1]
-    real = torch.ones(first.shape[:2], dtype=torch.bool) if mask is None else mask
-    centres = torch.arange(0, length, levels.stride if levels.windows == "shared" else 1)
+def further_level(module: Any, below: Tensor, mask: Tensor | None, level: int) -> Tensor:
+    """Every query over every pool whose whole kernel is in its window, which ends at the query in the causal form."""
+    levels, length, suffix = module.config.pools[level - 2], below.shape[1], "" if level == 2 else f"_{level}"
+    prefix = "" if module.config.tie_levels else "pooled_"
+    projections = {
+        name: getattr(module, f"{prefix}{name}{suffix if prefix else ''}") for name in ("query", "key", "value")
+    }
+    real = torch.ones(below.shape[:2], dtype=torch.bool) if mask is None else mask
+    centres = torch.arange(0, length, levels.stride if module.config.windows == "shared" else 1)
     taps = centres[:, None] + torch.arange(levels.kernel) - levels.kernel // 2
+    first_taps, last_taps = taps[:, 0], taps[:, -1]
     inside, taps = (taps >= 0) & (taps < length), taps.clamp(0, length - 1)
     valid = (inside & real[:, taps])[:, None, :, :, None]
     valid = valid | ~valid.any(3, keepdim=True)  # a pool without a real token is hidden below
 
     def pools(name: str) -> Tensor:
-        vectors = module.split_heads(module.second_level(name)(first))
+        vectors = module.split_heads(projections[name](below))
         tapped = vectors[:, :, taps]
         if levels.pooling == "max":
             return tapped.masked_fill(~valid, -torch.inf).amax(3)
         scores = torch.zeros_like(tapped[..., :1])
         if levels.pooling == "ldconv":
-            scores = (vectors[:, :, centres] @ getattr(module, f"pool_{name}_weight").transpose(1, 2))[..., None]
+            weight = getattr(module, f"pool_{name}_weight{suffix}")
+            scores = (vectors[:, :, centres] @ weight.transpose(1, 2))[..., None]
         return (scores.masked_fill(~valid, -torch.inf).softmax(3) * tapped).sum(3)
 
-    offset, (left, right) = centres - torch.arange(length)[:, None], levels.centre_reach
-    seen = (offset >= -left) & (offset <= right)
-    if levels.windows == "per_query":
-        seen = seen & ((offset + left) % levels.stride == 0)
-    query = module.split_heads(module.second_level("query")(first))
+    place = torch.arange(length)[:, None]
+    last = place + (0 if module.causal else levels.right_tokens)
+    seen = (first_taps >= place - levels.left_tokens) & (last_taps <= last)
+    if module.config.windows == "per_query":
+        seen = seen & ((first_taps - place + levels.left_tokens) % levels.stride == 0)
+    query = module.split_heads(projections["query"](below))
     seen = seen & real[:, None, None, centres] & real[:, None, :, None]
     weights = dense_weights(query, pools("key"), seen, scale=module.head_width**-0.5)
-    return module.merge_heads(weights.to(first.dtype) @ pools("value"))
+    return module.merge_heads(weights.to(below.dtype) @ pools("value"))
 
 
 def with_ends(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
@@ -159,8 +169,8 @@ def blocks_by_hand(module: Any, name: str, vectors: Tensor) -> Tensor:
 
 
 ORACLES: dict[str, Callable[[Any, Tensor, Tokens], Tensor]] = {
-    "poolingformer": two_levels,
-    "fusion": two_levels,
+    "poolingformer": level_after_level,
+    "fusion": level_after_level,
     "bigbird": with_ends,
     "linformer": through_slots,
     "compressed": through_blocks,

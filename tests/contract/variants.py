@@ -15,7 +15,7 @@ SMALL: dict[str, Any] = {
     "block_tokens": 32,
     "slots": 5,
 }
-"""Sizes for short inputs, given to every mechanism that has an option of the name."""
+"""Sizes for short inputs, given to every mechanism that has an option of the name and none in its place."""
 
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "full": {
@@ -44,6 +44,15 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "pooled_left_tokens": 0,
             "separate_global_projections": False,
         },
+        "three-levels": {
+            "levels": [
+                {"left_tokens": 5, "right_tokens": 4},
+                {"left_tokens": 8, "right_tokens": 7, "kernel": 2, "stride": 2},
+                {"left_tokens": 11, "right_tokens": 12, "kernel": 4, "stride": 3, "pooling": "max"},
+            ],
+            "init": "normal",
+        },
+        "one-level": {"levels": [{"left_tokens": 4, "right_tokens": 2}]},
     },
     "bigbird": {
         "plain": {},

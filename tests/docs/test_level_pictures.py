@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from level_pictures import MAX_TOKENS, draw_levels, draw_pools, draw_token
+from level_pictures import MAX_TOKENS, draw_levels, draw_more_levels, draw_pools, draw_token
 
 from longspan.attention import PoolingformerConfig
 from longspan.errors import InputError
@@ -34,6 +34,22 @@ def test_a_tokens_picture_counts_what_it_sees() -> None:
         'level 2, "shared":\n7 pools',
         'level 2, "per_query":\n8 pools',
         "the layer's input:\n37 tokens",
+    ]
+
+
+def test_a_picture_of_more_levels_counts_what_each_form_sees() -> None:
+    """Token 27 with windows of 5 and 11, pools of 3 by 2: centres 18…36 and 18…26; 15 more tokens behind the first."""
+    first, second = {"left_tokens": 5, "right_tokens": 5}, {"left_tokens": 11, "right_tokens": 11}
+    config = PoolingformerConfig(levels=[first, {**second, "kernel": 3, "stride": 2}])
+    labels = [text.get_text() for text in draw_more_levels(config, tokens=57, token=27).axes[0].texts]
+    assert labels == [
+        "token 27 looks",
+        "level 1:\n11 tokens",
+        "level 2:\n10 pools",
+        "the layer's input:\n31 tokens",
+        "level 1, back only:\n6 tokens",
+        "level 2, back only:\n5 pools",
+        "the layer's input:\n16 tokens",
     ]
 
 

@@ -157,7 +157,7 @@ def test_mistakes_are_named(make_model, make_config):
         ({"decoder_layers": 2}, "decoder_layers=2 is for LongspanForConditionalGeneration"),
         ({"embedding_size": 12}, "embedding_size=12 differs"),
         ({"global_tokens": "first"}, "global_tokens='first' would let every token see the future"),
-        ({"attention": "poolingformer"}, "'poolingformer' has no causal form"),
+        ({"attention": "fusion"}, "'fusion' has no causal form"),
     ):
         with pytest.raises(InputError, match=message):
             LongspanForCausalLM(make_config(**changes))

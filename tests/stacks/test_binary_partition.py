@@ -23,6 +23,8 @@ from longspan.models import (
 from longspan.models.heads.sentence_network import reach_of
 from longspan.ops.tiles.partition import Partition, left_neighbours, level_count
 from longspan.ops.tiles.partition_operator import attend_partition, attend_partition_reference
+from longspan.planning.memory import Choice, memory_of
+from longspan.planning.source import Planned
 from longspan.stacks import BinaryPartitionConfig, Sizes
 from longspan.stacks.block import BlockState
 from walked_tree import nodes_around
@@ -318,6 +320,16 @@ def test_it_takes_no_global_tokens_nor_another_attention_and_is_never_read_in_pi
     with pytest.raises(InputError, match="the source has the stack 'binary_partition', which brings its own attention"):
         lengthen(LongspanModel(config()), attention="full", max_tokens=200)
     assert reach_of(config(position_embedding="sinusoidal")) is None
+
+
+def test_a_plan_counts_what_a_step_holds(memory):
+    made = config(hidden_size=64, intermediate_size=256, max_position_embeddings=2048, head="sequence_classification")
+    model, ids = LongspanForSequenceClassification(made), torch.randint(3, 61, (1, 2048))
+    with memory() as measured:
+        model(ids, labels=torch.zeros(1, dtype=torch.int64)).loss.backward()
+    planned = Planned(name="tree", config=model.config, model_class=LongspanForSequenceClassification)
+    says = memory_of(planned, Choice(tokens=2048, train=True))
+    assert says.activations + says.working == pytest.approx(measured.peak, rel=0.25)
 
 
 def test_memory_is_linear_forward_and_backward(memory):

@@ -177,6 +177,9 @@ class AttentionConfig:
     """Option → what it was, or stood for, up to version 0.2, where that is not its default today: read into folders of
     models that leave it out and were written then."""
 
+    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Option → the options that it takes the place of, beside which it is refused."""
+
     dropout: Dropout = 0.0
     """Probability of dropping an attention weight during training."""
 
@@ -278,12 +281,18 @@ class AttentionConfig:
         """The mechanism with the options that differ from its defaults, and its windows."""
         default, hidden = asdict(type(self)()), {"dropout", *self.idle}
         shown = [
-            f"{name}={value}"
+            f"{name}={getattr(self, name)}"
             for name, value in asdict(self).items()
             if name not in hidden and (value != default[name] or name.endswith("_tokens"))
         ]
         options = ", ".join(shown)
         return f"{self.mechanism}({options})" if options else self.mechanism
+
+    @classmethod
+    def beside(cls, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options, those of which `given` ones take the place left out."""
+        out = {other for name, others in cls.replaces.items() if given.get(name) is not None for other in others}
+        return {name: value for name, value in options.items() if name not in out}
 
     def since(self, law: str) -> str:
         """Why a law does not apply, as the end of a clause; empty where no reason is given."""

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from longspan.attention.base import LayerState, Start
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, SharedTables
+from longspan.attention.parts.levels import Pools
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
@@ -31,6 +32,7 @@ class FusionConfig(PoolingformerConfig):
 
     Attributes:
         two_level: False leaves the second level out, for the lower layers of a model.
+        levels: as in Poolingformer; relative positions are those of the first.
         relative_span: offsets up to this far have a row of their own in the table of relative positions (paper: k); the
             window may not reach further.
         global_buckets: rows on each side of the second table, for pairs with a global token (thesis: k_g).
@@ -46,7 +48,13 @@ class FusionConfig(PoolingformerConfig):
     """
 
     mechanism: ClassVar[str] = "fusion"
+    causal: ClassVar[bool] = False
+    incremental: ClassVar[bool] = False
     source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, equation 4; level 2: Poolingformer"
+    exempt: ClassVar[Mapping[str, str]] = {
+        "causal": "its relative positions, and pools on both sides of a token, are published for encoders",
+        "state": "it has no causal form",
+    }
 
     separate_global_projections: bool = False
     two_level: bool = True
@@ -61,6 +69,11 @@ class FusionConfig(PoolingformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.levels is not None and len(self.levels) > 1 and not self.two_level:
+            raise InputError(
+                f"two_level=False leaves the second level out, and levels has {len(self.levels)}; give one, or leave "
+                "two_level out"
+            )
         buckets = self.position_buckets
         if buckets is not None and buckets // 2 >= self.relative_span - 1:
             raise InputError(
@@ -89,8 +102,8 @@ class FusionConfig(PoolingformerConfig):
         return self.relative_span if self.position_buckets is None else None
 
     @property
-    def has_pools(self) -> bool:
-        return self.two_level
+    def pools(self) -> tuple[Pools, ...]:
+        return super().pools if self.two_level else ()
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         """As Poolingformer; each pair of the window has two products more, and both tables of it are projected."""
@@ -101,7 +114,8 @@ class FusionConfig(PoolingformerConfig):
         return replace(cost, projections=cost.projections + 2 * rows * width**2, mixing=cost.mixing + 2 * width * pairs)
 
     def lengthening(self, tokens: int = 1) -> Lengthening:
-        return replace(super().lengthening(tokens), first_level=replace(self, two_level=False))
+        alone = self if self.levels is None else self.with_levels(self.levels[:1])
+        return replace(super().lengthening(tokens), first_level=replace(alone, two_level=False))
 
     @classmethod
     def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,35 +1,39 @@
-"""Poolingformer: a sliding window with globals, then a second, wider window over pooled keys and values."""
+"""Poolingformer: a sliding window with globals, then further, wider windows over pooled keys and values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from longspan.attention.base import LayerState
+from longspan.attention.base import Start
 from longspan.attention.config import Activations, AttentionCost, Lengthening, Reach
 from longspan.attention.longformer import LongformerConfig
-from longspan.attention.parts.tokens import Tokens, in_order, inverse_order
-from longspan.attention.parts.windowed import WindowedAttention, WindowedConfig, pairs_within, shifted
+from longspan.attention.parts.levels import Level, Pooling, Pools, PoolSize, check_levels, check_pools, furthest_reach
+from longspan.attention.parts.pooled import PooledAttention, numbered
+from longspan.attention.parts.windowed import WindowedConfig
 from longspan.errors import InputError
-from longspan.ops.attend import attend
-from longspan.ops.tiles.pooling import pool, pool_shares, slot_mask
-from longspan.patterns import PooledWindow, Window
-from longspan.settings import Range, Whole
+from longspan.settings import Whole, convert, hints_of
 
-OF_THE_POOLS = frozenset(
-    ("pooled_left_tokens", "pooled_right_tokens", "kernel", "stride", "pooling", "windows", "init", "tie_levels")
-)
+WINDOWS = ("left_tokens", "right_tokens", "pooled_left_tokens", "pooled_right_tokens", "kernel", "stride", "pooling")
+"""Options that say of two levels what `levels` says of any number."""
+OF_THE_POOLS = frozenset((*WINDOWS[2:], "windows", "init", "tie_levels"))
 """Options that say nothing of a layer without a second level."""
+OWN_WINDOWS = "windows='per_query' pools the window of every query anew, which is published for encoders"
+"""Why pools of every query's own have no causal form."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolingformerConfig(WindowedConfig):
-    """Two levels, `(Y + Z) W_o`: Y is Longformer's window with globals, Z attends from Y to pools of Y.
+    """Levels, summed before the output: `(Y₁ + Y₂ + …) W_o`. The first is Longformer's window with globals; each
+    further one attends from the sum of those below it to pools of that sum, in a wider window. Two are published.
+
+    In the causal form each level looks left only, whatever the windows to the right, and a pool is seen from its last
+    token on. It takes no global tokens.
 
     Attributes:
         left_tokens, right_tokens: the first level's window (paper: w₁ = 128 on each side).
@@ -37,306 +41,235 @@ class PoolingformerConfig(WindowedConfig):
             query sees the pools whose whole kernel lies inside it. Globals exist in the first level only.
         kernel, stride: tokens per pool and from one pool to the next (paper: κ = 5, ξ = 4).
         pooling: `"ldconv"` weighs a pool's tokens by a softmax predicted from its centre; `"mean"`, `"max"`.
+        levels: any number of levels, in place of the options above: windows that grow, and from the second level on a
+            kernel, a stride and a pooling of each (5, 4 and `"ldconv"` where left out). One is a window alone.
         windows: `"shared"` pools the sequence once, with centres at multiples of the stride from each row's first real
             token (padding further on counts as places); `"per_query"` pools each query's own window, as the formula
-            reads, at stride times the pools.
+            reads, at stride times the pools, and has no causal form.
         init: `"zero_value"` starts exactly as the first level alone (for published weights), `"normal"` draws all
-            second-level projections (from scratch), `"copy"` copies the first level's.
+            projections of further levels (from scratch), `"copy"` copies the first level's.
         separate_global_projections: global queries have projections of their own, as in `longformer`.
-        tie_levels: the second level uses the first level's projections.
+        tie_levels: further levels use the first level's projections.
     """
 
     mechanism: ClassVar[str] = "poolingformer"
+    causal: ClassVar[bool] = True
+    incremental: ClassVar[bool] = True
     cost: ClassVar[str] = (
         "left_tokens + 1 + right_tokens + 2G, plus (pooled_left_tokens + 1 + pooled_right_tokens - kernel) / stride + 1"
+        " (causal: left only); with levels, so much for each"
     )
     source: ClassVar[str] = "Zhang et al. 2021, Poolingformer, ICML, arXiv 2105.04371"
-    exempt: ClassVar[Mapping[str, str]] = {
-        "causal": "its levels are published for encoders, and pools hold tokens on both sides of their centres",
-        "state": "it has no causal form",
-    }
+    replaces: ClassVar[Mapping[str, tuple[str, ...]]] = {"levels": WINDOWS}
 
     left_tokens: Whole = 128
     right_tokens: Whole = 128
     pooled_left_tokens: Whole = 512
     pooled_right_tokens: Whole = 512
-    kernel: Annotated[int, Range(1, 4096)] = 5
-    stride: Annotated[int, Range(1, 4096)] = 4
-    pooling: Literal["ldconv", "mean", "max"] = "ldconv"
+    kernel: PoolSize = 5
+    stride: PoolSize = 4
+    pooling: Pooling = "ldconv"
+    levels: tuple[Level, ...] | None = None
     windows: Literal["shared", "per_query"] = "shared"
     init: Literal["zero_value", "normal", "copy"] = "zero_value"
     tie_levels: bool = False
 
     def __post_init__(self) -> None:
+        if self.levels is not None:
+            self._take_levels()
         super().__post_init__()
-        if self.stride > self.kernel:
-            raise InputError(
-                f"stride={self.stride} exceeds kernel={self.kernel} and would skip tokens; lower the stride"
-            )
-        if self.kernel > self.pooled_left_tokens + 1 + self.pooled_right_tokens:
-            raise InputError(
-                f"kernel={self.kernel} does not fit into the pooled window of {self.pooled_left_tokens} + 1 + "
-                f"{self.pooled_right_tokens} tokens; widen the window or shorten the kernel"
-            )
+        if self.levels is None:
+            check_pools(self.kernel, self.stride, self.pooled_left_tokens, self.pooled_right_tokens)
+        reason = self._not_causal()
+        if reason and type(self).causal:
+            # Of these options, not of all; `getattr` finds what stands in the instance before what the class says.
+            exempt = {**self.exempt, "causal": reason, "state": "it has no causal form"}
+            for name, value in {"causal": False, "incremental": False, "exempt": exempt}.items():
+                object.__setattr__(self, name, value)
+
+    def _take_levels(self) -> None:
+        """Read `levels` from plain data, fill in what further levels leave out, and let the options that it replaces
+        say what it says, as far as they can."""
+        given = convert(hints_of(type(self))["levels"], self.levels, "levels")
+        filled = {"kernel": 5, "stride": 4, "pooling": "ldconv"}
+        levels = given[:1] + tuple(Level(**(filled | level.to_dict())) for level in given[1:])
+        check_levels(levels)
+        says = {name: getattr(levels[0], name) for name in WINDOWS[:2]}
+        if len(levels) > 1:
+            says |= {name: getattr(levels[1], name.removeprefix("pooled_")) for name in WINDOWS[2:]}
+        for name in WINDOWS:
+            value, default = getattr(self, name), getattr(PoolingformerConfig, name)
+            if value not in (default, says.get(name, default)):
+                raise InputError(
+                    f"{name}={value!r} and levels exclude each other; say it in levels, or leave these out"
+                )
+        for name, value in {"levels": levels, **says}.items():
+            object.__setattr__(self, name, value)
+
+    def _not_causal(self) -> str:
+        """Why these options have no causal form; empty where they have one."""
+        if self.pools and self.windows == "per_query":
+            return OWN_WINDOWS
+        narrow = next((pools for pools in self.pools if pools.kernel > pools.left_tokens + 1), None)
+        if narrow is None:
+            return ""
+        return f"a pool of {narrow.kernel} tokens does not fit into a window that looks {narrow.left_tokens} back"
+
+    @property
+    def pools(self) -> tuple[Pools, ...]:
+        """The levels beyond the first."""
+        shared = self.windows == "shared"
+        if self.levels is not None:
+            return tuple(Pools(**level.to_dict(), shared=shared) for level in self.levels[1:])
+        sides = {"left_tokens": self.pooled_left_tokens, "right_tokens": self.pooled_right_tokens}
+        return (Pools(**sides, kernel=self.kernel, stride=self.stride, pooling=self.pooling, shared=shared),)
+
+    def pools_of(self, causal: bool) -> tuple[Pools, ...]:
+        """The levels beyond the first, which in the causal form look left only."""
+        return tuple(replace(pools, right_tokens=0) for pools in self.pools) if causal else self.pools
 
     def activations(self) -> Activations:
-        """With a second level, its projections, what it gathers, and the sum of both besides."""
+        """For every further level, its projections, what it gathers, and the sum of both besides."""
         first = super().activations()
-        if not self.has_pools:
-            return first
         # Tied ones save weights, but no work.
-        second = tuple(f"{'' if self.tie_levels else 'pooled_'}{name}" for name in ("query", "key", "value"))
-        return Activations(projections=first.projections + second, copies=2)
+        names = tuple(f"{'' if self.tie_levels else 'pooled_'}{name}" for name in ("query", "key", "value"))
+        count = len(self.pools)
+        return Activations(projections=first.projections + count * names, copies=2 * count)
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        return sum(self.level_scores(length, global_tokens=global_tokens))
+        return sum(self.level_scores(length, global_tokens=global_tokens, causal=causal))
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         """As any mechanism; for keys and values alike, pooling costs κE per pool, twice that with LDConv."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
-        if not self.has_pools:
-            return cost
-        pools = length if self.windows == "per_query" else -(-length // self.stride)
-        passes = 2 if self.pooling == "ldconv" else 1
-        return replace(cost, pooling=2 * passes * self.kernel * width * pools)
+        taps = sum(
+            (2 if pools.pooling == "ldconv" else 1) * pools.kernel * pools.pool_count(length) for pools in self.pools
+        )
+        return replace(cost, pooling=2 * width * taps)
 
-    def level_scores(self, length: int, *, global_tokens: int = 0) -> tuple[float, float]:
-        """Mean scores per token of the first and of the second level, edges counted; globals are in the first only."""
-        first = super().scores_per_token(length, global_tokens=global_tokens)
-        if not self.has_pools:
-            return first, 0.0
-        left, right = self.centre_reach
-        if self.windows == "per_query":
-            pairs = pairs_within(length, -left, right, self.stride)
-        else:
-            centres = range(0, length, self.stride)
-            pairs = sum(max(0, min(c + left, length - 1) - max(c - right, 0) + 1) for c in centres)
-        return first, pairs / max(length, 1)
-
-    @property
-    def centre_reach(self) -> tuple[int, int]:
-        """How far left and right of a query a pool's centre may lie, so that its whole kernel is in the window."""
-        before = self.kernel // 2
-        return self.pooled_left_tokens - before, self.pooled_right_tokens - (self.kernel - 1 - before)
-
-    @property
-    def has_pools(self) -> bool:
-        """Whether there is a second level at all."""
-        return True
+    def level_scores(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> tuple[float, ...]:
+        """Mean scores per token of each level, edges counted; globals are in the first only."""
+        first = super().scores_per_token(length, global_tokens=global_tokens, causal=causal)
+        return (first, *(pools.pairs(length) / max(length, 1) for pools in self.pools_of(causal)))
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        # The second level reads the first level's outputs, so those of every token in its pools are needed too.
-        needed = needed | self.tokens_of(self.centres_of(needed))
+        # A level reads the sum of those below it, so those of every token in its pools are needed too.
+        for pools in reversed(self.pools_of(causal)):
+            needed = needed | pools.tokens_of(pools.centres_of(needed))
         return super().depends_on(needed, is_global=is_global, causal=causal)
 
-    def centres_of(self, needed: Tensor) -> Tensor:
-        """Centres of the pools that the `needed` queries see, `(T,)` bool both; none without a second level."""
-        if not self.has_pools:
-            return torch.zeros_like(needed)
-        left, right = self.centre_reach
-        if self.windows == "per_query":
-            return shifted(needed, -left, right, self.stride)
-        return shifted(needed, -left, right) & (torch.arange(len(needed)) % self.stride == 0)
-
-    def tokens_of(self, centres: Tensor) -> Tensor:
-        """The tokens in the pools around these centres, `(T,)` bool both."""
-        before = self.kernel // 2
-        return shifted(centres, -before, self.kernel - 1 - before)
-
     def reach(self) -> Reach:
-        if not self.has_pools:
+        if not self.pools:
             return super().reach()
-        (left, right), after = self.centre_reach, self.kernel - 1 - self.kernel // 2
-        if self.windows == "per_query":  # the last centre need not lie at the window's end
-            right -= (left + right) % self.stride
-        return Reach(
-            left=self.left_tokens + self.pooled_left_tokens,
-            right=self.right_tokens + max(0, right + after),
-            period=self.stride if self.windows == "shared" else 1,
-        )
+        period = math.lcm(*(pools.stride if pools.shared else 1 for pools in self.pools))
+        left, right = furthest_reach(self.pools, period)
+        return Reach(left=self.left_tokens + left, right=self.right_tokens + right, period=period)
 
     def lengthening(self, tokens: int = 1) -> Lengthening:
         answer = super().lengthening(tokens)
-        pools_cover = not self.has_pools or min(self.centre_reach) >= tokens - 1
-        wide = answer.widened
-        if not pools_cover:
-            names = ("pooled_left_tokens", "pooled_right_tokens")
-            wide = replace(wide, **{name: max(getattr(self, name), tokens + self.kernel) for name in names})
+        active = bool(self.pools) and (self.init != "zero_value" or self.tie_levels)
         names = ("left_tokens", "right_tokens", "separate_global_projections", "dropout")
         return replace(
             answer,
-            covers=answer.covers and pools_cover,
-            widened=wide,
+            covers=answer.covers and self._pools_cover(tokens),
             first_level=LongformerConfig(**{name: getattr(self, name) for name in names}),
-            starts_active=self.has_pools and (self.init != "zero_value" or self.tie_levels),
+            starts_active=active,
         )
+
+    def _pools_cover(self, tokens: int) -> bool:
+        return all(min(pools.centre_reach) >= tokens - 1 for pools in self.pools)
+
+    def widened(self, side: int, tokens: int) -> PoolingformerConfig:
+        """The same with a first window of `side` at least, and further ones that cover a text of so many tokens."""
+        if self.levels is not None:
+            most = side if self._pools_cover(tokens) else tokens + max(pools.kernel for pools in self.pools)
+            limit = most if self.widest_window is None else self.widest_window
+            wide = [
+                level.widened(min(most, limit) if number == 0 else most) for number, level in enumerate(self.levels)
+            ]
+            return self.with_levels(tuple(wide))
+        first = {name: max(getattr(self, name), side) for name in ("left_tokens", "right_tokens")}
+        if self._pools_cover(tokens):
+            return replace(self, **first)
+        names = ("pooled_left_tokens", "pooled_right_tokens")
+        return replace(self, **first, **{name: max(getattr(self, name), tokens + self.kernel) for name in names})
+
+    def with_levels(self, levels: tuple[Level, ...]) -> PoolingformerConfig:
+        """The same with other levels."""
+        defaults = {name: getattr(PoolingformerConfig, name) for name in WINDOWS}
+        return replace(self, levels=levels, **defaults)
 
     @property
     def idle(self) -> frozenset[str]:
-        return frozenset() if self.has_pools else OF_THE_POOLS
+        idle = frozenset() if self.pools else OF_THE_POOLS
+        return idle if self.levels is None else idle | frozenset(WINDOWS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Either the levels, or what they replace."""
+        data = super().to_dict()
+        if self.levels is None:
+            del data["levels"]
+            return data
+        data = {name: value for name, value in data.items() if name not in WINDOWS}
+        return data | {"levels": [level.to_dict() for level in self.levels]}
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> PoolingformerAttention:
         return PoolingformerAttention(self, width=width, heads=heads, causal=causal)
 
 
-class PoolingformerAttention(WindowedAttention):
-    """The module of `PoolingformerConfig`; `output` follows the sum of both levels."""
+class PoolingformerAttention(PooledAttention):
+    """The module of `PoolingformerConfig`; `output` follows the sum of all levels."""
 
-    config: PoolingformerConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    config: PoolingformerConfig
+
+    def __init__(self, config: PoolingformerConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)
 
     def add_weights(self) -> None:
-        levels, width = self.config, self.width
-        if not levels.has_pools:
-            return
-        if not levels.tie_levels:
-            self.pooled_query = nn.Linear(width, width)
-            self.pooled_key = nn.Linear(width, width)
-            self.pooled_value = nn.Linear(width, width)
-        if levels.pooling == "ldconv":
-            self.pool_key_weight = nn.Parameter(torch.zeros(self.heads, levels.kernel, self.head_width))
-            self.pool_value_weight = nn.Parameter(torch.zeros(self.heads, levels.kernel, self.head_width))
+        width, self.pools = self.width, self.config.pools_of(self.causal)
+        for level, pools in enumerate(self.pools, 2):
+            if not self.config.tie_levels:
+                for name in ("query", "key", "value"):
+                    setattr(self, numbered(f"pooled_{name}", level), nn.Linear(width, width))
+            if pools.pooling == "ldconv":
+                for name in ("key", "value"):
+                    weight = torch.zeros(self.heads, pools.kernel, self.head_width)
+                    setattr(self, numbered(f"pool_{name}_weight", level), nn.Parameter(weight))
 
     @property
     def starts_from(self) -> Mapping[str, str]:
-        """The global projections, and with `init="copy"` those of the second level, are copies of the local ones."""
-        levels = self.config
-        copied = levels.has_pools and levels.init == "copy" and not levels.tie_levels
-        pooled = {f"pooled_{name}": name for name in ("query", "key", "value")} if copied else {}
+        """The global projections, and with `init="copy"` those of further levels, are copies of the local ones."""
+        copied = self.levels if self.config.init == "copy" and not self.config.tie_levels else ()
+        pooled = {numbered(f"pooled_{name}", level): name for level in copied for name in ("query", "key", "value")}
         return {**super().starts_from, **pooled}
 
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Global projections as in Longformer, second-level projections by `init`, pooling weights 0: a mean."""
+        """Global projections as in Longformer, those of further levels by `init`, pooling weights 0: a mean."""
         super().init_extra_weights(std)
-        if not self.config.has_pools:
-            return
-        if self.config.pooling == "ldconv":
-            nn.init.zeros_(self.pool_key_weight)
-            nn.init.zeros_(self.pool_value_weight)
-        if self.config.tie_levels or self.config.init == "copy":
-            return
-        for name in ("query", "key", "value"):
-            projection = self.second_level(name)
-            nn.init.zeros_(projection.bias)
-            if self.config.init == "zero_value" and name == "value":
-                nn.init.zeros_(projection.weight)
-            else:
-                nn.init.normal_(projection.weight, std=std)
+        for level in self.levels:
+            for name in ("key", "value"):
+                weight = self.pool_weight(name, level)
+                if weight is not None:
+                    nn.init.zeros_(weight)
+            if self.config.tie_levels or self.config.init == "copy":
+                continue
+            for name in ("query", "key", "value"):
+                projection = self.projection(name, level)
+                nn.init.zeros_(projection.bias)
+                if self.config.init == "zero_value" and name == "value":
+                    nn.init.zeros_(projection.weight)
+                else:
+                    nn.init.normal_(projection.weight, std=std)
 
-    def second_level(self, name: str) -> nn.Linear:
-        """The second level's `query`, `key` or `value` projection `(E, E)`: that of the first where levels are tied."""
-        return getattr(self, name if self.config.tie_levels else f"pooled_{name}")
-
-    window_context = WindowedAttention.context
-
-    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
-        first = self.window_context(hidden, tokens, state)
-        return first + self.pooled_context(first, tokens) if self.config.has_pools else first
-
-    def pooled_context(self, first: Tensor, tokens: Tokens) -> Tensor:
-        """The second level Z from the first level's output Y, before the output projection: `(B, T, E)` both."""
-        first, mask, back = self._from_the_first(first, tokens)
-        context = self.merge_heads(self.attend_pools(*self._project_pools(first), mask))
-        context = context if mask is None else context.masked_fill(~mask[:, :, None], 0)
-        return in_order(context, back)
-
-    def _from_the_first(self, first: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Rows that begin with a real token, on which the grid of shared pools lies, their mask, and the way back."""
-        order = tokens.places_from_the_first() if self.config.windows == "shared" else None
-        if order is None or tokens.mask is None:
-            return first, tokens.mask, None
-        return in_order(first, order), in_order(tokens.mask, order), inverse_order(order)
-
-    def _project_pools(self, first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The second level's queries, keys and values before pooling, `(B, H, T, D)` each."""
-        query, key, value = (self.split_heads(self.second_level(name)(first)) for name in ("query", "key", "value"))
-        return query, key, value
-
-    def attend_pools(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, dense: bool = False
-    ) -> Tensor:
-        """The second level without projections: keys and values are pooled here; `(B, H, T, D)` each and out.
-
-        Args:
-            dense: give the weights of the tokens `(B, H, T, T)` in place of what they gather, as the values are pooled.
-        """
-        levels, length, shared = self.config, query.shape[2], self.config.windows == "shared"
-        stride = levels.stride if shared else 1
-        if shared and torch.compiler.is_compiling():
-            # A graph for every length would demand two pools. Padding adds one that nobody sees.
-            mask = key.new_ones((key.shape[0], length), dtype=torch.bool) if mask is None else mask
-            mask = F.pad(mask, (0, stride), value=False)
-            key, value = (F.pad(each, (0, 0, 0, stride)) for each in (key, value))
-        key = self._pool(pool, "key", key, mask, stride)
-        value = self._pool(pool_shares if dense else pool, "value", value, mask, stride)
-        options: dict[str, Any] = {"backend": "reference"} if dense else {"dropout_prob": self.dropout_prob}
-        if not shared:
-            return self._per_query(query, key, value, mask, options)
-        window = PooledWindow(levels.pooled_left_tokens, levels.pooled_right_tokens, levels.kernel, stride)
-        return attend(query, key, value, pattern=window, key_mask=slot_mask(mask, stride), **options)
-
-    def _pool(
-        self, pooled: Callable[..., Tensor], name: str, hidden: Tensor, mask: Tensor | None, stride: int
-    ) -> Tensor:
-        """Pools of keys or values, `(B, H, T, D)` → `(B, H, ⌈T / stride⌉, D)`, or the shares of tokens in them."""
-        pooling = self.config.pooling
-        weight = getattr(self, f"pool_{name}_weight") if pooling == "ldconv" else None
-        return pooled(hidden, kernel=self.config.kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
-
-    def _per_query(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
-    ) -> Tensor:
-        """Every query looks at every `stride`-th pool, counted from its own window's left end.
-
-        Pools are taken around every token. Shifted by that phase, they make this a window dilated by the stride, which
-        `attend` computes residue by residue; no window is ever materialised. Queries and pools are filled up to the
-        same length.
-        """
-        length = query.shape[2]
-        shift, before, after = phase(self.config)
-        ahead, behind = max(shift, 0), max(-shift, 0)
-        real = query.new_ones((query.shape[0], length), dtype=torch.bool) if mask is None else mask
-        key, value = (F.pad(pools[:, :, behind:], (0, 0, ahead, behind)) for pools in (key, value))
-        context = attend(
-            F.pad(query, (0, 0, 0, ahead)),
-            key,
-            value,
-            pattern=Window(before, after, self.config.stride),
-            key_mask=F.pad(real[:, behind:], (ahead, behind), value=False),
-            **options,
-        )
-        return context[:, :, :length]
-
-    def weights(self, hidden: Tensor, tokens: Tokens | None = None, level: int | None = None) -> Tensor:
-        """Dense weights `(B, H, T, T)` of one level, or the mean of both; rows of padded queries are 0.
-
-        The second level's weights are spread over the tokens of each pool as the value pooling weighs them; for
-        `"max"`, by the share of channels each token won. They are weights over the first level's outputs.
-        """
-        tokens = tokens or Tokens()
-        if level not in (None, 1, 2):
-            raise InputError(f"level={level!r} is no level of Poolingformer; give 1, 2 or None for the mean of both")
-        first = super().weights(hidden, tokens)
-        if level == 1 or (level is None and not self.config.has_pools):
-            return first
-        if not self.config.has_pools:
-            raise InputError("level=2 does not exist in this layer, which has two_level=False; give 1")
-        second = self._pooled_weights(self.window_context(hidden, tokens), tokens)
-        return second if level == 2 else (first + second) / 2
-
-    def _pooled_weights(self, first: Tensor, tokens: Tokens) -> Tensor:
-        """The second level's weights, from the first level's output `(B, T, E)`, over its tokens: `(B, H, T, T)`."""
-        first, mask, back = self._from_the_first(first, tokens)
-        wide = torch.promote_types(first.dtype, torch.float32)
-        query, key, value = (each.to(wide) for each in self._project_pools(first))
-        weights = self.attend_pools(query, key, value, mask, dense=True)
-        weights = weights if mask is None else weights * mask[:, None, :, None]
-        return in_order(weights, back, 2, 3)
-
-
-def phase(levels: PoolingformerConfig) -> tuple[int, int, int]:
-    """How far to shift the pools so that one of query i's centres, `i − left + m·stride`, falls onto i, and how many of
-    its centres then lie before and after that one."""
-    left, right = levels.centre_reach
-    count = (left + right) // levels.stride + 1
-    before = min(max(0, left // levels.stride), count - 1)
-    return left - before * levels.stride, before, count - 1 - before
+    @torch.no_grad()
+    def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
+        """A level that is added to levels which a source has starts at zero, however the first of them started."""
+        started = super().warm_start(missing, std)
+        old = [level for level in self.levels if numbered("pooled_value", level) + ".weight" not in missing]
+        for level in self.levels if old and not self.config.tie_levels else ():
+            for kind, parameter in self.projection("value", level).named_parameters():
+                name = f"{numbered('pooled_value', level)}.{kind}"
+                if name in missing:
+                    nn.init.zeros_(parameter)
+                    started[name] = "new"
+        return started

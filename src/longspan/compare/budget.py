@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from longspan.attention import attention_config
 from longspan.compare.settings import Cell, Result
-from longspan.compare.skeleton import spec_of
+from longspan.compare.skeleton import config_of, spec_of
 
 START = 8.0
 """Seconds that a process takes to start, until one was seen."""
@@ -113,7 +112,7 @@ def expected_seconds(cell: Cell, known: Result, start: float) -> float:
 def work_of(cell: Cell) -> float:
     """Multiply-adds of the skeleton with the mechanism over a batch, forward."""
     skeleton, length = cell.skeleton, cell.tokens
-    config = attention_config(spec_of(cell.mechanism, cell.options, length))
+    config = config_of(spec_of(cell.mechanism, cell.options, length))
     try:
         attention = config.costs(length=length, width=skeleton.width, heads=skeleton.heads).multiply_adds
     except NotImplementedError:  # nobody has counted it: expect the worst

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from longspan.attention import MECHANISMS, attention_config
+from longspan.attention import MECHANISMS
 from longspan.compare.probes import PROBES
-from longspan.compare.skeleton import Skeleton
+from longspan.compare.skeleton import Skeleton, config_of, kind_of
 from longspan.errors import InputError
 from longspan.files import write_whole
 from longspan.imports import load_plugins
@@ -164,13 +164,13 @@ class Comparison:
             object.__setattr__(self, "budget", BUDGET)
         object.__setattr__(self, "mechanisms", tuple(dict.fromkeys(self.mechanisms)) or tuple(MECHANISMS))
         for name in self.mechanisms:
-            entry(MECHANISMS, name, "mechanisms")
+            kind_of(name)
         for name, options in self.options.items():
             if name not in self.mechanisms:
                 raise InputError(
                     f"options are given for {show(name)}, which is not compared; name it in mechanisms too"
                 )
-            attention_config({"mechanism": name, **options})
+            config_of({"mechanism": name, **options})
 
     def _choose_device(self) -> None:
         import torch

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from torch import nn
 
-from longspan.attention import MECHANISMS, Attention, attention_config
+from longspan.attention import MECHANISMS, Attention, AttentionConfig
 from longspan.compare.probes import Probe
 from longspan.compare.probes.base import Form
 from longspan.errors import InputError
-from longspan.settings import Count, Range, check, entry
+from longspan.settings import Count, Range, check, entry, from_spec
+from longspan.stacks import STACKS
 
 NEAR = 0.02
 """How far the number of weights may be from the target."""
@@ -68,28 +69,43 @@ class Built:
         return abs(self.parameters - self.target) <= NEAR * self.target
 
 
+def kind_of(mechanism: str) -> type[AttentionConfig]:
+    """The configuration of a mechanism, or of the attention that a stack of that name brings."""
+    own = STACKS[mechanism].own_attention if mechanism in STACKS else None
+    return own or entry(MECHANISMS, mechanism, "mechanisms")
+
+
+def config_of(spec: dict[str, Any]) -> AttentionConfig:
+    """The configuration of either from plain data.
+
+    Raises:
+        InputError: an unknown name or option, or a value out of range.
+    """
+    return from_spec({spec["mechanism"]: kind_of(spec["mechanism"])}, "mechanism", spec, "attention")
+
+
 def form_of(mechanism: str, probe: type[Probe]) -> Form | None:
     """The form in which a mechanism does a probe, `None` if there is none that both have."""
-    kind = entry(MECHANISMS, mechanism, "mechanisms")
+    kind = kind_of(mechanism)
     has = {"both ways": kind.bidirectional, "causal": kind.causal}
     return next((form for form in probe.forms if has[form]), None)
 
 
 def refusal(mechanism: str, probe: type[Probe]) -> str:
     """Why a mechanism cannot do a probe for which it has no form."""
-    config = entry(MECHANISMS, mechanism, "mechanisms")()
+    config = kind_of(mechanism)()
     law, words = ("causal", "has no causal form") if probe.forms[0] == "causal" else ("bidirectional", "is causal only")
     return f"{words}{config.since(law)}"
 
 
 def takes_globals(mechanism: str, form: Form) -> bool:
     """Whether the places that ask become global tokens."""
-    return form == "both ways" and "globals" not in entry(MECHANISMS, mechanism, "mechanisms").exempt
+    return form == "both ways" and "globals" not in kind_of(mechanism).exempt
 
 
 def spec_of(mechanism: str, options: dict[str, Any], tokens: int) -> dict[str, Any]:
     """The mechanism as plain data, with what follows from the length where no option says it."""
-    kind = entry(MECHANISMS, mechanism, "mechanisms")
+    kind = kind_of(mechanism)
     return {"mechanism": mechanism, **kind.defaults_for(tokens, options), **options}
 
 
@@ -112,7 +128,7 @@ def build(skeleton: Skeleton, spec: dict[str, Any], probe: Probe, form: Form, to
     target = count - _of_attention(first) + usual
     inner = max(skeleton.feed_forward + round((target - count) / each), NARROWEST)
     model = made(inner)
-    described = attention_config(spec).describe()
+    described = config_of(spec).describe()
     return Built(model=model, parameters=count_weights(model), target=target, feed_forward=inner, description=described)
 
 
@@ -120,6 +136,15 @@ def _model(skeleton: Skeleton, spec: dict[str, Any], probe: Probe, form: Form, t
     from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForTokenClassification
 
     causal = form == "causal"
+    within: dict[str, Any] = {"attention": spec, "stack": skeleton.stack, "normalization": "pre"}
+    if spec["mechanism"] not in MECHANISMS:  # a stack that brings its attention, and says itself where it normalises
+        if skeleton.stack != Skeleton.stack:
+            raise InputError(
+                f"stack={skeleton.stack!r} cannot hold {spec['mechanism']!r}, which is a stack itself; leave one of "
+                "them out"
+            )
+        options = {name: value for name, value in spec.items() if name != "mechanism"}
+        within = {"stack": {"stack": spec["mechanism"], **options}}
     config = LongspanConfig(
         vocab_size=probe.vocabulary,
         pad_token_id=probe.padding,
@@ -134,10 +159,8 @@ def _model(skeleton: Skeleton, spec: dict[str, Any], probe: Probe, form: Form, t
         # Small models learn at once with weights of this size, and with tokens that are not lost beside the positions.
         scale_embedding=True,
         init_std=0.8 / skeleton.width**0.5,
-        normalization="pre",
         dropout=0.0,
-        attention=spec,
-        stack=skeleton.stack,
+        **within,
         **({} if causal else {"head": "token_classification", "num_labels": probe.vocabulary}),
     )
     return (LongspanForCausalLM if causal else LongspanForTokenClassification)(config)

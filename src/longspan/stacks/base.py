@@ -168,6 +168,9 @@ class StackConfig:
     unused: ClassVar[Mapping[str, str]] = {}
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name. With `attention` among them the stack brings its own."""
+    own_attention: ClassVar[type[AttentionConfig] | None] = None
+    """The attention that it brings, where that counts its cost and can be compared with mechanisms; its options are
+    those of the stack."""
     work_exponent: ClassVar[float] = 1.1
     """The most by which its work grows with the length of a text, as a power of the length, where it brings its own
     attention: 1.1 allows what is linear some overhead. Memory grows by no more than that in any case."""

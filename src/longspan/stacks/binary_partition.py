@@ -29,6 +29,32 @@ MOST_LEVELS = 21
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeAttentionConfig(AttentionConfig):
+    """Attention over the edges of the tree; options as in the stack, T being the number of nodes here."""
+
+    mechanism: ClassVar[str] = "binary_partition"
+    source: ClassVar[str] = "Ye et al. 2019, arXiv 1911.04070, section 3"
+    causal: ClassVar[bool] = True
+    sees_everything: ClassVar[bool] = True
+    exempt: ClassVar[Mapping[str, str]] = {"globals": "its spans already tell each token of the whole text"}
+
+    neighbours: Count = 16
+    clip_levels: Annotated[int, Range(0, 64)] = 6
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> NodeAttention:
+        return NodeAttention(self, width=width, heads=heads, causal=causal)
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        """Of each of so many nodes: those that tokens read, and the tokens of each span."""
+        tree = self.tree(tokens_of(length), causal=causal)
+        return (tree.edges() + tree.tokens * (tree.levels - 1)) / length if length else 0.0
+
+    def tree(self, tokens: int, *, causal: bool) -> Partition:
+        """The tree over so many tokens."""
+        return Partition(tokens, level_count(tokens), self.neighbours, self.clip_levels, causal)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BinaryPartitionConfig(StackConfig):
     """BP-Transformer (Ye et al. 2019, "BP-Transformer: Modelling Long-Range Context via Binary Partitioning", arXiv
     1911.04070, section 3, as the authors' code has it).
@@ -43,6 +69,7 @@ class BinaryPartitionConfig(StackConfig):
     """
 
     stack: ClassVar[str] = "binary_partition"
+    own_attention: ClassVar[type[AttentionConfig]] = NodeAttentionConfig
     work_exponent: ClassVar[float] = 1.2
     unused: ClassVar[Mapping[str, str]] = {
         "attention": "which brings its own",
@@ -72,31 +99,6 @@ class BinaryPartitionConfig(StackConfig):
 
     def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> BinaryPartition:
         return BinaryPartition([PartitionLayer(self, sizes) for _ in range(layers)], self, causal=sizes.causal)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeAttentionConfig(AttentionConfig):
-    """Attention over the edges of the tree; options as in the stack, T being the number of nodes here."""
-
-    mechanism: ClassVar[str] = BinaryPartitionConfig.stack
-    source: ClassVar[str] = "Ye et al. 2019, arXiv 1911.04070, section 3"
-    causal: ClassVar[bool] = True
-    sees_everything: ClassVar[bool] = True
-
-    neighbours: Count = 16
-    clip_levels: Annotated[int, Range(0, 64)] = 6
-
-    def build(self, *, width: int, heads: int, causal: bool = False) -> NodeAttention:
-        return NodeAttention(self, width=width, heads=heads, causal=causal)
-
-    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Of each of so many nodes: those that tokens read, and the tokens of each span."""
-        tree = self.tree(tokens_of(length), causal=causal)
-        return (tree.edges() + tree.tokens * (tree.levels - 1)) / length if length else 0.0
-
-    def tree(self, tokens: int, *, causal: bool) -> Partition:
-        """The tree over so many tokens."""
-        return Partition(tokens, level_count(tokens), self.neighbours, self.clip_levels, causal)
 
 
 def tokens_of(nodes: int) -> int:

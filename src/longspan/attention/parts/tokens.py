@@ -96,11 +96,18 @@ class Tokens:
     def places_from_the_first(self) -> Tensor | None:
         """`(B, T)` int64, each row's places from its first real token on, then those before it; `None` where every row
         begins with a real token, which a compiled program, that cannot look, leaves open."""
+        before = self.leading_places()
+        if before is None or self.mask is None:
+            return None
+        places = torch.arange(self.mask.shape[1], device=self.mask.device) + before[:, None]
+        return torch.where(places < self.mask.shape[1], places, places - self.mask.shape[1])
+
+    def leading_places(self) -> Tensor | None:
+        """`(B,)` int64, how many places of each row come before its first real token; `None` where every row begins
+        with one, which a compiled program, that cannot look, leaves open."""
         if self.mask is None or (not torch.compiler.is_compiling() and self._begins_real):
             return None
-        before = (self.mask.cumsum(1) == 0).sum(1, keepdim=True)
-        places = torch.arange(self.mask.shape[1], device=self.mask.device) + before
-        return torch.where(places < self.mask.shape[1], places, places - self.mask.shape[1])
+        return (self.mask.cumsum(1) == 0).sum(1)
 
     @cached_property
     def _begins_real(self) -> bool:

@@ -61,8 +61,11 @@ class WindowedConfig(AttentionConfig):
         dense = tokens <= 1 or set(self.dilations) == {1}
         covers = dense and min(self.left_tokens, self.right_tokens) >= tokens - 1
         side = tokens if self.widest_window is None else min(tokens, self.widest_window)
-        wide = replace(self, left_tokens=max(self.left_tokens, side), right_tokens=max(self.right_tokens, side))
-        return replace(super().lengthening(tokens), covers=covers, widened=wide)
+        return replace(super().lengthening(tokens), covers=covers, widened=self.widened(side, tokens))
+
+    def widened(self, side: int, tokens: int) -> WindowedConfig:
+        """The same with a window of at least so many tokens to each side, for a text of so many tokens."""
+        return replace(self, left_tokens=max(self.left_tokens, side), right_tokens=max(self.right_tokens, side))
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Edges are counted. With globals, every query sees them and they see every key; a global inside a window

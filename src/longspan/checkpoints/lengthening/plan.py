@@ -41,7 +41,8 @@ def _with_own_options(attention: Any, present: AttentionConfig) -> Any:
             f"attention={spec['mechanism']!r} has no {tables_of(present).what}, with which this source was trained; "
             f"choose attention={present.mechanism!r}"
         )
-    spec = spec if isinstance(attention, AttentionConfig) else {**tables_of(present).handed_on, **spec}
+    if not isinstance(attention, AttentionConfig):
+        spec = {**present.beside(tables_of(present).handed_on, spec), **spec}
     check_trained(spec, present)
     return spec
 
@@ -148,7 +149,7 @@ def _plan(config: LongspanConfig, own: list[Spec], attention: Any, max_tokens: i
             plan.append(plain_spec(first))
         else:
             keeps = present["mechanism"] == attention and attention in kinds
-            plan.append(present | options if keeps else spec)
+            plan.append(_changed(present, options) if keeps else spec)
     return plan
 
 
@@ -168,11 +169,16 @@ def _complete(spec: Spec, own: list[Spec], max_tokens: int) -> Spec:
     handed_on: Mapping[str, Any] = {}
     if present is not None and present.mechanism == spec["mechanism"]:
         handed_on = tables_of(present).handed_on
-    return {**kind.defaults_for(max_tokens, spec), **handed_on, **spec}
+    return {**kind.defaults_for(max_tokens, spec), **kind.beside(handed_on, spec), **spec}
 
 
 def _updated(present: Spec, attention: str, options: Spec) -> Spec:
     """A layer of a model that already has the mechanism: its layout stays, only the named options change."""
     if present["mechanism"] == attention:
-        return present | options
+        return _changed(present, options)
     return present | {name: value for name, value in options.items() if name in present}
+
+
+def _changed(present: Spec, options: Spec) -> Spec:
+    """A layer with other options, those left out of which they take the place."""
+    return attention_config(present).beside(present, options) | options
