@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from longspan.data.labelled.readers import read_labelled
-from longspan.data.labelled.rows import LabelledRow, percent_of
+from longspan.data.labelled import LabelledRow, percent_of, read_labelled
 from longspan.tasks.metrics.bootstrap import Interval
 from longspan.tasks.metrics.classification import classification_scores, f1, reliability
 from measure import RESULTS, machine, shown, table, write_page

@@ -92,7 +92,7 @@ def planned_of(mechanism: str) -> Any:
 def predicted(mechanism: str, options: dict[str, Any]) -> dict[str, float]:
     """The planner's seconds."""
     from longspan.planning.memory import Choice, weights_of
-    from longspan.planning.seconds import Stopwatch
+    from longspan.planning.plan import Stopwatch
 
     planned, choice = planned_of(mechanism), Choice(**options)
     weights = weights_of(planned)

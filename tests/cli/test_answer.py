@@ -150,7 +150,7 @@ def test_draws_a_picture(document: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_picture_has_the_question_the_passages_and_their_probabilities() -> None:
-    from longspan.pictures.answers import draw_answer
+    from longspan.pictures.strips import draw_answer
 
     found = longspan.answer(TEXT, QUESTION)
     figure = draw_answer(found, "marmots.md")

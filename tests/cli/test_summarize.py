@@ -173,7 +173,7 @@ def test_writes_a_picture(document: Path, scorer: Path, tmp_path: Path) -> None:
 def test_a_picture_of_characters_without_a_font(
     scorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longspan.pictures.summaries.FONTS", ("DejaVu Sans",))
+    monkeypatch.setattr("longspan.pictures.strips.FONTS", ("DejaVu Sans",))
     path = tmp_path / "chinese.txt"
     path.write_text(CHINESE, encoding="utf-8")
     assert run(path, "--model", scorer, "--picture", tmp_path / "strip.png", "-n", 1) == 0

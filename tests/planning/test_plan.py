@@ -12,8 +12,7 @@ from longspan.attention import attention_config
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
 from longspan.planning.memory import Choice, largest_batch, memory_of, other_choices, weights_of
-from longspan.planning.plan import make_plan
-from longspan.planning.seconds import Stopwatch, block_work
+from longspan.planning.plan import Stopwatch, block_work, make_plan
 from longspan.planning.source import Planned
 
 SIZES = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from longspan.errors import InputError
+from longspan.planning.memory import Choice
+from longspan.planning.plan import make_plan
+from longspan.planning.source import open_planned
 from longspan.training.callbacks import CutEachGradient
 from longspan.training.models import new_config
 from longspan.training.optimisation import Optimisation, trainer_arguments
@@ -63,3 +66,10 @@ def test_each_gradient_is_cut_by_itself():
     assert model.bias.grad.tolist() == pytest.approx([0.01, 0.0])
     CutEachGradient(0.0).on_pre_optimizer_step(None, None, None, model=model)
     assert model.weight.grad.norm().item() == pytest.approx(0.03)
+
+
+def test_a_plan_times_blocks_that_look_back_only():
+    planned = open_planned("adaptive-span-enwik8", 32)
+    counts = make_plan(planned, Choice(tokens=32, batch=1, train=False), room=None, mechanisms=(), timed=True)
+    assert all(row.seconds > 0 for row in counts.rows if row.seconds is not None)
+    assert any(row.seconds is not None for row in counts.rows)

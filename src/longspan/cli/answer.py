@@ -89,7 +89,7 @@ def answer(
         result = answerer.answer(question, top=top, threshold=threshold)
         done.append(result)
         if picture is not None:
-            from longspan.pictures.answers import draw_answer
+            from longspan.pictures.strips import draw_answer
 
             save_with_note(draw_answer(result, answerer.documents[0].name), picture)
         if not json:
@@ -123,7 +123,7 @@ def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tup
 
 
 def _print(result: "DocumentAnswer", *, several: bool) -> None:
-    from longspan.pictures.answers import place_in_words
+    from longspan.pictures.strips import place_in_words
 
     if not result.answered:
         say(f"No answer found (probability of one: {result.probability:.2f}). The nearest passages:\n")
@@ -135,25 +135,18 @@ def _print(result: "DocumentAnswer", *, several: bool) -> None:
         where += f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}"
         say(f"[{where}; probability {result.short.probability:.2f}]\n")
     for number, passage in enumerate(result.passages, 1):
-        _show(number, passage, result, several=several)
+        quote = passage.quote
+        parts = [name_of(passage.file)] if several else []
+        parts.append(f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}")
+        parts += [passage.heading] if passage.heading else []
+        parts += [", ".join(passage.speakers)] if passage.speakers else []
+        say(f"{number}. {' · '.join(parts)} · probability {passage.probability:.2f}")
+        _write_marked(passage, result)
+        say()
     sys.stdout.flush()
     count = sum(map(len, result.scores))
     sure = f"an answer is among the first three with probability {result.probability:.2f}"
     say(f"[{counted(count, 'passage')} searched in {result.seconds:.1f} s; {sure}]", error=True)
-
-
-def _show(number: int, passage: "RankedPassage", result: "DocumentAnswer", *, several: bool) -> None:
-    """One passage: where it is and how likely, then its words with the sentence that matters marked."""
-    from longspan.pictures.answers import place_in_words
-
-    quote = passage.quote
-    parts = [name_of(passage.file)] if several else []
-    parts.append(f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}")
-    parts += [passage.heading] if passage.heading else []
-    parts += [", ".join(passage.speakers)] if passage.speakers else []
-    say(f"{number}. {' · '.join(parts)} · probability {passage.probability:.2f}")
-    _write_marked(passage, result)
-    say()
 
 
 def _write_marked(passage: "RankedPassage", result: "DocumentAnswer") -> None:
@@ -165,7 +158,12 @@ def _write_marked(passage: "RankedPassage", result: "DocumentAnswer") -> None:
 
     from longspan.characters import shown
 
-    start, end = _mark(passage, result)
+    (start, end), short = passage.mark, result.short
+    if short is not None and short.document == passage.document:
+        inside = passage.quote.start <= short.quote.start and short.quote.end <= passage.quote.end
+        place = passage.text.find(str(short.quote))
+        if inside and place >= 0:
+            start, end = place, place + len(str(short.quote))
     before, inside, after = passage.text[:start], passage.text[start:end], passage.text[end:]
     if not sys.stdout.isatty():
         for line in f"{before}**{inside}**{after}".splitlines():
@@ -173,16 +171,6 @@ def _write_marked(passage: "RankedPassage", result: "DocumentAnswer") -> None:
         return
     text = Text(shown(before)) + Text(shown(inside), style="bold black on yellow") + Text(shown(after))
     Console().print(Padding(text, (0, 3)))
-
-
-def _mark(passage: "RankedPassage", result: "DocumentAnswer") -> tuple[int, int]:
-    short = result.short
-    if short is not None and short.document == passage.document:
-        inside = passage.quote.start <= short.quote.start and short.quote.end <= passage.quote.end
-        place = passage.text.find(str(short.quote))
-        if inside and place >= 0:
-            return place, place + len(str(short.quote))
-    return passage.mark
 
 
 def _record(result: "DocumentAnswer") -> dict[str, object]:

@@ -59,7 +59,7 @@ def _texts(
 ) -> Iterator[tuple[str, str | None, str]]:
     """`(file, row or None, text)` of each document."""
     from longspan.characters import on_one_line
-    from longspan.data.labelled.readers import read_texts
+    from longspan.data.labelled import read_texts
     from longspan.data.tables import holds_records
     from longspan.inference.answer import open_documents
 

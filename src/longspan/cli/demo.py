@@ -57,9 +57,13 @@ def main() -> int:
     for times in TIMES:
         name = "the text" if times == 1 else f"the same text {times} times over"
         print(f"Reading {name} …", flush=True)
-        outcome = _in_new_process(times)
-        if outcome is None:
+        code = f"from longspan.cli.demo import measure; measure({times})"
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", check=False)
+        if done.returncode:
+            sys.stderr.write(done.stderr)
             return 1
+        outcome = json.loads(done.stdout)
         outcomes.append(outcome)
         print(f"{outcome['words']:,} words, {outcome['of']:,} sentences. The {len(outcome['sentences'])} chosen:\n")
         for sentence in outcome["sentences"]:
@@ -89,15 +93,6 @@ def _ask() -> None:
         print(f"  {question}")
         answer = f"{result.text} ({result.probability:.2f}{place})"
         print(textwrap.fill(answer, 96, initial_indent="  → ", subsequent_indent="    "))
-
-
-def _in_new_process(times: int) -> dict | None:
-    code = f"from longspan.cli.demo import measure; measure({times})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=False)
-    if done.returncode:
-        sys.stderr.write(done.stderr)
-        return None
-    return json.loads(done.stdout)
 
 
 def _table(outcomes: list[dict]) -> str:

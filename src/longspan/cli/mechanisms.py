@@ -21,7 +21,7 @@ def mechanisms(
 
     load_plugins()
     told = ("bidirectional", "causal", "incremental", "cost", "source")
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": name}
         | {key: getattr(config, key) for key in told}
         | {"options": {field.name: field.default for field in fields(config)}}
@@ -30,10 +30,7 @@ def mechanisms(
     if as_json:
         say_json(rows)
         return
-    _print_table(rows)
 
-
-def _print_table(rows: list[dict[str, Any]]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table

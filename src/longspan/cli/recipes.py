@@ -2,7 +2,7 @@
 
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -58,13 +58,10 @@ def _list() -> None:
     for folder, members in groupby(sorted(shipped_recipes().items(), key=system), key=system):
         say(folder)
         for name, path in members:
-            _line(name, read_recipe(path))
-
-
-def _line(name: str, data: dict[str, Any]) -> None:
-    about = str(data.get("about", "")).strip()
-    say(f"  {name}\n      {about.split('. ')[0].rstrip('.')}")
-    published = data.get("published")
-    if published:
-        scores = ", ".join(f"{score} {value}" for score, value in (published.get("scores") or {}).items())
-        say(f"      published: {published['source']}{f' ({scores})' if scores else ''}")
+            data = read_recipe(path)
+            about = str(data.get("about", "")).strip()
+            say(f"  {name}\n      {about.split('. ')[0].rstrip('.')}")
+            published = data.get("published")
+            if published:
+                scores = ", ".join(f"{score} {value}" for score, value in (published.get("scores") or {}).items())
+                say(f"      published: {published['source']}{f' ({scores})' if scores else ''}")

@@ -86,7 +86,7 @@ def summarize(
             raise InputError(f"--outline needs a model that picks sentences, but {model} writes; leave one of them out")
         done.append((file, summary, sections))
         if picture is not None:
-            from longspan.pictures.summaries import draw_summary
+            from longspan.pictures.strips import draw_summary
 
             save_with_note(draw_summary(summary, name_of(file)), picture)
         if html is not None:

@@ -27,16 +27,12 @@ def machine(device: str = "cpu") -> str:
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}"
     if device == "cuda":
         return f"{torch.cuda.get_device_name()}, {versions}"
-    threads = counted(torch.get_num_threads(), "thread")
-    return f"{_processor()}, {counted(os.cpu_count() or 1, 'core')}, {threads}, {versions}"
-
-
-def _processor() -> str:
+    names: list[str] = []
     with suppress(OSError):
         names = re.findall(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-        if names:
-            return names[0]
-    return platform.processor() or platform.machine()
+    processor = names[0] if names else platform.processor() or platform.machine()
+    threads = counted(torch.get_num_threads(), "thread")
+    return f"{processor}, {counted(os.cpu_count() or 1, 'core')}, {threads}, {versions}"
 
 
 @dataclass

@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -255,12 +256,9 @@ def run(cell: Cell, folder: Path) -> Result:
         done = Result(cell=cell, status="refused", reason=str(error))
     except Exception as error:  # noqa: BLE001 a mechanism that breaks is a row of the table, with its reason
         traceback.print_exc()
-        reason = f"{type(error).__name__}: {last_line(error)}"
-        if is_out_of_memory(error):
-            reason = "out of memory"
+        reason = "out of memory" if is_out_of_memory(error) else f"{type(error).__name__}: {last_line(error)}"
         done = Result(cell=cell, status="failed", reason=reason)
-    plain = dict(done.__dict__)
-    return Result(**{**plain, "seconds": time.perf_counter() - begin})
+    return replace(done, seconds=time.perf_counter() - begin)
 
 
 def work(cell: dict[str, Any], result: Path, folder: Path, log: Path) -> None:

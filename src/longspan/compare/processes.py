@@ -41,17 +41,17 @@ def processes() -> Any:
 
 def wait_until_ready(seconds: float | None) -> bool:
     """Wait until a process starts at once, as all is imported; whether that is so after so many seconds."""
+
     # Starting the first process waits for the imports without an end, so it waits in a thread.
-    thread = threading.Thread(target=_start_one, daemon=True)
+    def start_one() -> None:
+        first = processes().Process(target=_nothing)
+        first.start()
+        first.join()
+
+    thread = threading.Thread(target=start_one, daemon=True)
     thread.start()
     thread.join(seconds)
     return not thread.is_alive()
-
-
-def _start_one() -> None:
-    first = processes().Process(target=_nothing)
-    first.start()
-    first.join()
 
 
 def _nothing() -> None:

@@ -48,12 +48,17 @@ def draw_plots(lines: Sequence[Line], task: str, chance: float | None = None) ->
 
     `chance` is the score of guessing without reading the input.
     """
-    looks = {name: _look(number) for number, name in enumerate(sorted(line.mechanism for line in lines))}
+    looks: dict[str, dict[str, Any]] = {}  # told apart in grey as well
+    for number, name in enumerate(sorted(line.mechanism for line in lines)):
+        turn = number // len(COLOURS)
+        style = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[turn % len(STYLES)]}
+        marks = {"marker": MARKS[(number + turn) % len(MARKS)], "markersize": 4, "linewidth": 1.6}
+        looks[name] = style | marks
     plots: dict[str, Figure | None] = {
         "quality": _quality(lines, task, chance),
         "distance": _distances(lines, looks, chance),
+        "price": _price(lines, task, looks),
     }
-    plots["price"] = _price(lines, task, looks)
     for name, (number, title, unit, divisor) in CURVES.items():
         plots[name] = _curve(lines, looks, number, title, unit, divisor)
     return {name: figure for name, figure in plots.items() if figure is not None}
@@ -191,18 +196,8 @@ def _plain(axis: Any) -> None:
     """Numbers as people write them on a logarithmic scale."""
     ticker = require("matplotlib.ticker", extra="pictures", purpose="drawing a plot")
     axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
-    axis.set_major_formatter(ticker.FuncFormatter(_named))
-
-
-def _named(value: float, _: Any = None) -> str:
-    return f"{value:,g}" if value < 10_000 else f"{value / 1000:,g}k"
-
-
-def _look(number: int) -> dict[str, Any]:
-    """Colour, dashes and mark of a mechanism: told apart in grey as well."""
-    turn = number // len(COLOURS)
-    style = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[turn % len(STYLES)]}
-    return {**style, "marker": MARKS[(number + turn) % len(MARKS)], "markersize": 4, "linewidth": 1.6}
+    named = ticker.FuncFormatter(lambda value, _: f"{value:,g}" if value < 10_000 else f"{value / 1000:,g}k")
+    axis.set_major_formatter(named)
 
 
 def _legend(figure: Figure, axes: Axes) -> None:

@@ -157,7 +157,12 @@ class Comparison:
         check(self)
         entry(PROBES, self.task, "task")(self.tokens)
         stack_config(self.skeleton.stack)
-        self._choose_device()
+        import torch
+
+        has = torch.cuda.is_available()
+        if self.device == "cuda" and not has:
+            raise InputError("device is 'cuda', but torch sees no CUDA device here; leave it out, or choose 'cpu'")
+        object.__setattr__(self, "device", self.device or ("cuda" if has else "cpu"))
         if self.steps is not None and self.budget is not None:
             raise InputError("steps and budget both say how long to train; give one of them")
         if self.steps is None and self.budget is None:
@@ -171,14 +176,6 @@ class Comparison:
                     f"options are given for {show(name)}, which is not compared; name it in mechanisms too"
                 )
             config_of({"mechanism": name, **options})
-
-    def _choose_device(self) -> None:
-        import torch
-
-        has = torch.cuda.is_available()
-        if self.device == "cuda" and not has:
-            raise InputError("device is 'cuda', but torch sees no CUDA device here; leave it out, or choose 'cpu'")
-        object.__setattr__(self, "device", self.device or ("cuda" if has else "cpu"))
 
     def curve_lengths(self) -> list[int]:
         """The lengths of the curves of speed and memory, rising, as long as the task has rows of them."""

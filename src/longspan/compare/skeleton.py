@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from torch import nn
@@ -118,10 +119,7 @@ def build(skeleton: Skeleton, spec: dict[str, Any], probe: Probe, form: Form, to
     Raises:
         InputError: the mechanism refuses the form, the length or an option.
     """
-
-    def made(inner: int) -> Any:
-        return _model(skeleton, spec, probe, form, tokens, inner)
-
+    made = partial(_model, skeleton, spec, probe, form, tokens)
     first, second = made(skeleton.feed_forward), made(skeleton.feed_forward + 1)
     count, each = count_weights(first), count_weights(second) - count_weights(first)
     usual = skeleton.layers * 4 * (skeleton.width**2 + skeleton.width)

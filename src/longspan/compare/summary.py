@@ -14,20 +14,8 @@ from longspan.compare.settings import Comparison, Result
 from longspan.compare.skeleton import NEAR
 
 COLUMNS = (
-    *(
-        "task",
-        "kind",
-        "mechanism",
-        "tokens",
-        "rows",
-        "seed",
-        "steps",
-        "status",
-        "score",
-        "accuracy",
-        "bits",
-        "train_loss",
-    ),
+    *("task", "kind", "mechanism", "tokens", "rows", "seed", "steps", "status"),
+    *("score", "accuracy", "bits", "train_loss"),
     *("train_tokens_per_second", "inference_tokens_per_second", "train_bytes", "inference_bytes"),
     *("parameters", "target_parameters", "feed_forward", "form", "global_tokens", "options", "wall", "reason"),
 )
@@ -126,33 +114,22 @@ HEADER = (
     *("mechanism", "score", "± over seeds", "tokens/s training", "tokens/s inference", "MiB training", "MiB inference"),
     *("weights", "feed-forward", "form", "notes"),
 )
+NUMBERS = {"train_tokens_per_second": 1, "inference_tokens_per_second": 1, "train_bytes": MEBI, "inference_bytes": MEBI}
+NUMBERS |= {"parameters": 1, "feed_forward": 1}
+"""Those of a cell that stand in the table, with their units."""
 
 
 def table_of(lines: Sequence[Line], score: str) -> tuple[list[str], list[list[str]]]:
     """Header and cells of the main table."""
-    header = [score if name == "score" else name for name in HEADER]
-    return header, [_cells(line) for line in lines]
-
-
-def _cells(line: Line) -> list[str]:
-    def whole(name: str, unit: int = 1) -> str:
-        value = line.number(name)
-        return "–" if value is None else f"{value / unit:,.0f}"
-
-    words = line.as_trained.words if line.as_trained is not None else {}
-    return [
-        line.mechanism,
-        "–" if line.score is None else f"{line.score:.3f}",
-        "–" if line.spread is None else f"{line.spread:.3f}",
-        whole("train_tokens_per_second"),
-        whole("inference_tokens_per_second"),
-        whole("train_bytes", MEBI),
-        whole("inference_bytes", MEBI),
-        whole("parameters"),
-        whole("feed_forward"),
-        words.get("form", "–"),
-        "; ".join(line.notes),
-    ]
+    rows = []
+    for line in lines:
+        cells = [line.mechanism, *("–" if number is None else f"{number:.3f}" for number in (line.score, line.spread))]
+        for name, unit in NUMBERS.items():
+            value = line.number(name)
+            cells.append("–" if value is None else f"{value / unit:,.0f}")
+        form = "–" if line.as_trained is None else line.as_trained.words.get("form", "–")
+        rows.append([*cells, form, "; ".join(line.notes)])
+    return [score if name == "score" else name for name in HEADER], rows
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

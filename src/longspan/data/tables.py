@@ -131,9 +131,13 @@ def _parquet(path: Path, damaged: Callable[[int, InputError], None]) -> Iterator
         rows = (batch.slice(row, 1) for batch in file.iter_batches(batch_size=64) for row in range(batch.num_rows))
         for number, row in enumerate(rows, 1):
             try:
-                yield number, _plain_row(row, path, number)
-            except InputError as error:
-                damaged(number, error)
+                yield number, row.to_pylist()[0]
+            except UnicodeDecodeError as error:
+                reason = f"not UTF-8 at byte {error.start}; save its texts as UTF-8"
+                damaged(number, InputError(f"{path}, line {number}: {reason}"))
+            except (ValueError, OverflowError) as error:  # such as a time that Python has no room for
+                reason = f"a value that cannot be read ({error}); leave its column out"
+                damaged(number, InputError(f"{path}, line {number}: {reason}"))
 
 
 @contextmanager
@@ -147,15 +151,3 @@ def open_parquet(path: Path) -> Iterator[Any]:
             yield file
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's damaged name
         raise InputError(f"{path} cannot be read as Parquet ({last_line(error)}); get the file again") from None
-
-
-def _plain_row(row: Any, path: Path, number: int) -> dict[str, Any]:
-    """The one row of a batch; texts that are not UTF-8, and times that Python has no room for, raise `InputError`."""
-    try:
-        return row.to_pylist()[0]
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}, line {number}: not UTF-8 at byte {error.start}; save its texts as UTF-8") from None
-    except (ValueError, OverflowError) as error:
-        raise InputError(
-            f"{path}, line {number}: a value that cannot be read ({error}); leave its column out"
-        ) from None

@@ -199,7 +199,11 @@ class PooledEncoder:
     def read(self, document: Document, sentences: Sequence[DocumentSentence]) -> tuple[np.ndarray, np.ndarray, int]:
         """The vector `(D,)` of a document that is read whole, headings included; `(N, D)` of its N sentences, each the
         mean of its tokens' states in the document; and how many tokens were read."""
-        pieces = _pieces(document, sentences)
+        # Headings, and sentences with their indices, in order.
+        headings = [(index, -1, block.text) for index, block in enumerate(document.blocks) if block.kind == "heading"]
+        told = [(sentence.block, index, sentence.text) for index, sentence in enumerate(sentences)]
+        inside = [one for one in headings if one[2]] + told
+        pieces = [(text, None if index < 0 else index) for _, index, text in sorted(inside)]
         encoded = self._encode([text if index == 0 else f" {text}" for index, (text, _) in enumerate(pieces)])
         tokens = [*self.before, *chain.from_iterable(encoded), *self.after]
         vectors = np.zeros((len(sentences), self.dimensions), np.float32)
@@ -236,12 +240,3 @@ def _pool(states: Tensor, real: Tensor, mode: str) -> Tensor:
     if mode == "max":
         return states.masked_fill(~real[..., None], float("-inf")).amax(1)
     return (states * real[..., None]).sum(1) / real.sum(1, keepdim=True)
-
-
-def _pieces(document: Document, sentences: Sequence[DocumentSentence]) -> list[tuple[str, int | None]]:
-    """What is read, in order: headings, and sentences with their indices."""
-    headings = [
-        (index, -1, block.text) for index, block in enumerate(document.blocks) if block.kind == "heading" and block.text
-    ]
-    told = [(sentence.block, index, sentence.text) for index, sentence in enumerate(sentences)]
-    return [(text, None if index < 0 else index) for _, index, text in sorted([*headings, *told])]

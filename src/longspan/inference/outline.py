@@ -60,17 +60,14 @@ def outline(document: Document, summary: Summary) -> tuple[Section, ...]:
     ]
     if groups[0]:
         sections.insert(0, _section(document, _beginning(groups[0]), 1, groups[0][0].start or 0, groups[0]))
-    return tuple(section for section, below in zip(sections, _reach(sections), strict=True) if below)
-
-
-def _reach(sections: Sequence[Section]) -> list[bool]:
-    """Whether each section, or one below it, has sentences."""
-    reaches: list[bool] = []
+    # Those that have sentences, or a section with some below them.
+    shown: list[Section] = []
     next_level = 0  # of the section after this one among those that are shown
     for section in reversed(sections):
-        reaches.append(bool(section.sentences) or next_level > section.level)
-        next_level = section.level if reaches[-1] else next_level
-    return reaches[::-1]
+        if section.sentences or next_level > section.level:
+            shown.append(section)
+            next_level = section.level
+    return tuple(reversed(shown))
 
 
 def _parts(document: Document, sentences: Sequence[ScoredSentence]) -> Iterator[Section]:

@@ -150,6 +150,13 @@ class ScoredSentence:
         words = " ".join(self.text.split())
         return f"{self.speaker}: {words}" if self.speaker else words
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Start and end of a sentence that was picked from a document."""
+        assert self.start is not None
+        assert self.end is not None
+        return self.start, self.end
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:

@@ -210,7 +210,7 @@ class _Layout:
         blocks, scored = self.document.blocks, self.summary.document
         spoken = [index for index, block in enumerate(blocks) if block.kind in SPOKEN and block.text]
         starts = [blocks[index].body.start for index in spoken]
-        spans = [_place(sentence) for sentence in scored]
+        spans = [sentence.place for sentence in scored]
         if spans and (not starts or spans[0][0] < starts[0] or spans[-1][1] > blocks[spoken[-1]].body.end):
             raise InputError(f"the summary is not of {self.document.name}; give the document that was summarised")
         self.numbers = {s.start: number for number, s in enumerate(self.summary.sentences, 1) if s.start is not None}
@@ -241,18 +241,18 @@ class _Layout:
         scored = self.summary.document
         if not scored:
             return ""
-        first, last = _place(scored[0])[0], _place(scored[-1])[1]
+        first, last = scored[0].place[0], scored[-1].place[1]
         scale = CELLS / max(last - first, 1)
         cells = [0] * CELLS
         for sentence in scored:
-            low, high = (min(int((place - first) * scale), CELLS - 1) for place in _place(sentence))
+            low, high = (min(int((place - first) * scale), CELLS - 1) for place in sentence.place)
             for cell in range(low, high + 1):
                 cells[cell] = max(cells[cell], self.shade(sentence.score))
         drawn = "".join(f'<rect class="f{shade}" x="{x}" width="1" height="10"/>' for x, shade in enumerate(cells))
         picked = (sentence for sentence in self.summary.sentences if sentence.start is not None)
         marks = "".join(
             f'<a href="#at-{sentence.start}" tabindex="-1"><rect class="mark" '
-            f'x="{min(int((_place(sentence)[0] - first) * scale), CELLS - 2)}" width="2" height="10"/></a>'
+            f'x="{min(int((sentence.place[0] - first) * scale), CELLS - 2)}" width="2" height="10"/></a>'
             for sentence in picked
         )
         return (
@@ -308,37 +308,18 @@ class _Layout:
         """The words of a block with its sentences and the pages that begin among them."""
         insertions: list[Insertion] = []
         for sentence in self.sentences[index]:
-            start, end = (block.body.place(origin) for origin in _place(sentence))
-            insertions += [(start, self._opening(sentence)), (end, self._closing(sentence))]
+            start, end = (block.body.place(origin) for origin in sentence.place)
+            number = self.numbers.get(sentence.start)
+            target = f' id="at-{sentence.start}"' if number or sentence.start in self.linked else ""
+            classes = f"s{self.shade(sentence.score)}{' picked' if number else ''}"
+            opening = f'<span class="{classes}" title="score {sentence.score or 0:.2f}"{target}>'
+            label = f"Sentence {number} of the summary"
+            link = f'<a class="number" href="#pick-{number}" aria-label="{label}">{number}</a>' if number else ""
+            insertions += [(start, opening), (end, f"{link}</span>")]
         late = [(n, place) for n, place in self.pages[index] if place > block.body.start]
         insertions += [(block.body.place(place), f'<span class="page">page {n}</span>') for n, place in late]
-        return "".join(_with_insertions(block.text, sorted(insertions, key=lambda insertion: insertion[0])))
-
-    def _opening(self, sentence: ScoredSentence) -> str:
-        number = self.numbers.get(sentence.start)
-        target = f' id="at-{sentence.start}"' if number or sentence.start in self.linked else ""
-        picked = " picked" if number else ""
-        return f'<span class="s{self.shade(sentence.score)}{picked}" title="score {sentence.score or 0:.2f}"{target}>'
-
-    def _closing(self, sentence: ScoredSentence) -> str:
-        number = self.numbers.get(sentence.start)
-        if not number:
-            return "</span>"
-        label = f"Sentence {number} of the summary"
-        return f'<a class="number" href="#pick-{number}" aria-label="{label}">{number}</a></span>'
-
-
-def _with_insertions(text: str, insertions: Iterable[Insertion]) -> Iterator[str]:
-    done = 0
-    for place, markup in insertions:
-        yield as_text(text[done:place])
-        yield markup
-        done = place
-    yield as_text(text[done:])
-
-
-def _place(sentence: ScoredSentence) -> tuple[int, int]:
-    """Start and end of a sentence that was picked from a document."""
-    assert sentence.start is not None
-    assert sentence.end is not None
-    return sentence.start, sentence.end
+        pieces, done = [], 0
+        for place, markup in sorted(insertions, key=lambda insertion: insertion[0]):
+            pieces += [as_text(block.text[done:place]), markup]
+            done = place
+        return "".join([*pieces, as_text(block.text[done:])])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from longspan.data.questions.natural_questions import tydi_question
 from longspan.data.questions.readers import read_questions
 from longspan.data.questions.rows import Annotation, Span
-from longspan.data.questions.tydiqa import tydi_question
 from longspan.errors import InputError
 
 from .conftest import changed

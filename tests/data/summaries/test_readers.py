@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from longspan.data.summaries.layouts import Choice
-from longspan.data.summaries.readers import DATA_SETS, read_rows, rows_from_records
+from longspan.data.summaries.readers import DATA_SETS, Choice, read_rows, rows_from_records
 from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
 

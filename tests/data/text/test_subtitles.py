@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from longspan.data.text.plain_text import moment_of, transcript_of
 from longspan.data.text.reading import read
-from longspan.data.text.subtitles import moment_of, transcript_of
 from longspan.errors import InputError
 
 VTT = """WEBVTT

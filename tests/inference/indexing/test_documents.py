@@ -227,14 +227,14 @@ def test_another_model_is_refused_and_other_upper_layers_are_not(model: Path, li
 def test_an_interruption_keeps_what_was_finished(
     model: Path, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, entry = tmp_path / "index", DocumentIndex._entry
+    folder = tmp_path / "index"
 
-    def interrupted(self, document):
+    def interrupted(document):
         if document.name.endswith("trees.md"):
             raise KeyboardInterrupt
-        return entry(self, document)
+        return passages_of(document)
 
-    monkeypatch.setattr(DocumentIndex, "_entry", interrupted)
+    monkeypatch.setattr("longspan.inference.indexing.documents.passages_of", interrupted)
     assert main(["index", str(library), "--model", str(model), "--output", str(folder)]) == 130
     monkeypatch.undo()
     assert len(DocumentIndex(folder).documents) == 2

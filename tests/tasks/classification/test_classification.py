@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from longspan.data.labelled.rows import LabelledRow, synthetic_labelled
+from longspan.data.labelled import LabelledRow, synthetic_labelled
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
 from longspan.tasks.classification.classification import Classification

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from longspan.data.labelled.pairs import PairRow
+from longspan.data.pairs import PairRow
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
 from longspan.tasks.classification.pairs import PairLabels

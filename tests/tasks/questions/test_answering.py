@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longspan.data.questions.readers import synthetic_questions
 from longspan.data.questions.rows import Candidate, QuestionRow, Span, plain_row
-from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForNaturalQuestions, NaturalQuestionsOutput
 from longspan.tasks.questions.answering import Answer, answer_row, answer_rows, best_spans

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from longspan.data.questions.readers import synthetic_questions
 from longspan.data.questions.rows import QuestionRow
-from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
 from longspan.tasks.questions.chunks import LABELS, question_chunks
 from longspan.tasks.questions.features import chunk_features

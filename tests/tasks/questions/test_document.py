@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
+from longspan.data.questions.readers import synthetic_questions
 from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span, plain_row
-from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
 from longspan.tasks.questions.document import NOWHERE, tokenize_document, usable_candidates
 from longspan.tasks.questions.features import ChunkFeatures, chunk_features

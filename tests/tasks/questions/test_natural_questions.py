@@ -13,8 +13,8 @@ import torch
 
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
+from longspan.data.questions.readers import synthetic_questions
 from longspan.data.questions.rows import Annotation, Place, QuestionRow, Span, plain_row
-from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
 from longspan.tasks.metrics.natural_questions import Said, annotations_of, natural_questions_scores

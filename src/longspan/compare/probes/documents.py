@@ -41,19 +41,16 @@ class Documents(Probe):
     def prepare(cls, folder: Path) -> dict[str, str]:
         place = folder / f"documents-{cls.name}"
         if not place.is_dir():
-            write_documents(place, cls._texts())
+            has_data = bool(os.environ.get("LONGSPAN_DATA"))
+            if cls.source is not None and not has_data:
+                raise InputError(
+                    f"task {cls.name!r} reads the data set {cls.source!r}; set LONGSPAN_DATA to the folder that holds "
+                    "it"
+                )
+            every = text_sources() if has_data else made_up_sources()
+            write_documents(place, every if cls.source is None else iter([(cls.source, read_source(cls.source))]))
         sources = json.loads((place / "sources.json").read_text(encoding="utf-8"))
         return {"documents": "; ".join(f"{count:,} of {name}" for name, count in sources.items())}
-
-    @classmethod
-    def _texts(cls) -> Iterator[tuple[str, Iterator[bytes]]]:
-        if cls.source is None:
-            return text_sources() if os.environ.get("LONGSPAN_DATA") else made_up_sources()
-        if not os.environ.get("LONGSPAN_DATA"):
-            raise InputError(
-                f"task {cls.name!r} reads the data set {cls.source!r}; set LONGSPAN_DATA to the folder that holds it"
-            )
-        return iter([(cls.source, read_source(cls.source))])
 
     @property
     def vocabulary(self) -> int:

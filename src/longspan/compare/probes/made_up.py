@@ -33,16 +33,14 @@ class Recall(Probe):
         order, answers = random.permutation(keys), random.integers(values, size=keys)
         asking = np.arange(self.tokens - keys, self.tokens)
         ids[asking] = values + self.fillers + order
-        positions = self.tokens - keys - 1 - self._far(random, self.tokens - keys)
+        # Different places for the facts, counted back from the first question, in random order.
+        room = self.tokens - keys
+        drawn = np.exp(random.uniform(0, np.log(room), size=8 * keys)).astype(np.int64) - 1
+        others = random.permutation(room)  # for rows so short that too few of those drawn differ
+        distances = list(dict.fromkeys([*drawn.tolist(), *others.tolist()]))[:keys]
+        positions = room - 1 - random.permutation(np.array(distances))
         ids[positions] = values + self.fillers + keys + order * values + answers
         return asked(ids, asking, answers, asking - positions)
-
-    def _far(self, random: np.random.Generator, room: int) -> np.ndarray:
-        """Different places for the facts, counted back from the first question, in random order."""
-        drawn = np.exp(random.uniform(0, np.log(room), size=8 * self.keys)).astype(np.int64) - 1
-        others = random.permutation(room)  # for rows so short that too few of those drawn differ
-        distances = list(dict.fromkeys([*drawn.tolist(), *others.tolist()]))[: self.keys]
-        return random.permutation(np.array(distances))
 
 
 class Duplication(Probe):

@@ -112,7 +112,7 @@ def text_of(record: dict[str, Any], field: str | None) -> Any:
     """The document in a record: its text field, or what the layouts of summarisation data sets take for it."""
     if field is None and not any(record.get(name) for name in TEXT_FIELDS):
         from longspan.data.documents import Choice
-        from longspan.data.summaries.layouts import detect_layout, parse_record
+        from longspan.data.summaries.readers import detect_layout, parse_record
 
         choice = Choice()
         try:
@@ -238,13 +238,11 @@ def _opened(path: Path, name: str) -> Iterator[tuple[Any, int]]:
                 yield file, chosen[0].file_size
         return
     with open_bytes(path) as file:
-        yield file, _count(path) if isinstance(file, gzip.GzipFile | lzma.LZMAFile) else path.stat().st_size
-
-
-def _count(path: Path) -> int:
-    """The bytes of a file that says only when it is read how many there are."""
-    with open_bytes(path) as file:
-        return sum(len(block) for block in iter(lambda: file.read(READ), b""))
+        size = path.stat().st_size
+        if isinstance(file, gzip.GzipFile | lzma.LZMAFile):  # which say only when they are read how many there are
+            with open_bytes(path) as unpacked:
+                size = sum(len(block) for block in iter(lambda: unpacked.read(READ), b""))
+        yield file, size
 
 
 def _part_pieces(file: IO[bytes], start: int, end: int, path: Path) -> Iterator[str]:

@@ -50,32 +50,27 @@ def token_files(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, *, limi
     fingerprint = fingerprint_of(tokenizer, limit, [corpus.fingerprint() for corpus in corpora])
 
     def fill(partial: Path) -> dict[str, Any]:
-        index = _write(partial, corpora, tokenizer, limit)
-        if not index["values"]:
+        pieces = chain.from_iterable(corpus.pieces() for corpus in corpora)
+        characters = size = 0
+        with (
+            Writer(partial, {TOKENS: "<u2" if len(tokenizer) <= 1 << 16 else "<u4"}) as writer,
+            progress_bar(doing="tokenising", unit=" tokens", unit_scale=True) as bar,
+        ):
+            for ids, piece, is_last in _encoded(pieces, tokenizer):
+                writer.extend(**{TOKENS: ids})
+                characters += len(piece)
+                size += len(piece.encode(errors="surrogatepass"))
+                bar.update(len(ids))
+                if is_last:
+                    writer.end_row()
+                if writer.rows == limit:
+                    break
+        if not writer.values:
             names = ", ".join(repr(corpus.source) for corpus in corpora)
             raise InputError(f"the corpus {names} holds no text; name files that have some")
-        return index
+        return {**writer.index(), "characters": characters, "bytes": size}
 
     return make_once(folder, fingerprint, fill, other="another corpus, or by another tokenizer")
-
-
-def _write(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, limit: int | None) -> dict[str, Any]:
-    pieces = chain.from_iterable(corpus.pieces() for corpus in corpora)
-    characters = size = 0
-    with (
-        Writer(folder, {TOKENS: "<u2" if len(tokenizer) <= 1 << 16 else "<u4"}) as writer,
-        progress_bar(doing="tokenising", unit=" tokens", unit_scale=True) as bar,
-    ):
-        for ids, piece, is_last in _encoded(pieces, tokenizer):
-            writer.extend(**{TOKENS: ids})
-            characters += len(piece)
-            size += len(piece.encode(errors="surrogatepass"))
-            bar.update(len(ids))
-            if is_last:
-                writer.end_row()
-            if writer.rows == limit:
-                break
-    return {**writer.index(), "characters": characters, "bytes": size}
 
 
 def _encoded(pieces: Iterable[tuple[str, bool]], tokenizer: Any) -> Iterator[tuple[list[int], str, bool]]:

@@ -1,4 +1,6 @@
-"""Natural Questions (Kwiatkowski et al. 2019): a record of the original or the simplified format as a `QuestionRow`.
+"""Natural Questions (Kwiatkowski et al. 2019) and TyDi QA (Clark et al. 2020): a record as a `QuestionRow`.
+
+Natural Questions come in the original or the simplified format:
 
 | | original | simplified |
 |---|---|---|
@@ -6,8 +8,12 @@
 | offsets | tokens, and bytes of the HTML's UTF-8 form | tokens |
 | both | `question_text`, `long_answer_candidates`, `annotations` with a `long_answer`, `short_answers`, `yes_no_answer` | |
 
-The row's text is the tokens that are not HTML, joined by one space. Both formats of one record give equal rows, but for
-the bytes that only the original has.
+The row's text is then the tokens that are not HTML, joined by one space. Both formats of one record give equal rows,
+but for the bytes that only the original has.
+
+A document of TyDi QA is plain text (`document_plaintext`), its candidates are passages, its answers are a passage and a
+minimal span within it, or yes or no. Offsets in the file count bytes of the text's UTF-8 form; those of the row count
+characters, and `QuestionRow.original` goes back.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -19,7 +25,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from longspan.data.fields import Record, kind_of, list_of, name_of, number_of, value_of
-from longspan.data.questions.rows import YES_NO, Annotation, Candidate, Place, QuestionRow, TokenPlaces, check_text
+from longspan.data.questions.rows import (
+    YES_NO,
+    Annotation,
+    Candidate,
+    Place,
+    QuestionRow,
+    Span,
+    TextBytes,
+    TokenPlaces,
+    check_text,
+)
 from longspan.errors import InputError
 
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:[\s_/].*)?>", re.DOTALL)
@@ -55,7 +71,11 @@ def natural_question(record: Record, default_id: str = "", *, labelled: bool = T
             document; an annotation names a candidate that is not there, or contradicts its tokens; a short answer lies
             outside the long one.
     """
-    question = _question(record)
+    if "question_text" not in record and "question_tokens" in record:
+        tokens = list_of(record, "question_tokens")
+        question = check_text(" ".join(map(str, tokens)), "the question (field 'question_tokens')")
+    else:
+        question = check_text(value_of(record, "question_text"), "the question (field 'question_text')")
     document = _document(record)
     candidates = _candidates(record, document)
     title = record.get("document_title")
@@ -71,13 +91,6 @@ def natural_question(record: Record, default_id: str = "", *, labelled: bool = T
         title=title if isinstance(title, str) else _heading(document),
         tokens=document.places,
     )
-
-
-def _question(record: Record) -> str:
-    if "question_text" not in record and "question_tokens" in record:
-        tokens = list_of(record, "question_tokens")
-        return check_text(" ".join(map(str, tokens)), "the question (field 'question_tokens')")
-    return check_text(value_of(record, "question_text"), "the question (field 'question_text')")
 
 
 def _document(record: Record) -> _Document:
@@ -163,10 +176,15 @@ def _annotation(entry: Any, where: str, document: _Document, candidates: tuple[C
             f"{where}.long_answer is tokens {given[0]}–{given[1]}, but its candidate {-1 if index is None else index} "
             f"is tokens {place.start_token}–{place.end_token}"
         )
-    published = tuple(
-        _short(answer, f"{where}.short_answers[{number}]", document, place)
-        for number, answer in enumerate(list_of(entry, "short_answers", where))
-    )
+    published: tuple[Place, ...] = ()
+    for number, answer in enumerate(list_of(entry, "short_answers", where)):
+        name = f"{where}.short_answers[{number}]"
+        start, end = _tokens(answer, name, document)
+        if not place.start_token <= start < end <= place.end_token:
+            outer = f"tokens {place.start_token}–{place.end_token}" if place.start_token >= 0 else "none"
+            raise InputError(f"{name} is tokens {start}–{end}, outside its long answer ({outer})")
+        known = (document.start_bytes[start], document.end_bytes[end - 1]) if document.start_bytes else ()
+        published += (_with_bytes(answer, name, Place(start, end, *known)),)
     spans = (document.places.span(short.start_token, short.end_token) for short in published)
     labels = tuple(span for span in spans if len(span))
     long_place = _with_bytes(long_answer, f"{where}.long_answer", place)
@@ -177,15 +195,6 @@ def _annotation(entry: Any, where: str, document: _Document, candidates: tuple[C
         long_place=None if long_place == place else long_place,
         short_places=None if published == tuple(map(document.places.place, labels)) else published,
     )
-
-
-def _short(entry: Any, where: str, document: _Document, long_answer: Place) -> Place:
-    start, end = _tokens(entry, where, document)
-    if not long_answer.start_token <= start < end <= long_answer.end_token:
-        outer = f"tokens {long_answer.start_token}–{long_answer.end_token}" if long_answer.start_token >= 0 else "none"
-        raise InputError(f"{where} is tokens {start}–{end}, outside its long answer ({outer})")
-    known = (document.start_bytes[start], document.end_bytes[end - 1]) if document.start_bytes else ()
-    return _with_bytes(entry, where, Place(start, end, *known))
 
 
 def _with_bytes(entry: Record, where: str, place: Place) -> Place:
@@ -220,3 +229,55 @@ def yes_no_of(entry: Record, where: str) -> str:
     if not isinstance(value, str) or value.lower() not in YES_NO:
         raise InputError(f"field 'yes_no_answer' of {where} is {value!r}; it must be 'NONE', 'YES' or 'NO'")
     return value.lower()
+
+
+def tydi_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
+    """The row of one record of the primary task; arguments and errors as `natural_question` has them.
+
+    Raises:
+        InputError: also where an offset lies within a character.
+    """
+    question = check_text(value_of(record, "question_text"), "the question (field 'question_text')")
+    text = check_text(value_of(record, "document_plaintext"), "the document (field 'document_plaintext')")
+    places = TextBytes(text)
+    candidates = tuple(
+        Candidate(_tydi_span(entry, f"passage_answer_candidates[{index}]", places))
+        for index, entry in enumerate(list_of(record, "passage_answer_candidates"))
+    )
+    language, title = record.get("language"), record.get("document_title")
+    return QuestionRow(
+        id=name_of(record, "example_id", default_id),
+        question=question,
+        text=text,
+        candidates=candidates,
+        annotations=annotations_of(
+            record, labelled, lambda entry, where: _tydi_annotation(entry, where, candidates, places)
+        ),
+        source="tydi",
+        language=language if isinstance(language, str) else None,
+        title=title if isinstance(title, str) else "",
+    )
+
+
+def _tydi_annotation(entry: Any, where: str, candidates: tuple[Candidate, ...], places: TextBytes) -> Annotation:
+    answer = value_of(entry, "passage_answer", where)
+    index = candidate_index(answer, f"{where}.passage_answer", len(candidates))
+    minimal, name = value_of(entry, "minimal_answer", where), f"{where}.minimal_answer"
+    if number_of(minimal, "plaintext_start_byte", name) == number_of(minimal, "plaintext_end_byte", name) == -1:
+        return Annotation(index, (), yes_no_of(entry, where))
+    span = _tydi_span(minimal, name, places)
+    passage = Span(0, 0) if index is None else candidates[index].span
+    if not passage.start <= span.start < span.end <= passage.end:
+        outer = "none" if index is None else f"candidate {index}"
+        raise InputError(f"{name} lies outside its passage ({outer}), or is empty")
+    return Annotation(index, (span,), yes_no_of(entry, where))
+
+
+def _tydi_span(entry: Any, where: str, places: TextBytes) -> Span:
+    start, end = number_of(entry, "plaintext_start_byte", where), number_of(entry, "plaintext_end_byte", where)
+    span = places.span(start, end)
+    if span is None:
+        raise InputError(
+            f"{where} is bytes {start}–{end}, which are not whole characters of a document of {places.length} bytes"
+        )
+    return span

@@ -18,8 +18,8 @@ from typing import Any
 from longspan.data.fields import Record, Skipped, check_on_error, list_of, name_of, number_of, parsed, value_of
 from longspan.data.jsonl import read_json, read_jsonl
 from longspan.data.questions import triviaqa
+from longspan.data.questions.readers import synthetic_questions
 from longspan.data.questions.rows import check_text
-from longspan.data.questions.synthetic import synthetic_questions
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 
@@ -44,7 +44,7 @@ class SpanRow:
 
 
 def made_up(count: int | None, seed: int) -> Iterator[SpanRow]:
-    """Rows of made-up facts, see `longspan.data.questions.synthetic`; every question has its answer."""
+    """Rows of made-up facts, see `longspan.data.questions.readers`; every question has its answer."""
     count = 16 if count is None else count
     for row in synthetic_questions(count, seed=seed, paragraphs=6, unanswerable=0.0):
         ((span,),) = (annotation.short for annotation in row.annotations)
@@ -74,26 +74,26 @@ def read_spans(
     With `max_words`, contexts are cut to their first so many words, and lose the answers behind.
     """
     check_on_error(on_error)
-    return read(
-        data, split, SPANS, lambda path, _: _in_file(path, split, Skipped(str(path), on_error), max_words), limit
-    )
 
+    def read_file(path: Path, _: None) -> Iterator[SpanRow]:
+        stem, skipped = path.name.split(".")[0], Skipped(str(path), on_error)
 
-def _in_file(path: Path, split: str, skipped: Skipped, max_words: int | None) -> Iterator[SpanRow]:
-    """Rows of one file or release; the malformed ones go to `skipped`, with their place."""
-    stem = path.name.split(".")[0]
+        def parse(record: Record, number: int) -> SpanRow:
+            row = span_row(record, f"{stem}:{number}")
+            context = triviaqa.first_words(row.context, max_words)
+            answers = tuple(one for one in row.answers if one[0] + len(one[1]) <= len(context))
+            return replace(row, context=context, answers=answers)
 
-    def parse(record: Record, number: int) -> SpanRow:
-        return _cut(span_row(record, f"{stem}:{number}"), max_words)
+        if ".jsonl" in path.name.lower():
+            return parsed(read_jsonl(path, skipped.add), parse, skipped)
+        if path.is_dir() or triviaqa.ARCHIVE.search(path.name):
+            return _trivia(*triviaqa.in_release(path, split, max_words), skipped)
+        whole = read_json(path, "give a file in the format of SQuAD or TriviaQA, or one row per line named .jsonl")
+        if isinstance(whole, dict) and "Data" in whole:
+            return _trivia(whole, path.name, triviaqa.evidence_beside(path, max_words), skipped)
+        return parsed(_records(whole, path), parse, skipped, "question")
 
-    if ".jsonl" in path.name.lower():
-        return parsed(read_jsonl(path, skipped.add), parse, skipped)
-    if path.is_dir() or triviaqa.ARCHIVE.search(path.name):
-        return _trivia(*triviaqa.in_release(path, split, max_words), skipped)
-    whole = read_json(path, "give a file in the format of SQuAD or TriviaQA, or one row per line named .jsonl")
-    if isinstance(whole, dict) and "Data" in whole:
-        return _trivia(whole, path.name, triviaqa.evidence_beside(path, max_words), skipped)
-    return parsed(_records(whole, path), parse, skipped, "question")
+    return read(data, split, SPANS, read_file, limit)
 
 
 def _trivia(whole: Any, name: str, pages: triviaqa.Evidence, skipped: Skipped) -> Iterator[SpanRow]:
@@ -106,12 +106,6 @@ def _trivia(whole: Any, name: str, pages: triviaqa.Evidence, skipped: Skipped) -
         return SpanRow(one.id, one.question, text, tuple(answers), one.accepted)
 
     return parsed(triviaqa.asked_of_pages(whole, name), parse, skipped, "question")
-
-
-def _cut(row: SpanRow, max_words: int | None) -> SpanRow:
-    context = triviaqa.first_words(row.context, max_words)
-    answers = tuple(one for one in row.answers if one[0] + len(one[1]) <= len(context))
-    return replace(row, context=context, answers=answers)
 
 
 def _records(whole: Any, path: Path) -> Iterator[tuple[int, Record]]:

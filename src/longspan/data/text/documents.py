@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from longspan.characters import counted, on_one_line
@@ -113,28 +114,19 @@ def check_words(text: str, name: str) -> None:
 def check_prose(text: str, suffix: str, name: str) -> None:
     """Refuse JSON and JSON Lines, by the name, or where there is none by the first line: keys are no sentences, and
     which of the fields is the document only the user knows."""
-    if suffix in _RECORDS or (suffix == "" and _is_object(text.lstrip().partition("\n")[0])):
+    is_record, line = suffix in _RECORDS, text.lstrip().partition("\n")[0]
+    if suffix == "" and line.startswith("{"):
+        with suppress(ValueError, RecursionError):
+            is_record = isinstance(json.loads(line), dict)
+    if is_record:
         raise InputError(
             f"{name} holds JSON, not a document; save the text that you mean as a file of its own, such as a .txt"
         )
 
 
-def _is_object(line: str) -> bool:
-    """Whether a line is a JSON object."""
-    try:
-        return line.startswith("{") and isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
 def is_page(text: str, suffix: str) -> bool:
     """Whether a text is an HTML page, by its name, or by its contents where the name tells no kind."""
     return suffix in {".html", ".htm", ".xhtml"} or (suffix in {"", ".txt"} and bool(_MARKUP.match(text)))
-
-
-def is_markdown(suffix: str) -> bool:
-    """Whether a file is Markdown, by its name."""
-    return suffix in {".md", ".markdown"}
 
 
 def check_encoding(encoding: str, what: str = "") -> str:

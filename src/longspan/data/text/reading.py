@@ -16,16 +16,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longspan.characters import mend, mended_note, on_one_line, without_half_entities
-from longspan.data.text import subtitles
 from longspan.data.text.archives.archive import SIGNATURE, Archive
 from longspan.data.text.archives.book import document_from_book
 from longspan.data.text.archives.word import document_from_word
 from longspan.data.text.blocks import SPOKEN, Block, Document
-from longspan.data.text.documents import check_encoding, check_prose, check_words, decode, is_markdown, is_page
+from longspan.data.text.documents import check_encoding, check_prose, check_words, decode, is_page
 from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
 from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
 from longspan.data.text.pdf.reader import document_from_pdf
-from longspan.data.text.plain_text import blocks_of_text, paragraphs_of
+from longspan.data.text.plain_text import SUBTITLES, blocks_of_text, paragraphs_of, transcript_of
 from longspan.data.text.sentences import check_language, guess_language, split_sentences
 from longspan.data.text.tidying import apparatus, structure, turns
 from longspan.data.text.web_pages import lines_of_page
@@ -129,17 +128,27 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
         blocks = as_they_are(document.blocks) if raw else tidied(document.blocks, guess=False)
         return replace(document, blocks=tuple(blocks))
     text = decode(data, name, encoding)
-    if suffix in subtitles.SUFFIXES and not raw:
-        said = subtitles.transcript_of(text)
+    if suffix in SUBTITLES and not raw:
+        said = transcript_of(text)
         text = text if said is None else said
     if is_page(text, suffix):
-        return _page(text, raw, name)
-    if is_markdown(suffix):
-        return _markdown(text, raw, name)
-    check_words(text, name)
-    if not raw:
-        check_prose(text, suffix, name)
-    return document_of(_mended(text, name), raw=raw, name=name)
+        page, halves = without_half_entities(text)
+        lines = lines_of_page(_mended(page, name, halves))
+        blocks, text = blocks_of_pieces(pieces_of(lines)), text_of_lines(lines)
+    elif suffix in {".md", ".markdown"}:
+        check_words(text, name)
+        text = _mended(text, name, without_half_entities(text)[1])
+        if is_made_of_marks(text):
+            logger.warning("note: %s is read as plain text: it is made of Markdown marks rather than words", name)
+            return document_of(text, raw=raw, name=name)
+        blocks = blocks_of_markdown(text)
+    else:
+        check_words(text, name)
+        if not raw:
+            check_prose(text, suffix, name)
+        return document_of(_mended(text, name), raw=raw, name=name)
+    check_words("".join(block.text.strip(" \n-|") for block in blocks), name)  # marks of empty items and cells are ours
+    return _document(text, as_they_are(blocks) if raw else tidied(blocks, guess=False), name)
 
 
 def file_bytes(path: str | Path) -> tuple[bytes, str, str]:
@@ -149,7 +158,18 @@ def file_bytes(path: str | Path) -> tuple[bytes, str, str]:
     if piped and sys.stdin is None:
         raise InputError("standard input is closed; give a file, or pipe a document in")
     try:
-        data = sys.stdin.buffer.read(LARGEST + 1) if piped else _read_file(path, name)
+        if piped:
+            data = sys.stdin.buffer.read(LARGEST + 1)
+        else:
+            mode = os.stat(path).st_mode
+            if stat.S_ISDIR(mode):
+                raise InputError(f"{name} is a directory; name the files in it")
+            # A regular file, or a pipe that the shell made for this command; nothing else ends for sure.
+            if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _PIPES.fullmatch(str(path))):
+                kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+                raise InputError(f"{name} is {kind}, not a file; give a file, or pipe the text in and name it -")
+            with open(path, "rb") as file:
+                data = file.read(LARGEST + 1)
     except InputError:
         raise
     except FileNotFoundError:
@@ -162,18 +182,6 @@ def file_bytes(path: str | Path) -> tuple[bytes, str, str]:
     if not data:
         raise InputError(f"{name} is empty; give a document with text")
     return data, "" if piped else Path(path).suffix.lower(), name
-
-
-def _read_file(path: str | Path, name: str) -> bytes:
-    """The bytes of a regular file, or of a pipe that the shell made for this command; nothing else ends for sure."""
-    mode = os.stat(path).st_mode
-    if stat.S_ISDIR(mode):
-        raise InputError(f"{name} is a directory; name the files in it")
-    if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _PIPES.fullmatch(str(path))):
-        kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-        raise InputError(f"{name} is {kind}, not a file; give a file, or pipe the text in and name it -")
-    with open(path, "rb") as file:
-        return file.read(LARGEST + 1)
 
 
 def structured(data: bytes, suffix: str, name: str) -> Document | None:
@@ -231,27 +239,6 @@ def as_they_are(blocks: Sequence[Block]) -> list[Block]:
     return [Block(kind="paragraph", body=block.body) for block in blocks]
 
 
-def _page(page: str, raw: bool, name: str) -> Document:
-    """An HTML page; its text is as it is laid out."""
-    page, halves = without_half_entities(page)
-    lines = lines_of_page(_mended(page, name, halves))
-    blocks = blocks_of_pieces(pieces_of(lines))
-    _check_blocks(blocks, name)
-    return _document(text_of_lines(lines), as_they_are(blocks) if raw else tidied(blocks, guess=False), name)
-
-
-def _markdown(source: str, raw: bool, name: str) -> Document:
-    """A Markdown file; its text is the file itself."""
-    check_words(source, name)
-    source = _mended(source, name, without_half_entities(source)[1])
-    if is_made_of_marks(source):
-        logger.warning("note: %s is read as plain text: it is made of Markdown marks rather than words", name)
-        return document_of(source, raw=raw, name=name)
-    blocks = blocks_of_markdown(source)
-    _check_blocks(blocks, name)
-    return _document(source, as_they_are(blocks) if raw else tidied(blocks, guess=False), name)
-
-
 def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
     """The title is the heading that the document begins with, else the only one of level 1, if it stands near."""
     first = next((block for block in blocks if block.kind != "boilerplate"), None)
@@ -270,11 +257,6 @@ def _mended(text: str, name: str, halves: int = 0) -> str:
     if halves + more:
         logger.warning("note: %s: %s", name, mended_note(halves + more))
     return text
-
-
-def _check_blocks(blocks: Sequence[Block], name: str) -> None:
-    """Refuse a page without words; marks of empty items and cells are ours."""
-    check_words("".join(block.text.strip(" \n-|") for block in blocks), name)
 
 
 def sentences_of(document: Document, language: str | None = None) -> list[DocumentSentence]:

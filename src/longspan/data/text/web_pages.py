@@ -56,7 +56,11 @@ def lines_of_page(page: str) -> list[list[Line]]:
     prose = text_of_tree(page_part, lambda element: element.tag == "a" or skip(element))
     if 2 * len(_WORD.findall(text_of_lines(lines))) < len(_WORD.findall(prose)):
         return whole
-    return [*_title(page_part, article), *lines]
+    # The page's one heading of the first order, where it stands outside the article.
+    headings = list(page_part.iter("h1"))
+    if len(headings) == 1 and article not in (headings[0], *headings[0].iterancestors()):
+        lines = [*laid_out(headings[0]), *lines]
+    return lines
 
 
 def parsed(page: str) -> Any:
@@ -122,14 +126,6 @@ def _article(root: Any) -> Any:
     while inner := [child for child in article if child.tag in _PARTS and 10 * counts[child] >= 9 * counts[root]]:
         article = inner[0]
     return article
-
-
-def _title(page: Any, article: Any) -> list[list[Line]]:
-    """The page's one heading of the first order, where it stands outside the article."""
-    headings = list(page.iter("h1"))
-    if len(headings) != 1 or article in (headings[0], *headings[0].iterancestors()):
-        return []
-    return laid_out(headings[0])
 
 
 def _count(root: Any, worth: Callable[[Any, str], int]) -> dict[Any, int]:

@@ -120,16 +120,30 @@ class DocumentIndex:
         check_kind(folder, "folder", (str, Path), "the folder of an index")
         self.folder, self.added = Path(folder), Added()
         self.contents, _ = read_contents(self.folder)
-        source = self._recorded() if model is None else model
-        self._open(source)
+        name, recorded = on_one_line(str(folder)), self.contents.made_by["source"]
+        # An index may be anybody's, and its word is not taken for a name to fetch.
+        source = local_folder(recorded) if model is None else model
+        if source is None:
+            raise InputError(
+                f"the index {name!r} was made by the model {recorded!r}, which is no folder here and not in the cache; "
+                "give that model with --model"
+            )
+        lower = self.contents.made_by["lower_layers"]
+        try:
+            self._reader = StateReader(*open_model(source, lower), self._pieces)
+        except InputError as error:
+            made = "" if lower is None else f" with lower_layers={lower}"
+            raise InputError(
+                f"the index {name!r} was made by a model{made}, and {str(source)!r} is none: {error}; give that model "
+                "with --model"
+            ) from error
         self._read()
         made = made_by(self._reader.model, self._reader.tokenizer)
         for what in ("weights", "tokenizer"):
             if made[what] != self.contents.made_by[what]:
                 raise InputError(
-                    f"the index {on_one_line(str(folder))!r} was built by another model: the {what} of {str(source)!r} "
-                    f"differ from those of {self.contents.made_by['source']!r} then; give that model with --model, or "
-                    "make the index again"
+                    f"the index {name!r} was built by another model: the {what} of {str(source)!r} differ from those "
+                    f"of {recorded!r} then; give that model with --model, or make the index again"
                 )
 
     @classmethod
@@ -147,30 +161,6 @@ class DocumentIndex:
         with claimed(place):
             Contents({**about, **made}).write(place)
         return cls(place, model)
-
-    def _recorded(self) -> Path:
-        """The folder of the model that the index says it was made by; an index may be anybody's, and its word is not
-        taken for a name to fetch."""
-        source = self.contents.made_by["source"]
-        local = local_folder(source)
-        if local is None:
-            raise InputError(
-                f"the index {on_one_line(str(self.folder))!r} was made by the model {source!r}, which is no folder "
-                "here and not in the cache; give that model with --model"
-            )
-        return local
-
-    def _open(self, source: str | Path) -> None:
-        lower = self.contents.made_by["lower_layers"]
-        try:
-            model, tokenizer = open_model(source, lower)
-        except InputError as error:
-            made = "" if lower is None else f" with lower_layers={lower}"
-            raise InputError(
-                f"the index {on_one_line(str(self.folder))!r} was made by a model{made}, and {str(source)!r} is none: "
-                f"{error}; give that model with --model"
-            ) from error
-        self._reader = StateReader(model, tokenizer, self._pieces)
 
     def _read(self) -> None:
         """The list of shards as it is now, and every shard that is whole."""
@@ -239,7 +229,8 @@ class DocumentIndex:
                     if digest_of(document) in known:
                         self.added = replace(self.added, known=self.added.known + 1)
                         continue
-                    waiting.append(self._entry(document))
+                    passages = passages_of(document)
+                    waiting.append(Entry(document, tuple(passages), tuple(self._reader.pieces(document, passages))))
                     known.add(waiting[-1].digest)
                     size = sum(piece.states.numel() * 2 for entry in waiting for each in entry.pieces for piece in each)
                     if size >= SHARD_BYTES:
@@ -253,10 +244,6 @@ class DocumentIndex:
     def _whole(self) -> list[dict[str, str]]:
         whole = {shard.file.name for shard in self._shards}
         return [one for shard in self.contents.shards if shard["file"] in whole for one in shard["documents"]]
-
-    def _entry(self, document: Document) -> Entry:
-        passages = passages_of(document)
-        return Entry(document, tuple(passages), tuple(self._reader.pieces(document, passages)))
 
     def _write(self, entries: Sequence[Entry]) -> None:
         """Write a shard, then the list that names it, without damaged shards whose documents are all there again."""

@@ -194,8 +194,12 @@ class Shard:
 
     def _checked(self, listed: dict[str, Any], width: int | None) -> list[IndexedDocument]:
         """The documents, once they agree with all tensors and with the list."""
+        kinds: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
         names = self._opened.keys()
-        check_tensors({name: _kind(self._opened, name) for name in names}, width)
+        for name in names:  # of which nothing is read yet
+            part = self._opened.get_slice(name)
+            kinds[name] = part[:0].dtype if part.get_shape() else torch.bool, tuple(part.get_shape())
+        check_tensors(kinds, width)
         self._firsts: list[int] = self._opened.get_tensor("firsts").tolist()
         spans = self._opened.get_tensor("spans")
         check_rows(self._firsts, len(spans))
@@ -214,12 +218,6 @@ class Shard:
         if not bool(states.isfinite().all()):
             raise InputError(f"'{self.file}' holds NaN or infinity in states[{rows.start}:{rows.stop}]; {AGAIN}")
         return Piece(states.float(), spans)
-
-
-def _kind(opened: Any, name: str) -> tuple[torch.dtype, tuple[int, ...]]:
-    """Type and shape of a tensor of which nothing is read."""
-    part = opened.get_slice(name)
-    return part[:0].dtype if part.get_shape() else torch.bool, tuple(part.get_shape())
 
 
 def _refuse_constant(name: str) -> None:

@@ -15,7 +15,7 @@ public data sets:
 Subtitles are SubRip (.srt), WebVTT (.vtt), and the XML files of OPUS OpenSubtitles. A film of OPUS is one file,
 `<document id="…"><s id="1"><time id="T1S" value="00:00:01,000"/>…</s>…</document>`, whose sentences hold text, or a
 `<w>` for each word. Subtitles name nobody but in WebVTT's voice tags, or as "NAME: text". What is shown is
-`longspan.data.text.subtitles`.
+`longspan.data.text.plain_text`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from longspan.data.fields import Record, id_of, list_of, objects_in, texts_in, v
 from longspan.data.jsonl import LONGEST, UNREADABLE, read_bytes, unreadable
 from longspan.data.text.blocks import Document
 from longspan.data.text.documents import decode
+from longspan.data.text.plain_text import Cue, by_time, cues_of, moment_of, parts_of
 from longspan.data.text.reading import document_of
-from longspan.data.text.subtitles import Cue, by_time, cues_of, moment_of, parts_of
 from longspan.data.text.tidying.turns import beginnings
 from longspan.data.turns import Dialogue, Turn, crd3_turns, qmsum_turns, without_spaced_marks
 from longspan.errors import InputError, last_line

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 
 from longspan.characters import counted
-from longspan.data.labelled.readers import read_labelled
-from longspan.data.labelled.rows import LabelledRow, clean
+from longspan.data.labelled import LabelledRow, clean, read_labelled
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range, show
 from longspan.tasks.base import Metrics, Outcome, Task, check_room, label_fields, label_numbers, room_for

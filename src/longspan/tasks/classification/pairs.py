@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 
-from longspan.data.labelled.pairs import PairRow, read_pairs
+from longspan.data.pairs import PairRow, read_pairs
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range, show
 from longspan.tasks.base import Metrics, Outcome, Task, check_room, label_fields

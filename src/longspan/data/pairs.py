@@ -61,15 +61,15 @@ def read_pairs(
 ) -> Iterator[PairRow]:
     """Stream labelled pairs; pairs without a label are passed over. Arguments and errors as in `read_questions`."""
     check_on_error(on_error)
-    return read(data, split, PAIRS, lambda path, _: _in_file(path, Skipped(str(path), on_error)), limit)
 
+    def read_file(path: Path, _: None) -> Iterator[PairRow]:
+        stem, skipped = path.name.split(".")[0], Skipped(str(path), on_error)
+        # GLUE's texts hold quotes that quote nothing.
+        records = read_records(path, skipped.add, quoted=".tsv" not in path.name.lower())
+        rows = parsed(records, lambda record, number: pair_row(record, f"{stem}:{number}"), skipped)
+        return (row for row in rows if row.label not in NO_LABEL)
 
-def _in_file(path: Path, skipped: Skipped) -> Iterator[PairRow]:
-    stem = path.name.split(".")[0]
-    # GLUE's texts hold quotes that quote nothing.
-    records = read_records(path, skipped.add, quoted=".tsv" not in path.name.lower())
-    rows = parsed(records, lambda record, number: pair_row(record, f"{stem}:{number}"), skipped)
-    return (row for row in rows if row.label not in NO_LABEL)
+    return read(data, split, PAIRS, read_file, limit)
 
 
 def pair_row(record: Record, default_id: str = "") -> PairRow:

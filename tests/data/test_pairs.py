@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.labelled.pairs import PairRow, read_pairs
+from longspan.data.pairs import PairRow, read_pairs
 from longspan.errors import InputError
 
 

@@ -1,4 +1,5 @@
-"""A picture of a summary: the document as a strip, each sentence's score over its place, the chosen ones named below.
+"""A document as a strip: each sentence's score over its place, the chosen ones named below, for a summary; and each
+passage's probability, with the words of the best ones, for an answer.
 
 Needs the 'pictures' extra (matplotlib).
 """
@@ -7,14 +8,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.imports import require
-from longspan.inference.results import ScoredSentence, Summary
+from longspan.inference.results import DocumentAnswer, Quote, ScoredSentence, Summary
 from longspan.pictures.patterns import INK, PAPER, QUIET, literal
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _draw_scores(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequenc
     top = max(float(scores.max()), 0.05)
     last = -np.inf
     for number, piece in enumerate(chosen, 1):
-        first, last_character = _place(piece)
+        first, last_character = piece.place
         middle = (first + last_character) / 2
         width = max(last_character - first, total / 400)
         score = piece.score or 0.0
@@ -127,22 +128,15 @@ def _draw_strip(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence
     cells = np.zeros(CELLS)
     scale = CELLS / max(total - first, 1)
     for piece in document:
-        low, high = (int((place - first) * scale) for place in _place(piece))
+        low, high = (int((place - first) * scale) for place in piece.place)
         span = slice(low, max(high, low + 1))
         cells[span] = np.maximum(cells[span], piece.score or 0.0)
     axes.imshow(cells[None], aspect="auto", cmap="Blues", vmin=0, extent=(0, 100, 0, 1))
     for piece in chosen:
-        middle = sum(_place(piece)) / 2
+        middle = sum(piece.place) / 2
         axes.axvline(100 * (middle - first) / max(total - first, 1), color=CHOSEN, linewidth=1.6)
     axes.set_yticks([])
     axes.set_xticks([0, 25, 50, 75, 100], ["start", "25 %", "50 %", "75 %", "end"])
-
-
-def _place(sentence: ScoredSentence) -> tuple[int, int]:
-    """Start and end of a sentence that was picked from a document."""
-    assert sentence.start is not None
-    assert sentence.end is not None
-    return sentence.start, sentence.end
 
 
 def broken(text: str, most: int) -> list[str]:
@@ -155,3 +149,67 @@ def installed_fonts() -> list[str]:
     manager = require("matplotlib.font_manager", extra="pictures", purpose="drawing a picture").fontManager
     installed = {font.name for font in manager.ttflist}
     return [name for name in FONTS if name in installed]
+
+
+PASSAGES, LINES = 5, 5
+"""Passages whose words are shown, and lines of each."""
+
+
+def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
+    """Draw the probability of every passage along the document, number the best ones, and show their words below.
+
+    Args:
+        answer: of `longspan.answer`, about one document.
+        title: the document's name.
+
+    Raises:
+        InputError: the answer is about several documents, or matplotlib is missing.
+    """
+    if len(answer.scores) != 1:
+        raise InputError(f"this answer is about {len(answer.scores)} documents; a picture shows one, so ask one")
+    listed = answer.passages[:PASSAGES]
+    # From the sentence that matters on, where it would else not be seen.
+    shown = [one.text if one.mark[0] < 400 else f"… {one.text[one.mark[0] :]}" for one in listed]
+    entries = [broken(words, LINES) for words in shown]
+    below = LINE * sum(len(lines) + 1.9 for lines in entries) + 0.1
+    height = below + 3.25
+    chosen = [
+        ScoredSentence(passage.text, passage.quote.start, passage.quote.end, passage.probability) for passage in listed
+    ]
+    figure, axes = scored_document(answer.scores[0], chosen, below, height, "probability")
+    axes.set_ylim(0, 1.3 * max(0.2, *(piece.score or 0.0 for piece in answer.scores[0])))
+    if answer.short is not None:
+        quote = answer.short.quote
+        axes.plot([(quote.start + quote.end) / 2], [0.02], marker="^", color=INK, markersize=6)
+
+    fonts = installed_fonts()
+    asked = _line(answer.question, 100)
+    figure.text(0.06, 1 - 0.28 / height, asked, fontsize=13, weight="bold", color=INK, family=fonts)
+    words = answer.text if answer.short is not None or not answer.answered else str(answer.passages[0].sentence)
+    figure.text(0.06, 1 - 0.58 / height, _line(words, 115), fontsize=12, color=CHOSEN, family=fonts)
+    sure = f"{counted(len(answer.scores[0]), 'passage')} · an answer is among the first three with probability"
+    line = f"{_line(title, 60)} · {sure} {answer.probability:.2f}".removeprefix(" · ")
+    figure.text(0.06, 1 - 0.8 / height, line, fontsize=9.5, color=QUIET, family=fonts)
+
+    write: dict[str, Any] = {"va": "top", "family": fonts}
+    top = below / height
+    for number, (passage, lines) in enumerate(zip(listed, entries, strict=True), 1):
+        parts = [place_in_words(passage.quote), passage.heading, ", ".join(passage.speakers)]
+        head = " · ".join(_line(part, 60) for part in parts if part) + f" · probability {passage.probability:.2f}"
+        figure.text(0.052, top, str(number), fontsize=9, weight="bold", color=CHOSEN, ha="right", **write)
+        figure.text(0.06, top, head, fontsize=8.5, color=QUIET, **write)
+        below_head = top - LINE * 1.05 / height
+        figure.text(0.06, below_head, "\n".join(lines), fontsize=9, color=INK, linespacing=1.25, **write)
+        top -= LINE * (len(lines) + 1.9) / height
+    return literal(figure)
+
+
+def place_in_words(quote: Quote) -> str:
+    """ "page 3, lines 12–15" """
+    page = f"page {quote.page}, " if quote.page else ""
+    same = quote.first_line == quote.last_line
+    return page + (f"line {quote.first_line:,}" if same else f"lines {quote.first_line:,}–{quote.last_line:,}")
+
+
+def _line(text: str, columns: int) -> str:
+    return textwrap.shorten(text, columns, placeholder="…")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.labelled.readers import read_labelled, read_texts
-from longspan.data.labelled.rows import PARTS, clean, is_in, percent_of, synthetic_labelled
+from longspan.data.labelled import PARTS, clean, is_in, percent_of, read_labelled, read_texts, synthetic_labelled
 from longspan.errors import InputError
 
 

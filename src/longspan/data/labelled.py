@@ -1,0 +1,306 @@
+"""Labelled documents, by name, file or folder: a stream of `LabelledRow`.
+
+- `read_labelled("hyperpartisan", "validation")`: one of `DATA_SETS`, or any folder of LONGSPAN_DATA
+- `read_labelled("reviews.csv")`: CSV, TSV, JSON Lines or Parquet with a column of texts and one of labels
+- `read_labelled("aclImdb", "test")`: folders of texts, whose names are the labels, as IMDB's reviews come
+  (aclImdb/train/pos/*.txt)
+- `read_labelled("synthetic", limit=64)`: made up in code
+- `read_texts("mails.csv")`: the texts of a table alone, to be labelled
+
+Out of news articles `clean` takes addresses, and what is repeated for effect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from longspan.characters import check_characters
+from longspan.data.fields import Record, Skipped, check_on_error, kind_of, name_of, parsed, without_remedy
+from longspan.data.jsonl import LONGEST, UNREADABLE, read_bytes, unreadable
+from longspan.data.sources import ALIASES, DataSet, Kind, read
+from longspan.data.tables import RECORDS, read_records, unit_of
+from longspan.errors import InputError
+
+PARTS = {"train": (0, 80), "validation": (80, 90), "test": (90, 100)}
+"""Split → percents of the documents, from and to, where a hash of the text decides: 80/10/10."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledRow:
+    """A document and what it is.
+
+    Attributes:
+        id: as in the file, or file and line.
+        text: the document, as it is in the file.
+        label: in words; numbers and truth values as they are written in JSON.
+    """
+
+    id: str
+    text: str
+    label: str
+
+
+def percent_of(text: str) -> int:
+    """A number from 0 to 99 that the text alone decides, on every machine: equal texts fall into the same part."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % 100
+
+
+def is_in(text: str, split: str) -> bool:
+    """Whether a text belongs to one of `PARTS`."""
+    first, end = PARTS[split]
+    return first <= percent_of(text) < end
+
+
+def synthetic_labelled(count: int, *, seed: int, sentences: int = 12) -> list[LabelledRow]:
+    """Reviews of made-up things that only their last sentence judges: labels alternate, the texts can be learned.
+
+    The same arguments give the same rows on every machine.
+    """
+    draw = random.Random(seed)
+    words = {
+        "good": ("splendid", "delightful", "wonderful", "superb"),
+        "bad": ("dreadful", "tiresome", "terrible", "useless"),
+    }
+    things, parts = ("lamp", "chair", "kettle", "clock"), ("handle", "colour", "box", "lid", "cable")
+    rows = []
+    for index in range(count):
+        label = ("good", "bad")[index % 2]
+        body = [f"The {draw.choice(parts)} of the {draw.choice(things)} is there ." for _ in range(sentences)]
+        verdict = f"All in all it is {draw.choice(words[label])} and {draw.choice(words[label])} ."
+        rows.append(LabelledRow(id=f"synthetic-{seed}-{index}", text=" ".join([*body, verdict]), label=label))
+    return rows
+
+
+_ADDRESS = re.compile(r"(?:\b[a-z][a-z0-9+.-]{1,20}://|\bwww\.)[^\s<>\"”’)\]]+", re.IGNORECASE)
+_SAME_MARK = re.compile(r"([^\w\s])(?:\s*\1)+")
+_SAME_LETTER = re.compile(r"([^\W\d_])\1{3,}")
+
+
+def clean(text: str) -> str:
+    """The text as Longformer's experiment on Hyperpartisan has it: no addresses, nothing repeated, single spaces.
+
+    Web addresses go. The same punctuation mark several times, with or without spaces between, becomes one; a letter
+    that stands four times or more becomes one ("soooo" → "so"); digits stay, since 10000 is a number. Every run of
+    white space is one space.
+    """
+    text = _ADDRESS.sub(" ", text)
+    text = _SAME_LETTER.sub(r"\1", _SAME_MARK.sub(r"\1", text))
+    return " ".join(text.split())
+
+
+logger = logging.getLogger(__name__)
+
+UNLABELLED = frozenset({"unsup"})
+"""Folders of texts without a label: those of IMDB for pre-training."""
+
+
+def is_labelled_folder(folder: Path) -> bool:
+    """Whether a folder holds folders of texts, at once or for each split."""
+    return bool(_splits_of(folder) or _labels_of(folder))
+
+
+def folder_rows(folder: Path, split: str, skipped: Skipped) -> Iterator[LabelledRow]:
+    """The rows of one split, label after label, in the order of their names.
+
+    A folder without a validation split gives the tenth of its training texts that `percent_of` picks, and trains on the
+    rest; one without any splits is divided by `PARTS`. The log says so.
+    """
+    there = _splits_of(folder)
+    if not there:
+        _check_split(folder, split, list(PARTS))
+        _note(folder, "has no splits, so a hash of each text puts it into train, validation or test (80/10/10)")
+        part = next(name for name in PARTS if name in ALIASES.get(split, (split,)))
+        yield from (row for row in _folder_rows(folder, skipped) if is_in(row.text, part))
+        return
+    names = ALIASES.get(split, (split,))
+    folder_of_split = next((there[name] for name in names if name in there), None)
+    held_out = "train" in there and not any(name in there for name in ALIASES["validation"])
+    if folder_of_split is None and not (held_out and "validation" in names):
+        _check_split(folder, split, [*there, *(["validation"] if held_out else [])])
+    if held_out and folder_of_split in (None, there["train"]):
+        _note(
+            folder, "has no validation split, so a tenth of the training texts, by a hash of each, is held out for it"
+        )
+        for row in _folder_rows(there["train"], skipped):
+            if (percent_of(row.text) < 10) == (folder_of_split is None):
+                yield row
+    elif folder_of_split is not None:
+        yield from _folder_rows(folder_of_split, skipped)
+
+
+def _check_split(folder: Path, split: str, known: list[str]) -> None:
+    if not set(ALIASES.get(split, (split,))) & set(known):
+        raise InputError(f"{folder} has no split={split!r}; it has {', '.join(known)}")
+
+
+def _splits_of(folder: Path) -> dict[str, Path]:
+    names = ("train", "validation", "valid", "val", "dev", "test")
+    return {name: folder / name for name in names if (folder / name).is_dir() and _labels_of(folder / name)}
+
+
+def _labels_of(folder: Path) -> dict[str, Path]:
+    """Label → folder."""
+    inside = (one for one in sorted(folder.iterdir()) if one.is_dir() and one.name not in UNLABELLED)
+    return {one.name: one for one in inside if any(one.glob("*.txt"))}
+
+
+def _folder_rows(folder: Path, skipped: Skipped) -> Iterator[LabelledRow]:
+    for label, place in _labels_of(folder).items():
+        for number, file in enumerate(sorted(place.glob("*.txt")), 1):
+            try:
+                text = read_bytes(file, LONGEST).decode("utf-8-sig")
+                if not text.strip():
+                    raise InputError(f"{file} is empty; remove it, or put its text back")
+            except (InputError, *UNREADABLE) as error:
+                sentence = str(error if isinstance(error, InputError) else unreadable(file, error))
+                skipped.add(number, InputError(skipped.with_remedy(sentence)))
+                continue
+            yield LabelledRow(id=f"{folder.name}/{label}/{file.stem}", text=text, label=label)
+    skipped.report()
+
+
+@cache
+def _note(folder: Path, what: str) -> None:
+    """Say it once for each folder."""
+    logger.warning("%s %s", folder, what)
+
+
+TEXT_FIELDS = ("text", "document", "content", "article", "body", "review", "comment", "sentence")
+LABEL_FIELDS = ("label", "labels", "class", "category", "target", "sentiment", "polarity", "topic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which fields hold text and label, where the usual names do not tell; and what the labels are called."""
+
+    text_field: str | None = None
+    label_field: str | None = None
+    called: dict[str, str] = field(default_factory=dict)
+
+
+DATA_SETS: dict[str, DataSet] = {
+    "hyperpartisan": DataSet(
+        splits={split: (f"hyperpartisan/{split}.jsonl.gz",) for split in ("train", "validation")},
+        choice=Choice(label_field="hyperpartisan", called={"true": "hyperpartisan", "false": "mainstream"}),
+    ),
+}
+
+LABELLED = Kind(
+    row=LabelledRow,
+    named=DATA_SETS,
+    made_up=lambda count, seed: synthetic_labelled(16 if count is None else count, seed=seed),
+    suffixes=RECORDS,
+    is_one=is_labelled_folder,
+    hint="or a folder of folders of .txt files, one for each label",
+)
+"""Where labelled documents come from."""
+
+
+def read_texts(path: Path, text_field: str | None = None) -> Iterator[tuple[str, str]]:
+    """Stream `(id, text)` of each row of a CSV, TSV, JSON Lines or Parquet file; labels are not looked at.
+
+    Args:
+        path: the file.
+        text_field: the column of the texts; None takes the first of `TEXT_FIELDS` that is there.
+
+    Raises:
+        InputError: the file cannot be read; a row has no text (when it is reached; it names file and line).
+    """
+    unit = unit_of(path)
+
+    def parse(record: Record, number: int) -> tuple[str, str]:
+        return name_of(record, "id", f"{unit} {number}"), _text(record, text_field, "text_field")
+
+    with without_remedy():
+        yield from parsed(read_records(path), parse, Skipped(str(path)), unit)
+
+
+def read_labelled(
+    data: str | Path | Sequence[str | Path],
+    split: str = "train",
+    *,
+    text_field: str | None = None,
+    label_field: str | None = None,
+    by_hash: bool = False,
+    limit: int | None = None,
+    on_error: str = "raise",
+) -> Iterator[LabelledRow]:
+    """Stream the rows of a labelled data set; one record is in memory at a time.
+
+    Args:
+        data: a CSV, TSV, JSON Lines or Parquet file, a folder with files of the split, a folder of folders of texts,
+            the name of one of `DATA_SETS` or of a registered reader, "synthetic", or several of these.
+        split: which part of a folder or a named data set; a single file is read whatever the split, unless `by_hash`.
+        text_field: the column of the texts; None takes the first of `TEXT_FIELDS` that is there.
+        label_field: the column of the labels; None takes the first of `LABEL_FIELDS`.
+        by_hash: divide a file that holds everything: a hash of the text decides (80/10/10).
+        limit: stop after so many rows.
+        on_error: "raise" stops at a malformed row; "skip" passes over it, and the log says how many there were.
+
+    Raises:
+        InputError: nothing is found, or an option is wrong (at once); a row has no text or no label, or is not UTF-8
+            (when it is reached; it names file and line).
+    """
+    check_on_error(on_error)
+    part = next((name for name in PARTS if name in ALIASES.get(split, (split,))), None)
+    if by_hash and part is None:
+        raise InputError(f"split={split!r} is none that a hash divides into; give one of {', '.join(PARTS)}")
+    given = {"text_field": text_field, "label_field": label_field}
+    given = {name: value for name, value in given.items() if value is not None}
+
+    def read_file(path: Path, choice: Choice | None) -> Iterator[LabelledRow]:
+        skipped = Skipped(str(path), on_error)
+        if path.is_dir():
+            return folder_rows(path, split, skipped)
+        fields, stem = replace(choice or Choice(), **given), path.name.split(".")[0]
+
+        def parse(record: Record, number: int) -> LabelledRow:
+            text = _text(record, fields.text_field)
+            label = _label(record[_field(record, fields.label_field, LABEL_FIELDS, "task.label_field")])
+            return LabelledRow(
+                id=name_of(record, "id", f"{stem}:{number}"), text=text, label=fields.called.get(label, label)
+            )
+
+        rows = parsed(read_records(path, skipped.add), parse, skipped, unit_of(path))
+        return (row for row in rows if not by_hash or is_in(row.text, str(part)))
+
+    return read(data, split, LABELLED, read_file, limit)
+
+
+def _text(record: Record, chosen: str | None, option: str = "task.text_field") -> str:
+    """The text of a record; `InputError` where there is none."""
+    text = record[_field(record, chosen, TEXT_FIELDS, option)]
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"the text is {'blank' if isinstance(text, str) else kind_of(text)}; give words to read")
+    return check_characters(text, "the text")
+
+
+def _field(record: Record, chosen: str | None, usual: tuple[str, ...], option: str) -> str:
+    """The field that holds the text or the label; `InputError` where there is none, which names the option for it."""
+    field_name = next((name for name in ([chosen] if chosen else usual) if name in record), None)
+    if field_name is None:
+        there = ", ".join(sorted(map(str, record))) or "none"
+        wanted = repr(chosen) if chosen else f"{', '.join(usual[:-1])} or {usual[-1]}"
+        raise InputError(f"no column {wanted}; there is {there}; name the one of the {usual[0]}s in {option}")
+    return field_name
+
+
+def _label(value: Any) -> str:
+    """A label in words; `InputError` for what is none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)  # how tables with a gap in the column keep whole numbers
+    if isinstance(value, int) or (isinstance(value, str) and value.strip()):
+        return check_characters(str(value).strip(), "the label")
+    shown = "blank" if isinstance(value, str) else kind_of(value)
+    raise InputError(f"the label is {shown}; give a word, a whole number or true or false")
