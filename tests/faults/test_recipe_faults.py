@@ -176,6 +176,15 @@ CHANGES: dict[str, tuple[str, str]] = {
     "another mechanism": ("model.attention.mechanism=longfromer", "did you mean 'longformer'"),
     "layers that are not there": ("model.attention=[{layers: 0-2, mechanism: full}]", "layers names layer 2"),
     "a window below zero": ("model.attention.left_tokens=-1", "left_tokens is -1"),
+    "levels beside what they replace": (
+        "model.attention={mechanism: poolingformer, kernel: 5, levels: [{left_tokens: 9, right_tokens: 9}]}",
+        "attention.levels and attention.kernel exclude each other",
+    ),
+    "levels that shrink": (
+        "model.attention={mechanism: poolingformer, levels: [{left_tokens: 9, right_tokens: 9}, "
+        "{left_tokens: 8, right_tokens: 9}]}",
+        "levels[1].left_tokens=8 is less than the 9 of the level before",
+    ),
     "no dilation": ("model.attention={mechanism: longformer, dilation: 0}", "dilation is 0"),
     "no kernel": ("model.attention.kernel=0", "kernel is 0"),
     "a stride over the kernel": ("model.attention.stride=9", "stride=9"),

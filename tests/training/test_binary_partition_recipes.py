@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from longspan.errors import InputError
 from longspan.planning.memory import Choice, memory_of
 from longspan.planning.source import open_planned
 from longspan.training.recipe_file import load_recipe
+from longspan.training.train import _configure
 
 
 @pytest.mark.parametrize(
@@ -28,3 +32,14 @@ def test_the_published_rows(name: str, score: dict[str, float]) -> None:
         memory_of(planned, Choice(tokens=tokens, train=True)).activations for tokens in (planned.tokens // 2, 8192)
     )
     assert long == pytest.approx(2 * short, rel=0.01)
+
+
+def test_what_does_not_reach_its_layers_is_refused() -> None:
+    recipe, planned = load_recipe("bp-text8"), open_planned("bp-text8")
+    recipe = replace(recipe, optimisation=replace(recipe.optimisation, float32_attention=True))
+    with torch.device("meta"):
+        model = planned.model_class(planned.config)
+    with pytest.raises(
+        InputError, match="float32_attention is true, but the layers of stack 'binary_partition' are its"
+    ):
+        _configure(model, recipe, recipe.built_task, None)

@@ -269,7 +269,13 @@ def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable()
     if recipe.optimisation.float32_attention:
-        for block in (module for module in model.modules() if isinstance(module, Block)):
+        blocks = [module for module in model.modules() if isinstance(module, Block)]
+        if not blocks:
+            raise InputError(
+                f"optimisation.float32_attention is true, but the layers of stack {model.config.stack['stack']!r} are "
+                "its own, which that does not reach; leave it out"
+            )
+        for block in blocks:
             block.float32_attention = True
     if task.generates:
         recipe.generation.check_room(model.config)
