@@ -220,7 +220,8 @@ def test_a_trained_model_takes_another_memory(learns, tmp_path):
     assert not torch.allclose(clamped, long)
     model.save_pretrained(tmp_path)
     loaded = LongspanForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
-    assert loaded.config.stack == {"stack": "recurrent", "memory_tokens": 31, "same_length": False}
+    nothing = {"compressed_tokens": 0, "rate": None, "compression": None, "compression_loss": None}
+    assert loaded.config.stack == {"stack": "recurrent", "memory_tokens": 31, "same_length": False, **nothing}
     torch.testing.assert_close(in_segments(loaded, ids, segments, learns=learns)[0], clamped)
     assert not torch.allclose(in_segments(loaded.with_memory(memory_tokens=3), ids, segments, learns=learns)[0], short)
     assert torch.equal(in_segments(trained, ids, segments, learns=learns)[0], short)

@@ -34,6 +34,8 @@ class Attention(nn.Module):
     config: AttentionConfig
     inherits: ClassVar[tuple[str, ...]] = ()
     """Parts whose weights every source brings."""
+    attends_by_content: ClassVar[bool] = False
+    """Whether `content_context` says what queries gather by what keys hold, wherever these stand."""
     state_kind: ClassVar[Literal["keys", "window", "sums"] | None] = None
     """What the causal form keeps between steps: the keys and values of every position so far, or of those within reach
     of a window, or tensors that sum up the past; `None` where `new_state` is written anew, or nothing."""
@@ -183,6 +185,18 @@ class Attention(nn.Module):
     def inputs_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
         """What its inputs `(B, T, E)` add, where the configuration says `inputs_add_loss`."""
         return None
+
+    def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """`(B, M, E)` → keys and values `(B, H, M, D)`, as a `memory_state` holds them."""
+        raise NotImplementedError
+
+    def content_context(self, hidden: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What `(B, T, E)` gather from `(B, M, E)` by content alone, `(B, H, T, D)`: without positions, order or
+        dropout, and without gradient to the weights of this layer. `mask` `(B, M)` bool says what there is.
+
+        For mechanisms that say `attends_by_content`.
+        """
+        raise NotImplementedError
 
     def limit_keys(self, tokens: int) -> None:
         """From now on no query sees further back than the last so many positions, its own included, in the causal form.
@@ -347,3 +361,9 @@ class ProjectedAttention(Attention):
             device=query.device,
         )
         return dense_weights(query, key, visible, scale=self.scale, bias=bias)
+
+
+def without_weight_gradient(layer: nn.Module, hidden: Tensor) -> Tensor:
+    """What a layer gives, whose weights learn nothing from it."""
+    weights = {name: weight.detach() for name, weight in layer.named_parameters()}
+    return torch.func.functional_call(layer, weights, (hidden,))

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longspan.attention import Tokens
 from longspan.attention.base import LayerState
+from longspan.attention.parts.tokens import in_order, inverse_order
 from longspan.errors import InputError
-from longspan.settings import Whole
+from longspan.settings import Range, Whole
 from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
 from longspan.stacks.block import Block, BlockState, total_loss
+from longspan.stacks.compression import (
+    LEARNED,
+    Compression,
+    CompressionLoss,
+    Compressor,
+    MemorySizes,
+    MemoryStep,
+    further_tokens,
+)
 from longspan.stacks.sequential import Sequential
+
+if TYPE_CHECKING:
+    from longspan.attention.parts.state import CompressedLayer, PastLayer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +39,23 @@ class RecurrentConfig(StackConfig):
     Letters: h_{n-1} the layer's input, whose T positions are queries, keys and values; m_{n-1} its memory, the last M
     inputs of this layer, which are keys and values only; SG no gradient; ∘ one behind the other.
 
+    With `compressed_tokens` it is the Compressive Transformer (Rae et al. 2019, arXiv 1911.05507): what leaves the
+    memory is compressed, and stands before it in `[compressed ∘ memory ∘ segment]`, by whose places distances count.
+
     Attributes:
         memory_tokens: how many positions every layer remembers (code: `mem_len`); a model may be given another number
             after training.
         same_length: every query sees as many keys: the last `memory_tokens`, itself included, instead of more the
-            later it stands in its segment. For mechanisms that choose keys by their distance.
+            later it stands in its segment. For mechanisms that choose keys by their distance. Compressed ones count as
+            one each, beside the memory.
+        compressed_tokens: how many compressed states every layer remembers besides (paper: n_cm); 0 for none. The
+            options that follow are for these.
+        rate: how many states that have left the memory become one (paper: c); `None` is 3.
+        compression: what makes one state of them: "mean" or "max" of each element, a learned "convolution", or a
+            "dilated" one, which reads newer states besides; `None` is "convolution", the paper's best.
+        compression_loss: by which a learned compression learns, and nothing else does: "attention", the squared
+            difference of what the layer's queries gather by content before and after it; or "auto_encoding", of the
+            states and what a decoder makes of the compressed one; `None` is "attention", the paper's best.
     """
 
     stack: ClassVar[str] = "recurrent"
@@ -42,27 +67,72 @@ class RecurrentConfig(StackConfig):
 
     memory_tokens: Whole = 512
     same_length: bool = False
+    compressed_tokens: Whole = 0
+    rate: Annotated[int, Range(1, 4096)] | None = None
+    compression: Compression | None = None
+    compression_loss: CompressionLoss | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.same_length and not self.memory_tokens:
+        if self.same_length and not self.memory_tokens + self.compressed_tokens:
             raise InputError("same_length=True with memory_tokens=0 leaves no key to see; give a memory, or False")
+        for name in ("rate", "compression", "compression_loss"):
+            if not self.compressed_tokens and getattr(self, name) is not None:
+                raise InputError(
+                    f"{name}={getattr(self, name)!r} with compressed_tokens=0 compresses nothing; give "
+                    "compressed_tokens, or leave it out"
+                )
+        if not self.compressed_tokens:
+            return
+        kind, sizes = self.compression or "convolution", self.memory_sizes
+        if kind not in LEARNED and self.compression_loss is not None:
+            raise InputError(
+                f"compression_loss={self.compression_loss!r} with compression={kind!r} has nothing to teach, since "
+                f"it has no weights; leave it out, or choose one of {', '.join(LEARNED)}"
+            )
+        if sizes.further > self.memory_tokens:
+            raise InputError(
+                f"memory_tokens={self.memory_tokens} is too few for compression='dilated' with rate={sizes.rate}, "
+                f"which reads {sizes.further} states of the memory; give at least so many, or a lower rate"
+            )
+
+    @property
+    def memory_sizes(self) -> MemorySizes:
+        """How long the memories are, and by which rate they are compressed."""
+        rate, kind = self.rate or 3, self.compression or "convolution"
+        return MemorySizes(self.memory_tokens, self.compressed_tokens, rate, further_tokens(kind, rate))
+
+    @property
+    def learns_to_compress(self) -> bool:
+        """Whether there is a compression that has weights."""
+        return self.compressed_tokens > 0 and (self.compression or "convolution") in LEARNED
 
     def reads(self) -> StackReads:
         return StackReads(unbounded=True)
 
     def returns(self) -> StackReturns:
         """With dropout, as the published code has it behind its last layer, before the output layer reads it."""
-        return StackReturns(dropout=True, keeps_memory=self.memory_tokens > 0)
+        return StackReturns(
+            dropout=True, aux=self.learns_to_compress, keeps_memory=self.memory_tokens + self.compressed_tokens > 0
+        )
 
     def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
-        """The memory, full: every layer keeps it, itself behind the segment as one tensor, and its keys and values."""
-        memory = self.memory_tokens
+        """The memory, full: every layer keeps it, itself behind the segment as one tensor, and its keys and values.
+
+        A compression that learns reads as many states as the segment has, and compares what its queries gather.
+        """
+        memory = self.memory_tokens + self.compressed_tokens
+        saved, work = 0, 2 * memory * width * (width + tokens)
+        if self.learns_to_compress:
+            made = tokens // self.memory_sizes.rate
+            saved = (4 * tokens + 4 * made) * width
+            work += tokens * width**2 * (4 if self.compression == "dilated" else 1)
+            work += width * ((3 * tokens + 2 * made) * width + 2 * tokens * (tokens + made))
         return StackCost(
             readers=layers,
-            saved_activations=(tokens + 3 * memory) * width if memory else 0,
+            saved_activations=(tokens + 3 * memory) * width + saved if memory else 0,
             states=memory * width,
-            multiply_adds=2 * memory * width * (width + tokens),
+            multiply_adds=work,
         )
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Recurrent:
@@ -71,7 +141,7 @@ class RecurrentConfig(StackConfig):
                 "stack 'recurrent' cannot encode: it goes on with a text from segment to segment, whose later part an "
                 "encoder would have to know; use LongspanForCausalLM, or another stack"
             )
-        return Recurrent([block(layer) for layer in range(layers)], self)
+        return Recurrent([block(layer) for layer in range(layers)], self, sizes.width)
 
 
 class Recurrent(Sequential):
@@ -80,14 +150,30 @@ class Recurrent(Sequential):
 
     Where something learns, a state holds the inputs of its layer, so that the projections of keys and values learn from
     the memory, and the memory itself does not. Elsewhere it holds keys and values, if the mechanism can continue those
-    (`Attention.memory_state`), which is the same without projecting the memory again for every segment.
+    (`Attention.memory_state`), which is the same without projecting the memory again for every segment. Where states
+    are compressed, their inputs are held beside keys and values, too, since it is these that are compressed.
+
+    Attributes:
+        compressors: one for each block, where states are compressed.
     """
 
-    def __init__(self, blocks: list[Block], config: RecurrentConfig) -> None:
+    def __init__(self, blocks: list[Block], config: RecurrentConfig, width: int) -> None:
         super().__init__(blocks)
         self.config = config
         for block in blocks if config.same_length else ():
-            block.attention.limit_keys(config.memory_tokens)
+            block.attention.limit_keys(config.memory_tokens + config.compressed_tokens)
+        self.compressors = None
+        if config.compressed_tokens:
+            self.compressors = nn.ModuleList(self._compressor(block, width) for block in blocks)
+
+    def _compressor(self, block: Block, width: int) -> Compressor:
+        config, loss = self.config, self.config.compression_loss or "attention"
+        if config.learns_to_compress and loss == "attention" and not block.attention.attends_by_content:
+            raise InputError(
+                f"compression_loss='attention' does not go with attention {block.attention.config.mechanism!r}, whose "
+                "queries do not gather by content and distance alone; set it to 'auto_encoding'"
+            )
+        return Compressor(width, config.memory_sizes.rate, config.compression or "convolution", loss)
 
     @property
     def keeps_state(self) -> bool:
@@ -95,11 +181,13 @@ class Recurrent(Sequential):
         return True
 
     def new_state(self, step: int) -> LayerState:
-        from longspan.attention.parts.state import HiddenLayer
+        from longspan.attention.parts.state import CompressedLayer, HiddenLayer
 
         block: Any = self[step]
         learns = torch.is_grad_enabled() or self.training
         state = None if learns else block.attention.memory_state(self.config.memory_tokens)
+        if self.compressors is not None:
+            return CompressedLayer(has_keys=state is not None)
         return HiddenLayer(self.config.memory_tokens) if state is None else state
 
     def forward(
@@ -113,15 +201,21 @@ class Recurrent(Sequential):
     ) -> StackOutput:
         """As `Sequential.forward`; every layer reads behind its memory, to which its input is added.
 
+        In training, `aux` holds what a learned compression has lost, summed over layers.
+
         Raises:
-            InputError: something is to learn from a state that holds keys and values.
+            InputError: something is to learn from a state of keys and values; a state of another kind of memory.
         """
         if block_states is None:
             return super().forward(hidden, tokens, *given, layers=layers, output_hidden_states=output_hidden_states)
+        chosen = range(len(self)) if layers is None else layers
+        if self.compressors is not None and len(chosen):
+            states = {layer: block_states[layer] for layer in chosen}
+            return self._compressed(hidden, tokens, given, states, output_hidden_states)
         from longspan.attention.parts.state import HiddenLayer
 
         all_hidden_states, losses = [hidden], []
-        for layer in range(len(self)) if layers is None else layers:
+        for layer in chosen:
             block: Any = self[layer]
             state = block_states[layer]
             memory: Any = state.own
@@ -145,3 +239,107 @@ class Recurrent(Sequential):
                 all_hidden_states.append(hidden)
         states = tuple(all_hidden_states) if output_hidden_states else None
         return StackOutput(hidden, states, aux=AuxOutput(loss=total_loss(losses) if losses else None))
+
+    def _compressed(
+        self,
+        hidden: Tensor,
+        tokens: Tokens,
+        given: tuple[Tensor | None, ...],
+        states: Mapping[int, BlockState],
+        output_hidden_states: bool,
+    ) -> StackOutput:
+        """The layers of these states over `[compressed ∘ memory ∘ segment]`, the real tokens of each row one behind the
+        other wherever its padding stands; arguments as in `forward`."""
+        memories = {layer: _compressed_layer(state.own) for layer, state in states.items()}
+        step = MemoryStep.of(self.config.memory_sizes, next(iter(memories.values())), hidden.shape[1], tokens)
+        tokens, back = replace(tokens, mask=step.mask), None
+        if step.order is not None:
+            hidden, back = in_order(hidden, step.order), inverse_order(step.order)
+        learns = self.training and torch.is_grad_enabled()
+        losses: list[Any] = []
+        inputs_losses: list[Tensor | None] = []
+        all_hidden_states = [hidden]
+        for layer, memory in memories.items():
+            block: Any = self[layer]
+            past = None
+            if self.training:
+                inputs_losses.append(block.attention_loss(hidden, tokens))
+            if torch.is_grad_enabled():
+                memory.forget_keys()
+            if memory.has_keys:
+                past = memory.past()
+                written = block(hidden, tokens, *given, past_key_values=BlockState(past))
+            else:
+                written = block(hidden, tokens, *given, memory=memory.hidden)
+            losses.append(self._remember(layer, memory, hidden.detach(), step, past, learns=learns))
+            hidden = written
+            if output_hidden_states:
+                all_hidden_states.append(hidden)
+        loss = torch.stack(losses).sum() if learns and self.config.learns_to_compress else None
+        return StackOutput(
+            states=in_order(hidden, back),
+            all_hidden_states=tuple(in_order(each, back) for each in all_hidden_states)
+            if output_hidden_states
+            else None,
+            aux=AuxOutput(loss=total_loss([loss, *inputs_losses]) if inputs_losses else loss),
+        )
+
+    def _remember(
+        self,
+        layer: int,
+        memory: CompressedLayer,
+        new: Tensor,
+        step: MemoryStep,
+        past: PastLayer | None,
+        *,
+        learns: bool,
+    ) -> Tensor | None:
+        """Add what went into a layer, `(B, T, E)` in the step's order, to its memory and compress what leaves this;
+        `past` are the keys and values of all of that. Returns what the compression has lost, where it learns."""
+        assert self.compressors is not None
+        block: Any = self[layer]
+        compressor: Any = self.compressors[layer]
+        made = None
+        both = new if memory.hidden is None else torch.cat([memory.hidden.to(new.dtype), new], dim=1)
+        loss = compressor.nothing() if learns else None
+        if step.groups:
+            old = step.oldest(both)
+            with torch.set_grad_enabled(learns):
+                made = compressor(old)
+            if learns and self.config.learns_to_compress:
+                loss = compressor.missed(
+                    old[:, : step.groups * compressor.rate],
+                    made,
+                    new,
+                    block.attention,
+                    block.attention_norm if block.pre else None,
+                    step.made_mask(),
+                    None if step.mask is None else step.mask[:, step.held :],
+                )
+            made = made.detach().to(both.dtype)
+        tensors = {"hidden": step.joined(both, made)}
+        if past is not None:
+            assert past.keys is not None
+            assert past.values is not None
+            made_keys: Any = (None, None)
+            if made is not None:
+                made_keys = block.attention.keys_and_values(block.attention_norm(made) if block.pre else made)
+            tensors["key"] = step.joined(past.keys, made_keys[0], dim=2)
+            tensors["value"] = step.joined(past.values, made_keys[1], dim=2)
+            memory.positions = past.positions
+        if not isinstance(step.after, int):
+            tensors["count"] = step.after
+        memory.advance(step.new, **tensors)
+        return loss
+
+
+def _compressed_layer(state: Any) -> CompressedLayer:
+    """The state, if it holds compressed states."""
+    from longspan.attention.parts.state import CompressedLayer
+
+    if not isinstance(state, CompressedLayer):
+        raise InputError(
+            f"past_key_values holds a {type(state).__name__}, which has no compressed memory; begin the text with a "
+            "new cache"
+        )
+    return state

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState, ProjectedAttention, Start
+from longspan.attention.base import LayerState, ProjectedAttention, Start, without_weight_gradient
 from longspan.attention.config import AttentionConfig, AttentionCost, SharedTables
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
+from longspan.ops.attend import attend
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import Bias, ContentToPosition, Term, content_scores
 from longspan.ops.sinusoids import distance_sinusoids, rows_of_pairs
-from longspan.patterns import Pattern, PerHead, Window
+from longspan.patterns import Full, Pattern, PerHead, Window
 from longspan.settings import Count, Dropout
 
 ANY = sys.maxsize // 2
@@ -120,6 +121,8 @@ class OffsetAttention(ProjectedAttention):
     good as one of the states that these were made of.
     """
 
+    attends_by_content = True
+
     def make_pattern(self) -> Pattern:
         """The pattern that the configuration describes: what a query sees by distance."""
         raise NotImplementedError
@@ -142,8 +145,18 @@ class OffsetAttention(ProjectedAttention):
 
         first = 0 if torch.compiler.is_compiling() else max(0, past.shape[1] + self.shown_offsets[0])
         past, state = past[:, first:], DynamicLayer()
-        state.update(self.split_heads(self.key(past)), self.split_heads(self.value(past)))
+        state.update(*self.keys_and_values(past))
         return self(hidden, replace(tokens, mask=tokens.last_mask(past.shape[1] + hidden.shape[1])), state)
+
+    def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        return self.split_heads(self.key(hidden)), self.split_heads(self.value(hidden))
+
+    def content_context(self, hidden: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        query, key, value = (
+            self.split_heads(without_weight_gradient(layer, states))
+            for layer, states in ((self.query, hidden), (self.key, memory), (self.value, memory))
+        )
+        return attend(query, key, value, pattern=Full(), key_mask=mask)
 
     def limit_keys(self, tokens: int) -> None:
         if not self.causal:

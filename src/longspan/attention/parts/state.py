@@ -271,6 +271,73 @@ class HiddenLayer(RecurrentLayer):
         return past + query_length, self.cumulative_length - past
 
 
+class PastLayer(WindowLayer):
+    """Keys and values of what one call reads behind a memory, and `positions` for the next call.
+
+    Args:
+        keys, values: `(B, H, S, D)` of the memory; `None` where it is still empty.
+        positions: as in `WindowLayer`, of an earlier call.
+    """
+
+    def __init__(self, keys: Tensor | None, values: Tensor | None, positions: Tensor | None) -> None:
+        super().__init__(reach=0)
+        self.keys, self.values, self.positions = keys, values, positions
+        self.is_initialized = keys is not None
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append `(B, H, T, D)` keys and values; return all."""
+        self.keys = key_states if self.keys is None else torch.cat([self.keys, key_states], dim=-2)
+        self.values = value_states if self.values is None else torch.cat([self.values, value_states], dim=-2)
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        return 0 if self.keys is None else self.keys.shape[-2]
+
+
+class CompressedLayer(RecurrentLayer):
+    """The last states that went into a layer, behind them older ones, `rate` of which have become one.
+
+    The `tensors`: `hidden` `(B, S, E)`, in each row compressed states, then those that are not, at the end where it has
+    fewer than others; `count` `(B,)` real positions so far, only where rows differ in it; `key` and `value`
+    `(B, H, S, D)`, made of `hidden`, of mechanisms that read these again. `MemoryStep` says what joins and what leaves.
+
+    Args:
+        has_keys: keys and values are kept too.
+    """
+
+    positions: Tensor | None = None
+    """As in `WindowLayer`."""
+
+    def __init__(self, *, has_keys: bool) -> None:
+        super().__init__()
+        self.has_keys = has_keys
+
+    @property
+    def hidden(self) -> Tensor | None:
+        """`(B, S, E)`, without gradient; `None` before the first."""
+        hidden = self.tensors.get("hidden")
+        return None if hidden is None or not hidden.shape[1] else hidden
+
+    @property
+    def read_tokens(self) -> int:
+        """S, how many states the next tokens read."""
+        return 0 if self.hidden is None else self.hidden.shape[1]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Number of states that the next `query_length` queries read, and the place of the first, as if each were one
+        position."""
+        return self.read_tokens + query_length, self.cumulative_length - self.read_tokens
+
+    def forget_keys(self) -> None:
+        """Hold states alone from now on: of keys and values nothing can learn."""
+        self.has_keys, self.positions = False, None
+        self.tensors = {name: tensor for name, tensor in self.tensors.items() if name in ("hidden", "count")}
+
+    def past(self) -> PastLayer:
+        """The keys and values for one call."""
+        return PastLayer(self.tensors.get("key"), self.tensors.get("value"), self.positions)
+
+
 def recurrent(state: CacheLayerMixin, what: str) -> RecurrentLayer:
     """The state, if it is a `RecurrentLayer`, which holds `what`.
 

@@ -23,6 +23,7 @@ from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.progress import progress_bar
 from longspan.settings import LARGEST, BatchSize, Count, Range, Whole, check
+from longspan.stacks import stack_config
 from longspan.tasks.base import Losses, Metrics, Outcome, check_room
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 
@@ -35,6 +36,8 @@ class Reading:
     """Tokens read at once."""
     memory_tokens: Whole | None = None
     """Tokens of the past that each layer remembers; an option of the stack."""
+    compressed_tokens: Whole | None = None
+    """Compressed states that each layer remembers besides; an option of the stack."""
     clamp_tokens: Whole | None = None
     """Distances above it count as it; an option of the mechanisms with relative positions."""
     same_length: bool | None = None
@@ -105,8 +108,10 @@ class LanguageStream(CorpusTask):
     @property
     def mode(self) -> str:
         """That a memory is carried along, with the lengths that evaluation gives."""
-        tokens = self.evaluation.memory_tokens
-        memory = "" if tokens is None else f" of {tokens} tokens"
+        read = self.evaluation
+        memory = "" if read.memory_tokens is None else f" of {read.memory_tokens} tokens"
+        if read.compressed_tokens is not None:
+            memory += f", {read.compressed_tokens} compressed"
         return f"carried memory{memory}, segments of {self.segment_tokens} tokens"
 
     @property
@@ -114,6 +119,8 @@ class LanguageStream(CorpusTask):
         """What the scores are, in words."""
         read = self.evaluation
         memory = "the model's memory" if read.memory_tokens is None else f"a memory of {read.memory_tokens} tokens"
+        if read.compressed_tokens is not None:
+            memory += f" and {read.compressed_tokens} compressed states"
         return (
             "Bits: −log2 of the probability of every token and every separator but the first, over the characters, "
             f"bytes or tokens; read in {read.columns} stream(s) by segments of {self.segment_tokens} tokens, with "
@@ -174,10 +181,20 @@ class LanguageStream(CorpusTask):
                 "give at most so many, or fewer columns"
             )
         try:
-            stack = read.options("memory_tokens", "same_length")
-            return with_options(model, stack=stack, attention=read.options("clamp_tokens"))
+            stack = read.options("memory_tokens", "compressed_tokens", "same_length")
+            reader = with_options(model, stack=stack, attention=read.options("clamp_tokens"))
         except InputError as error:
             raise InputError(f"task.evaluation does not fit the model: {error}") from error
+        if read.compressed_tokens is None:
+            return reader
+        made: Any = stack_config(reader.config.stack)
+        covered = made.memory_sizes.covered
+        if covered > columns.tokens:
+            raise InputError(
+                f"task.evaluation.compressed_tokens is {read.compressed_tokens}, with which the memory covers "
+                f"{covered} tokens, but a column has {columns.tokens}; give fewer, or fewer columns"
+            )
+        return reader
 
 
 class StreamSegments(Dataset[dict[str, Any]]):

@@ -1,0 +1,277 @@
+"""Compressed memory: what leaves the memory of a layer becomes fewer states, which the layer goes on reading.
+
+Rae et al. 2019, "Compressive Transformers for Long-Range Sequence Modelling", arXiv 1911.05507, sections 3.1 and 3.2.
+Letters: M the memory's positions, C the compressed ones, c the rate, f_c what makes one state of c.
+
+One rule serves segments, ragged ends and single tokens: states that are further back than M wait until c of them are
+there, which then become one. Until then the layer reads them as they are. So how many states a layer holds follows from
+how many real tokens a row has had: `⌊max(n - M, 0) / c⌋` groups have become one each, of which the last C are held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from longspan.attention.base import Attention, without_weight_gradient
+from longspan.attention.parts.tokens import Tokens, in_order, real_first
+
+if TYPE_CHECKING:
+    from longspan.attention.parts.state import CompressedLayer
+
+Compression = Literal["mean", "max", "convolution", "dilated"]
+CompressionLoss = Literal["attention", "auto_encoding"]
+LEARNED = ("convolution", "dilated")
+"""The compressions that have weights, and so a loss."""
+
+
+def further_tokens(compression: Compression, rate: int) -> int:
+    """How many states behind the c that become one are read for it: those of the memory, which are newer."""
+    return rate * (rate - 1) if compression == "dilated" else 0
+
+
+@dataclass(frozen=True)
+class MemorySizes:
+    """How long the memories of a layer are.
+
+    Attributes:
+        memory: M, states that are kept one by one.
+        compressed: C, states of which each was made of `rate`.
+        rate: c.
+        further: `further_tokens`.
+    """
+
+    memory: int
+    compressed: int
+    rate: int
+    further: int
+
+    @property
+    def most(self) -> int:
+        """The most states that a layer holds."""
+        return self.memory + self.compressed + self.rate - 1
+
+    @property
+    def covered(self) -> int:
+        """How many tokens of a text full memories stand for."""
+        return self.memory + self.compressed * self.rate
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryStep:
+    """What joins the memory with some new tokens, and what leaves it: the same in every layer of a stack.
+
+    Attributes:
+        sizes: of the memories.
+        before, after: n, the real tokens of a row before and after these: `(B,)` int64, or a number where all rows have
+            as many.
+        new: T.
+        held: S, the states that every layer holds before.
+        order: `(B, T)`, real tokens first; `None` where all are real.
+        mask: `(B, S + T)` bool, which of the states held and of the new ones, in this order, there are; `None`: all.
+    """
+
+    sizes: MemorySizes
+    before: int | Tensor
+    after: int | Tensor
+    new: int
+    held: int
+    order: Tensor | None
+    mask: Tensor | None
+
+    @classmethod
+    def of(cls, sizes: MemorySizes, state: CompressedLayer, new: int, tokens: Tokens) -> MemoryStep:
+        """The step of T new tokens, which a mask may tell from padding."""
+        counts, held = state.tensors.get("count"), state.read_tokens
+        mask = tokens.last_mask(new)
+        if counts is None and (mask is None or (not torch.compiler.is_compiling() and bool(mask.all()))):
+            past = state.cumulative_length
+            return cls(sizes, past, past + new, new, held, None, None)
+        if mask is None:
+            assert counts is not None
+            mask = counts.new_ones(len(counts), new, dtype=torch.bool)
+        if counts is None:
+            counts = mask.new_full((len(mask),), state.cumulative_length, dtype=torch.int64)
+        order = real_first(mask)
+        compressed, recent = _held(sizes, counts)
+        places = torch.arange(held, device=mask.device)
+        visible = torch.cat([places >= held - (compressed + recent)[:, None], in_order(mask, order)], dim=1)
+        return cls(sizes, counts, counts + mask.sum(1), new, held, order, visible)
+
+    @property
+    def groups(self) -> int:
+        """G, how many states are made: where rows differ, the most that a row can need."""
+        if isinstance(self.before, int) and isinstance(self.after, int):
+            return _made(self.sizes, self.after) - _made(self.sizes, self.before)
+        return (self.new + self.sizes.rate - 1) // self.sizes.rate
+
+    def made_mask(self) -> Tensor | None:
+        """`(B, G)` bool, which groups a row has; `None`: all."""
+        if isinstance(self.before, int) or isinstance(self.after, int):
+            return None
+        count = _made(self.sizes, self.after) - _made(self.sizes, self.before)
+        return torch.arange(self.groups, device=count.device) < count[:, None]
+
+    def oldest(self, both: Tensor) -> Tensor:
+        """Of the states held and the new ones `(B, S + T, E)`, those that become one, and the `further` ones behind
+        them: `(B, G·c + further, E)`."""
+        count = self.groups * self.sizes.rate + self.sizes.further
+        _, recent = _held(self.sizes, self.before)
+        if isinstance(recent, int):
+            return both[:, self.held - recent : self.held - recent + count]
+        places = (self.held - recent)[:, None] + torch.arange(count, device=both.device)
+        return in_order(both, places.clamp(max=both.shape[1] - 1))
+
+    def joined(self, both: Tensor, made: Tensor | None, dim: int = 1) -> Tensor:
+        """What is held after: of the states held and the new ones, S + T along `dim`, and the G that were made."""
+        if isinstance(self.before, int) and isinstance(self.after, int):
+            if made is None:
+                return both
+            compressed, recent = _held(self.sizes, self.after)
+            fresh = min(compressed, self.groups)
+            first = self.held - _held(self.sizes, self.before)[1]  # where the states begin that are not compressed
+            parts = [
+                both.narrow(dim, first - (compressed - fresh), compressed - fresh),
+                made.narrow(dim, self.groups - fresh, fresh),
+                both.narrow(dim, both.shape[dim] - recent, recent),
+            ]
+            return torch.cat(parts, dim=dim)
+        everything = both if made is None else torch.cat([both, made], dim=dim)
+        if not everything.shape[dim]:
+            return everything
+        return in_order(everything, self._places(), dim)
+
+    def _places(self) -> Tensor:
+        """`(B, S')`: where what is held after stands in the states held, the new ones and the ones made, one behind the
+        other, each row's at the end."""
+        assert not isinstance(self.before, int)
+        assert not isinstance(self.after, int)
+        before, after = self.before[:, None], self.after[:, None]
+        width = min(self.held + self.new, self.sizes.most)
+        slots = torch.arange(width, device=before.device)
+        recent_before, (compressed, recent) = _held(self.sizes, before)[1], _held(self.sizes, after)
+        tokens = self.held - before + after - width + slots
+        number = _made(self.sizes, after) - (width - recent - slots)  # of the compressed state, counted from the first
+        fresh = number - _made(self.sizes, before)
+        older = torch.where(fresh < 0, self.held - recent_before + fresh, self.held + self.new + fresh)
+        places = torch.where(slots >= width - recent, tokens, older)
+        return torch.where(slots >= width - recent - compressed, places, 0)
+
+
+def _made(sizes: MemorySizes, count: Any) -> Any:
+    """How many groups of so many tokens have become one."""
+    if isinstance(count, int):
+        return max(count - sizes.memory, 0) // sizes.rate
+    return (count - sizes.memory).clamp(min=0) // sizes.rate
+
+
+def _held(sizes: MemorySizes, count: Any) -> tuple[Any, Any]:
+    """Compressed states and others, of so many tokens."""
+    made = _made(sizes, count)
+    compressed = min(made, sizes.compressed) if isinstance(made, int) else made.clamp(max=sizes.compressed)
+    return compressed, count - made * sizes.rate
+
+
+class Compressor(nn.Module):
+    """f_c of one layer.
+
+    Args:
+        width: E.
+        rate: c, how many states become one.
+        compression: "mean" or "max" of each element; "convolution", learned, of kernel and stride c; "dilated", before
+            this a learned convolution of kernel and dilation c, added to its input. Both start as a mean.
+        loss: by which it learns, if it does.
+    """
+
+    def __init__(self, width: int, rate: int, compression: Compression, loss: CompressionLoss) -> None:
+        super().__init__()
+        self.rate, self.compression, self.loss = rate, compression, loss
+        self.further = further_tokens(compression, rate)
+        if compression in LEARNED:
+            self.convolution = nn.Conv1d(width, width, rate, stride=rate)
+            if compression == "dilated":
+                self.dilated = nn.Conv1d(width, width, rate, dilation=rate)
+            if loss == "auto_encoding":
+                self.decoder = nn.Linear(width, rate * width)
+            self.init_extra_weights()
+
+    @torch.no_grad()
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        """Convolutions start as a mean of c states."""
+        if self.compression not in LEARNED:
+            return
+        nn.init.zeros_(self.convolution.bias)  # pyright: ignore[reportArgumentType]
+        if self.compression == "dilated":
+            nn.init.zeros_(self.dilated.weight)
+            nn.init.zeros_(self.dilated.bias)  # pyright: ignore[reportArgumentType]
+        weight = self.convolution.weight
+        if not getattr(weight, "_is_hf_initialized", False):
+            weight.copy_(torch.eye(len(weight), device=weight.device)[..., None] / self.rate)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """`(B, G·c + further, E)` → `(B, G, E)`."""
+        if self.compression not in LEARNED:
+            grouped = states.unflatten(1, (-1, self.rate))
+            return grouped.mean(2) if self.compression == "mean" else grouped.amax(2)
+        states = states.transpose(1, 2)
+        if self.compression == "dilated":
+            states = states[..., : states.shape[2] - self.further] + self.dilated(states)
+        return self.convolution(states).transpose(1, 2)
+
+    def missed(
+        self,
+        old: Tensor,
+        made: Tensor,
+        hidden: Tensor,
+        attention: Attention,
+        norm: nn.Module | None,
+        made_mask: Tensor | None,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """What the made states have lost, a scalar: the mean squared difference of what the layer's queries gather by
+        content from the old states and from the made ones; or of the old states and what is decoded of the made ones.
+
+        Gradients reach f_c and what decodes, and nothing else.
+
+        Args:
+            old: `(B, G·c, E)`, without gradient.
+            made: `(B, G, E)`.
+            hidden: `(B, T, E)`, what goes into the layer.
+            attention: the layer's.
+            norm: what normalises what attention reads, in a layer that does so.
+            made_mask: `(B, G)` bool; `None`: all.
+            mask: `(B, T)` bool; `None`: all.
+        """
+        if self.loss == "auto_encoding":
+            difference = self.decoder(made).unflatten(-1, (self.rate, -1)) - old.unflatten(1, (-1, self.rate))
+            return _mean_square(difference, None if made_mask is None else made_mask[..., None, None])
+        hidden, read = hidden.detach(), made
+        if norm is not None:
+            read = without_weight_gradient(norm, made)
+            with torch.no_grad():
+                old, hidden = norm(old), norm(hidden)
+        old_mask = None if made_mask is None else made_mask.repeat_interleave(self.rate, dim=1)
+        with torch.no_grad():
+            whole = attention.content_context(hidden, old, old_mask)
+        difference = attention.content_context(hidden, read, made_mask) - whole
+        counts = None
+        if made_mask is not None:
+            rows = made_mask.any(1)[:, None]
+            counts = (rows if mask is None else rows & mask)[:, None, :, None]
+        return _mean_square(difference, counts)
+
+    def nothing(self) -> Tensor:
+        """A loss of 0, of which each weight has a gradient: where several processes train, all must have one."""
+        return sum((weight.flatten()[0] * 0 for weight in self.parameters()), torch.zeros(()))
+
+
+def _mean_square(difference: Tensor, counts: Tensor | None) -> Tensor:
+    """The mean of squares, in float32 at least, of the elements that count; 0 where none does."""
+    squares = difference.to(torch.promote_types(difference.dtype, torch.float32)).square()
+    if counts is None:
+        return squares.mean()
+    counts = counts.expand_as(squares)
+    return squares.masked_fill(~counts, 0).sum() / counts.sum().clamp(min=1)
