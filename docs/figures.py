@@ -43,6 +43,7 @@ PATTERNS = {
         512,
         True,
     ),
+    "adaptive-span.png": ("per_head(window(15, 0), window(40, 0), window(130, 0), window(400, 0))", 512, True),
     "sparse.png": ("causal & (window(64) | strided(64))", 512, False),
 }
 """File → pattern, tokens, a panel for each head."""

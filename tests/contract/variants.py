@@ -28,6 +28,12 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "dilated": {"dilation": (1, 3)},
         "one-sided": {"left_tokens": 0, "right_tokens": 5, "separate_global_projections": False},
     },
+    "adaptive_span": {
+        "plain": {"span_tokens": 30, "ramp_tokens": 12},
+        "near": {"span_tokens": 9, "ramp_tokens": 3, "sees_itself": True, "bias": True},
+        "dynamic": {"span_tokens": 21, "ramp_tokens": 5, "dynamic": True, "span_penalty": 0},
+        "far": {"span_tokens": 300, "ramp_tokens": 7, "dynamic": True, "sees_itself": True, "span_penalty": 0},
+    },
     "poolingformer": {
         "plain": {},
         "per-query": {"windows": "per_query", "pooling": "max", "tie_levels": True},

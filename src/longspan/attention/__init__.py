@@ -19,6 +19,7 @@ from longspan.attention.parts.tokens import Tokens
 from longspan.imports import Table, late_names
 
 if TYPE_CHECKING:
+    from longspan.attention.adaptive_span import AdaptiveSpanConfig
     from longspan.attention.bigbird import BigBirdConfig
     from longspan.attention.blockwise import BlockwiseConfig
     from longspan.attention.cluster import ClusterConfig
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MECHANISMS",
+    "AdaptiveSpanConfig",
     "Attention",
     "AttentionConfig",
     "BigBirdConfig",
@@ -69,6 +71,7 @@ __all__ = [
 _PLACES = {
     "full": "longspan.attention.full:FullConfig",
     "longformer": "longspan.attention.longformer:LongformerConfig",
+    "adaptive_span": "longspan.attention.adaptive_span:AdaptiveSpanConfig",
     "poolingformer": "longspan.attention.poolingformer:PoolingformerConfig",
     "fusion": "longspan.attention.fusion:FusionConfig",
     "bigbird": "longspan.attention.bigbird:BigBirdConfig",

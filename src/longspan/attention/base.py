@@ -170,6 +170,22 @@ class Attention(nn.Module):
         of all of them."""
         return self(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
 
+    def needed_states(self, tokens: int) -> int:
+        """How many of the last so many states of a memory later tokens may still need; here all of them."""
+        return tokens
+
+    def learned_spans(self) -> Tensor | None:
+        """How far back each head looks, `(H,)` in tokens, where its weights say that; mostly they do not."""
+        return None
+
+    def weights_loss(self) -> Tensor | None:
+        """What the weights of this layer add to the loss of a model in training, a scalar; mostly nothing."""
+        return None
+
+    def inputs_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
+        """What its inputs `(B, T, E)` add, where the configuration says `inputs_add_loss`."""
+        return None
+
     def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """`(B, M, E)` → keys and values `(B, H, M, D)`, as a `memory_state` holds them."""
         raise NotImplementedError

@@ -255,6 +255,11 @@ class AttentionConfig:
         return None
 
     @property
+    def inputs_add_loss(self) -> bool:
+        """Whether the module has an `inputs_loss` in training; only stacks with `takes_losses` ask for it."""
+        return False
+
+    @property
     def idle(self) -> frozenset[str]:
         """Options that mean nothing beside the values of the others, which `describe` leaves out."""
         return frozenset()

@@ -1,4 +1,4 @@
-"""`longspan draw`: a picture of who sees whom."""
+"""`longspan draw`: a picture of who sees whom, or of how far the heads of a model have learned to look."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,27 +6,43 @@ from typing import Annotated
 import typer
 
 from longspan.cli.terminal import say
+from longspan.errors import InputError
 
 
 def draw(
-    pattern: Annotated[str, typer.Argument(help='For example "window(128) | first(1)".', show_default=False)],
+    pattern: Annotated[str, typer.Argument(help='For example "window(128) | first(1)".', show_default=False)] = "",
     tokens: Annotated[int, typer.Option(help="Number of tokens, up to 32768.")] = 512,
     out: Annotated[Path, typer.Option(help="Picture to write; the ending chooses the format.")] = Path("pattern.png"),
     heads: Annotated[bool, typer.Option("--heads", help="One panel for each head of a per_head pattern.")] = False,
+    model: Annotated[
+        str,
+        typer.Option(help="Instead of a pattern: a model folder, whose heads have learned spans.", metavar="FOLDER"),
+    ] = "",
 ) -> None:
-    """Draw which tokens an attention pattern lets see each other, and count the pairs.
+    """Draw which tokens an attention pattern lets see each other, and count the pairs; or how far each head of a model
+    looks back, where it has learned that (adaptive spans).
 
     Patterns are `full`, `causal`, `window(left, right, dilation)` or `window(each_side)`, `first(count)`,
     `blocks(size)`, `strided(stride)`, `fixed(stride, summary)`, `prefix(count)`, `drawn_blocks(block, count, seed)`,
     `planned_blocks` and `random_blocks` likewise, `pooled_window(left, right, kernel, stride)` and
     `per_head(pattern, …)`; `|` is "or", `&` is "and", brackets group.
 
-    Examples: `longspan draw "causal & (window(64) | strided(64))"`,
+    Examples: `longspan draw "causal & (window(64) | strided(64))"`, `longspan draw --model DIR --out spans.png`,
     `longspan draw "per_head(window(64), window(32, 32, 4))" --heads --out heads.svg`.
     """
     from longspan.patterns import parse
     from longspan.pictures.patterns import check_picture, draw_pattern, save_picture
 
+    if bool(pattern) == bool(model):
+        raise InputError(
+            "draw takes a pattern or --model FOLDER, and got " + ("both; leave one out" if model else "neither")
+        )
     check_picture(out)
-    save_picture(draw_pattern(parse(pattern), tokens, heads=heads), out)
+    if model:
+        from longspan.checkpoints.loading import load_model
+        from longspan.pictures.spans import draw_spans
+
+        save_picture(draw_spans(load_model(model)), out)
+    else:
+        save_picture(draw_pattern(parse(pattern), tokens, heads=heads), out)
     say(f"wrote {out}")

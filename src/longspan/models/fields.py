@@ -126,6 +126,8 @@ class ModelFields:
         layers = [self.layer_attention(layer) for layer in range(self.num_hidden_layers)]
         _check_heads(self, layers)
         check_shared_tables(layers)
+        _check_losses(layers, stack)
+        _check_losses([self.decoder_layer_attention(layer) for layer in range(self.decoder_layers)], stack.of_decoder())
         if self.position_embedding in ("learned", "axial"):
             check_longest(layers, self.max_position_embeddings)
         if self.head is not None:
@@ -198,6 +200,16 @@ def _check_unused(config: ModelFields, stack: StackConfig) -> None:
             default = plain_layers(default, config.decoder_layers if decoder else config.num_hidden_layers)
         if value != default:
             raise InputError(f"{name}={show(value)} means nothing in stack {stack.stack!r}, {reason}; leave it out")
+
+
+def _check_losses(layers: Sequence[AttentionConfig], stack: StackConfig) -> None:
+    """Raise `InputError` for a layer that adds to the loss, in a stack that would leave it out."""
+    for layer, attention in enumerate(layers):
+        if attention.inputs_add_loss and not stack.takes_losses:
+            raise InputError(
+                f"attention of layer {layer} is {attention.describe()}, whose inputs add to the loss, and stack "
+                f"{stack.stack!r} would leave that out; set the weight of this loss to 0, or choose stack 'sequential'"
+            )
 
 
 def _check_sizes(config: ModelFields) -> None:

@@ -18,7 +18,7 @@ from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import ModelInputs, border_of, checked_importance, describe_tokens
 from longspan.stacks import Sizes, StackOutput, stack_config
-from longspan.stacks.block import Block, BlockState, CrossAttention
+from longspan.stacks.block import Block, BlockState, CrossAttention, total_loss
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
@@ -126,6 +126,8 @@ class Network(nn.Module):
             block_states=block_states,
             output_hidden_states=output_hidden_states,
         )
+        if self.training:
+            output = output._replace(aux=output.aux._replace(loss=self._loss(output)))
         if self.final_norm is None and self.final_dropout is None:
             return output
         states = output.states if self.final_norm is None else self.final_norm(output.states)
@@ -133,6 +135,11 @@ class Network(nn.Module):
         if output.all_hidden_states is not None:
             output = output._replace(all_hidden_states=(*output.all_hidden_states[:-1], states))
         return output._replace(states=states)
+
+    def _loss(self, output: StackOutput) -> Tensor | None:
+        """What the stack adds to the loss in training, and what the weights of attention add, each layer's once."""
+        attentions = (module for module in self.layers.modules() if isinstance(module, Attention))
+        return total_loss([output.aux.loss, *(attention.weights_loss() for attention in attentions)])
 
 
 def _shared_positions(layers: nn.Module) -> nn.Module | None:

@@ -83,7 +83,7 @@ class Stopwatch:
     def _block(self, config: Any, spec: Any, choice: Choice, length: int, train: bool) -> float:
         """Seconds of one block on a text; the better of two, after one to warm up."""
         block = Block(
-            spec.build(width=config.hidden_size, heads=config.num_attention_heads),
+            spec.build(width=config.hidden_size, heads=config.num_attention_heads, causal=not spec.bidirectional),
             inner=config.intermediate_size,
             activation_function=config.activation_function,
             eps=config.layer_norm_eps,

@@ -163,6 +163,8 @@ class StackConfig:
     plain_blocks: ClassVar[bool] = False
     """Whether its blocks are those of a plain stack, so that it can start from the weights of one; what it has besides
     starts anew."""
+    takes_losses: ClassVar[bool] = False
+    """Whether `AuxOutput.loss` has what inputs of attention add to the loss (`AttentionConfig.inputs_add_loss`)."""
     unused: ClassVar[Mapping[str, str]] = {}
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name. With `attention` among them the stack brings its own."""

@@ -5,6 +5,7 @@ The same block serves encoders and decoders; it takes plain numbers, so that sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import NamedTuple
@@ -232,6 +233,19 @@ class Block(nn.Module):
         else:
             hidden = self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
         return clamp_half(hidden) if hidden.dtype == torch.float16 else hidden
+
+    def attention_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
+        """What attention adds to the loss for inputs `(B, T, E)` of the block, in training; it stands beside `forward`,
+        since what is computed there is computed twice under checkpointing, and without gradients at first."""
+        if not self.attention.config.inputs_add_loss:
+            return None
+        return self.attention.inputs_loss(self.attention_norm(hidden) if self.pre else hidden, tokens)
+
+
+def total_loss(losses: Sequence[Tensor | None]) -> Tensor | None:
+    """The sum of what layers add to a loss, in float32; `None` where none of them does."""
+    given = [loss.float() for loss in losses if loss is not None]
+    return torch.stack(given).sum() if given else None
 
 
 def clamp_half(hidden: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from longspan.attention.parts.tokens import in_order, inverse_order
 from longspan.errors import InputError
 from longspan.settings import Range, Whole
 from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
-from longspan.stacks.block import Block, BlockState
+from longspan.stacks.block import Block, BlockState, total_loss
 from longspan.stacks.compression import (
     LEARNED,
     Compression,
@@ -60,6 +60,7 @@ class RecurrentConfig(StackConfig):
 
     stack: ClassVar[str] = "recurrent"
     bidirectional: ClassVar[bool] = False
+    takes_losses: ClassVar[bool] = True
     unused: ClassVar[Mapping[str, str]] = {
         "decoder_layers": "which goes on with one text, and has no encoder beside it",
     }
@@ -213,14 +214,18 @@ class Recurrent(Sequential):
             return self._compressed(hidden, tokens, given, states, output_hidden_states)
         from longspan.attention.parts.state import HiddenLayer
 
-        all_hidden_states = [hidden]
+        all_hidden_states, losses = [hidden], []
         for layer in chosen:
-            block, state = self[layer], block_states[layer]
+            block: Any = self[layer]
+            state = block_states[layer]
             memory: Any = state.own
+            if self.training:
+                losses.append(block.attention_loss(hidden, tokens))
             if isinstance(memory, HiddenLayer):
                 past = 0 if memory.hidden is None else memory.hidden.shape[1]
                 visible = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
                 written = block(hidden, visible, *given, memory=memory.hidden)
+                memory.limit = block.attention.needed_states(self.config.memory_tokens)
                 memory.remember(hidden)
                 hidden = written
             elif hidden.requires_grad and memory.get_seq_length():
@@ -232,7 +237,8 @@ class Recurrent(Sequential):
                 hidden = block(hidden, tokens, *given, past_key_values=state)
             if output_hidden_states:
                 all_hidden_states.append(hidden)
-        return StackOutput(hidden, tuple(all_hidden_states) if output_hidden_states else None)
+        states = tuple(all_hidden_states) if output_hidden_states else None
+        return StackOutput(hidden, states, aux=AuxOutput(loss=total_loss(losses) if losses else None))
 
     def _compressed(
         self,
@@ -251,9 +257,13 @@ class Recurrent(Sequential):
             hidden, back = in_order(hidden, step.order), inverse_order(step.order)
         learns = self.training and torch.is_grad_enabled()
         losses: list[Any] = []
+        inputs_losses: list[Tensor | None] = []
         all_hidden_states = [hidden]
         for layer, memory in memories.items():
-            block, past = self[layer], None
+            block: Any = self[layer]
+            past = None
+            if self.training:
+                inputs_losses.append(block.attention_loss(hidden, tokens))
             if torch.is_grad_enabled():
                 memory.forget_keys()
             if memory.has_keys:
@@ -271,7 +281,7 @@ class Recurrent(Sequential):
             all_hidden_states=tuple(in_order(each, back) for each in all_hidden_states)
             if output_hidden_states
             else None,
-            aux=AuxOutput(loss=loss),
+            aux=AuxOutput(loss=total_loss([loss, *inputs_losses]) if inputs_losses else loss),
         )
 
     def _remember(

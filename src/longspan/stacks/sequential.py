@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from longspan.attention import Tokens
 from longspan.attention.base import LayerState
-from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput
-from longspan.stacks.block import Block, BlockState
+from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, StackOutput
+from longspan.stacks.block import Block, BlockState, total_loss
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,7 @@ class SequentialConfig(StackConfig):
 
     stack: ClassVar[str] = "sequential"
     plain_blocks: ClassVar[bool] = True
+    takes_losses: ClassVar[bool] = True
 
     def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
         return StackCost()
@@ -75,10 +76,14 @@ class Sequential(Layers):
             block_states: one state per block, each continued; `None` for none.
             output_hidden_states: return the states before each block and after the last, too.
         """
-        all_hidden_states = [hidden]
+        all_hidden_states, losses = [hidden], []
         for layer in range(len(self)) if layers is None else layers:
             state = None if block_states is None else block_states[layer]
-            hidden = self[layer](hidden, tokens, *given, past_key_values=state)
+            block: Any = self[layer]
+            if self.training:
+                losses.append(block.attention_loss(hidden, tokens))
+            hidden = block(hidden, tokens, *given, past_key_values=state)
             if output_hidden_states:
                 all_hidden_states.append(hidden)
-        return StackOutput(hidden, tuple(all_hidden_states) if output_hidden_states else None)
+        states = tuple(all_hidden_states) if output_hidden_states else None
+        return StackOutput(hidden, states, aux=AuxOutput(loss=total_loss(losses) if losses else None))

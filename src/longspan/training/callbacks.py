@@ -186,6 +186,20 @@ class StopNotFinite(TrainerCallback):
         )
 
 
+class CutEachGradient(TrainerCallback):
+    """Cut the gradient of every weight tensor by itself to a length, before the update; 0 cuts none."""
+
+    def __init__(self, longest: float) -> None:
+        self.longest = longest
+
+    @torch.no_grad()
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Called by Trainer between the gradients and the update; on a GPU this waits for nothing."""
+        for weight in model.parameters() if self.longest else ():
+            if weight.grad is not None:
+                weight.grad.mul_((self.longest / (weight.grad.norm() + 1e-10)).clamp(max=1.0))
+
+
 class StopStalled(TrainerCallback):
     """End training where so many evaluations in a row have brought nothing better than the best one."""
 

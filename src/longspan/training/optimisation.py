@@ -55,8 +55,10 @@ class Optimisation:
     """Documents in one update, over all devices."""
     micro_batch_size: BatchSize = 1
     """Documents in one forward pass on one device; the rest of `batch_size` is accumulated."""
+    optimizer: Literal["adamw", "adagrad"] = "adamw"
+    """What updates the weights; `adagrad` has no `betas` and no `epsilon` to set."""
     learning_rate: Annotated[float, Range(above=0, maximum=10)] = 1e-4
-    """Of AdamW, at its highest."""
+    """Of the optimizer, at its highest."""
     head_learning_rate: Annotated[float, Range(above=0, maximum=10)] | None = None
     """Of the layers above the encoder, on the same schedule; None means `learning_rate`."""
     schedule: str = "linear"
@@ -77,6 +79,8 @@ class Optimisation:
     """AdamW's term beside the square root."""
     gradient_clip: Annotated[float, Range(0, 1e9)] = 1.0
     """Longest gradient, over all weights; 0 cuts none."""
+    weight_gradient_clip: Annotated[float, Range(0, 1e9)] = 0.0
+    """Longest gradient of each weight tensor by itself, cut after `gradient_clip`; 0 cuts none."""
     label_smoothing: Dropout = 0.0
     """Share of the target's probability that is spread over the vocabulary, in sequence-to-sequence losses."""
     bf16: bool = False
@@ -136,6 +140,13 @@ class Optimisation:
                 f"optimisation.warmup_limit is {self.warmup_limit}, which bounds a share of 'steps'; give "
                 "optimisation.steps and optimisation.warmup_fraction, or leave it out"
             )
+        if self.optimizer != "adamw":
+            for name in ("betas", "epsilon"):
+                if getattr(self, name) != getattr(type(self), name):
+                    raise InputError(
+                        f"optimisation.{name} is {show(getattr(self, name))}, which optimizer {self.optimizer!r} has "
+                        "not; leave it out"
+                    )
         if len(self.betas) != 2:
             raise InputError(f"optimisation.betas is {show(list(self.betas))}; it must be two numbers")
 
@@ -253,8 +264,9 @@ def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> Traini
 
 
 def _updates(settings: Optimisation) -> dict[str, Any]:
-    """What decides the weights after each step."""
-    return {
+    """What decides the weights after each step; Trainer's own choice is an AdamW."""
+    own: dict[str, Any] = {} if settings.optimizer == "adamw" else {"optim": settings.optimizer}
+    return own | {
         "per_device_train_batch_size": settings.micro_batch_size,
         "num_train_epochs": settings.epochs or 1.0,
         "max_steps": -1 if settings.steps is None else settings.steps,

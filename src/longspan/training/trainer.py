@@ -18,7 +18,7 @@ from longspan.characters import counted
 from longspan.checkpoints.tuning import hold_old_rows
 from longspan.errors import InputError
 from longspan.models.decoder import StreamMemory
-from longspan.training.callbacks import Borders, Progress, StopNotFinite, StopStalled, reports
+from longspan.training.callbacks import Borders, CutEachGradient, Progress, StopNotFinite, StopStalled, reports
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file, processes_of
 from longspan.training.optimisation import trainer_arguments
 from longspan.training.processes import STAND_IN, StandIns, even_batches, on_main_process_first
@@ -231,7 +231,7 @@ def make_trainer(
         train_dataset=datasets[0],
         eval_dataset=datasets[1],
         processing_class=tokenizer,
-        callbacks=[finite],
+        callbacks=[finite, CutEachGradient(recipe.optimisation.weight_gradient_clip)],
     )
     trainer.head_rate = recipe.optimisation.head_learning_rate
     trainer.frozen = recipe.optimisation.train == "new_positions"

@@ -267,7 +267,7 @@ class HiddenLayer(RecurrentLayer):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Number of positions that the next `query_length` queries read, and the first of them."""
-        past = min(self.cumulative_length, self.limit)
+        past = 0 if self.hidden is None else self.hidden.shape[1]
         return past + query_length, self.cumulative_length - past
 
 

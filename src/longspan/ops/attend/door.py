@@ -53,7 +53,7 @@ def attend(
         value: `(B, H, S, Dv)`.
         pattern: which pairs of positions may attend, for all heads or `PerHead`.
         terms: what is added to the scores, of `longspan.ops.attend.terms`: `Bias`, `GlobalKeyBias`,
-            `ContentToPosition`, `PositionToContent`, `PositionBias`; any number of each.
+            `ContentToPosition`, `PositionToContent`, `PositionBias`, `SoftSpan`; any number of each.
         key_mask: `(B, S)` bool, True where a key is real; `None` means all are.
         globals: tokens that see every real key and are seen by every query, whatever the pattern: a `(B, S)` bool
             mask, or `(B, G)` int64 positions with −1 in unused slots (a static count, for `torch.compile` and

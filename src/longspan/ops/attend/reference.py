@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, shown_to_rows
-from longspan.ops.attend.terms import Bias, GlobalKeyBias, OffsetTerm
+from longspan.ops.attend.terms import Bias, GlobalKeyBias, OffsetTerm, SoftSpan
 from longspan.ops.runtime import full_precision
 from longspan.patterns import Pattern
 
@@ -137,13 +137,13 @@ def _offset_scores(
     key: Tensor | None = None,
     key_place: Tensor | None = None,
 ) -> Tensor | None:
-    """The sum of the terms by offset that reach global keys and rows, or of those that do not, for queries and keys at
-    their places `(B or 1, …)`; by default all keys."""
-    terms = [term for term in call.terms if isinstance(term, OffsetTerm) and term.globals == globals]
+    """The sum of the terms by offset, spans included, that reach global keys and rows, or of those that do not, for
+    queries and keys at their places `(B or 1, …)`; by default all keys."""
+    terms = [term for term in call.terms if isinstance(term, OffsetTerm | SoftSpan) and term.globals == globals]
     key = call.key if key is None else key
     key_place = torch.arange(key.shape[2], device=key.device)[None] if key_place is None else key_place
     offset = key_place[:, None, :] - query_place[:, :, None]
-    factors = [call.scale if term.content else 1.0 for term in terms]
+    factors = [call.scale if isinstance(term, OffsetTerm) and term.content else 1.0 for term in terms]
     return _sum(call, [term.dense(query, key, offset) * by for term, by in zip(terms, factors, strict=True)])
 
 

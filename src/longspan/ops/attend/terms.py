@@ -190,12 +190,54 @@ class PositionBias(OffsetTerm):
         return self.table[:, self.rows(offset)].transpose(0, 1)
 
 
+@dataclass(frozen=True, eq=False)
+class SoftSpan(Term):
+    """`log m` with `m = clamp((R + z - |j - i|) / R, 0, 1)`, added to the scaled scores: a span z that learns how far
+    queries see, with a soft end of R positions, beyond which a key is hidden (Sukhbaatar et al. 2019, arXiv 1905.07799,
+    equations 4 and 5, there as a factor that is normalised afterwards, which is the same).
+
+    Pairs with a token of `globals` are left as they are.
+
+    Attributes:
+        span: `(B or 1, H, T or 1)`, z in positions, of each head and query or of all queries alike.
+        ramp: R, at least 1.
+    """
+
+    span: Tensor
+    ramp: int
+    tensor_names = ("span",)
+    head_axis = 1
+    has_rows = True
+    globals: ClassVar[bool] = False
+
+    def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+        if isinstance(self.ramp, bool) or not isinstance(self.ramp, int) or self.ramp < 1:
+            raise InputError(f"ramp={self.ramp!r} of SoftSpan must be a whole number of at least 1")
+        full = tuple(sizes[name] for name in "BHT")
+        given = self.span.shape
+        if len(given) != 3 or given[0] not in (1, full[0]) or given[1] != full[1] or given[2] not in (1, full[2]):
+            raise InputError(f"span of SoftSpan has shape {tuple(given)}; give {full}, or 1 for rows or queries")
+        return {}
+
+    def shares(self, span: Tensor, offset: Tensor) -> Tensor:
+        """`(R + z - |offset|) / R`, m before it is clamped, in float32 at least."""
+        wide = torch.promote_types(span.dtype, torch.float32)
+        return (span.to(wide) + self.ramp - offset.abs()) / self.ramp
+
+    def dense(self, query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
+        """What is added to the scaled scores, `(B or 1, H, T, S)`, for `(B or 1, T, S)` offsets."""
+        shares = self.shares(self.span[..., None], offset[:, None])
+        hidden = shares <= 0  # whose logarithm is never taken, so that no gradient of it is
+        return shares.masked_fill(hidden, 1.0).clamp(max=1.0).log().masked_fill(hidden, -torch.inf)
+
+
 KINDS: dict[str, type[Term]] = {
     "bias": Bias,
     "global_key_bias": GlobalKeyBias,
     "content_to_position": ContentToPosition,
     "position_to_content": PositionToContent,
     "position_bias": PositionBias,
+    "soft_span": SoftSpan,
 }
 
 
@@ -225,23 +267,27 @@ def of_heads(tensor: Tensor, heads: list[int] | slice, axis: int) -> tuple[list[
 
 
 def pack(terms: Sequence[Term]) -> tuple[list[Tensor], str, list[int]]:
-    """Terms as an operator of PyTorch takes them: tensors, kinds as text, and the offsets of the first rows."""
+    """Terms as an operator of PyTorch takes them: tensors, kinds as text, and a number of each: the offset of the first
+    row, the length of a ramp, or 0."""
     tensors = [tensor for term in terms for tensor in term.tensors]
     names = [next(name for name, kind in KINDS.items() if kind is type(term)) for term in terms]
     counted = [f"{name}:{len(term.tensors)}" for name, term in zip(names, terms, strict=True)]
-    firsts = [term.start if isinstance(term, OffsetTerm) else 0 for term in terms]
-    return tensors, " ".join(counted), firsts
+    numbers = [
+        term.start if isinstance(term, OffsetTerm) else term.ramp if isinstance(term, SoftSpan) else 0 for term in terms
+    ]
+    return tensors, " ".join(counted), numbers
 
 
-def unpack(tensors: Sequence[Tensor], kinds: str, firsts: Sequence[int]) -> tuple[Term, ...]:
+def unpack(tensors: Sequence[Tensor], kinds: str, numbers: Sequence[int]) -> tuple[Term, ...]:
     """What `pack` packed. An operator computes no scores for the sake of globals: those come as a bias."""
     terms, place = [], 0
-    for kind, first in zip(kinds.split(), firsts, strict=True):
+    for kind, number in zip(kinds.split(), numbers, strict=True):
         name, count = kind.split(":")
         own = dict(zip(KINDS[name].tensor_names, tensors[place:], strict=False))
         own = dict(list(own.items())[: int(count)])
-        options: dict[str, int | bool] = {} if KINDS[name] is GlobalKeyBias else {"globals": False}
-        options |= {"first": first} if issubclass(KINDS[name], OffsetTerm) else {}
+        options: dict[str, int | bool] = {} if KINDS[name] in (GlobalKeyBias, SoftSpan) else {"globals": False}
+        options |= {"first": number} if issubclass(KINDS[name], OffsetTerm) else {}
+        options |= {"ramp": int(number)} if KINDS[name] is SoftSpan else {}
         terms.append(KINDS[name](**own, **options))
         place += int(count)
     return tuple(terms)

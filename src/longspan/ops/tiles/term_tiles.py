@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.ops.attend.call import Call
-from longspan.ops.attend.terms import Bias, GlobalKeyBias, OffsetTerm, PositionBias
+from longspan.ops.attend.terms import Bias, GlobalKeyBias, OffsetTerm, PositionBias, SoftSpan
 from longspan.ops.runtime import Buffers
 from longspan.ops.tiles.chunks import Chunk, put, rows_of, tiles_of
 from longspan.ops.tiles.content_tiles import ContentTiles, Offsets
@@ -83,6 +83,59 @@ class PositionBiasTiles:
         return self.term.rows((key - query + self.offsets.start) * self.offsets.step)
 
 
+class SoftSpanTiles:
+    """The soft end of what queries see. Where all queries have one span, the tiles of a band are all alike."""
+
+    def __init__(self, term: SoftSpan, tiling: Layout, offsets: Offsets, wanted: list[bool]) -> None:
+        self.term, self.size, self.offsets, self.queries = term, tiling.size, offsets, tiling.queries
+        wide = torch.promote_types(term.span.dtype, torch.float32)
+        span, self.by_query = term.span.to(wide)[..., None], term.span.shape[2] > 1
+        self.spans = tiles_of(span, tiling.query_tiles, tiling.size) if self.by_query else span[:, :, None]
+        self.total = torch.zeros_like(self.spans) if any(wanted) else None
+
+    def gradients(self) -> list[Tensor]:
+        if self.total is None:
+            return [self.term.span.new_empty(0)]
+        total = self.total.flatten(2, 4)
+        return [(total[..., : self.queries] if self.by_query else total).to(self.term.span.dtype).contiguous()]
+
+    def of(self, chunk: Chunk) -> Tensor:
+        """`(b or 1, h, n or 1, size, L)`: log m, −∞ beyond the span and its ramp."""
+        shares = self._shares(chunk)
+        return shares.clamp_(0, 1).log_()
+
+    def add_gradient(self, grad: Tensor, chunk: Chunk) -> None:
+        """Add that of the near scores `(b, h, n, size, L)` of a chunk: `1 / (R m)` on the ramp, else 0."""
+        if self.total is None:
+            return
+        shares = self._shares(chunk)
+        slopes = shares.mul(self.term.ramp).reciprocal_().masked_fill_((shares <= 0) | (shares > 1), 0)
+        axes = [axis for axis in (0, 2) if slopes.shape[axis] == 1]
+        products = (grad.sum(axes, keepdim=True, dtype=slopes.dtype) if axes else grad).to(slopes.dtype) * slopes
+        total = self._part(self.total, chunk)
+        summed = products.sum((2, 3, 4), keepdim=True) if not self.by_query else products.sum(4, keepdim=True)
+        summed = summed.sum(0, keepdim=True) if total.shape[0] == 1 else summed
+        if not self.by_query:
+            total.add_(summed)
+        elif chunk.first_row is None:
+            total.index_add_(2, chunk.rows, summed)
+        else:
+            total[:, :, chunk.first_row : chunk.first_row + chunk.count].add_(summed)
+
+    def _part(self, spans: Tensor, chunk: Chunk) -> Tensor:
+        """The batch rows and heads of a chunk, a view."""
+        return spans[chunk.batch if spans.shape[0] > 1 else slice(None), chunk.heads]
+
+    def _shares(self, chunk: Chunk) -> Tensor:
+        """m before it is clamped."""
+        spans = self._part(self.spans, chunk)
+        if self.by_query:
+            first = chunk.first_row
+            spans = spans.index_select(2, chunk.rows) if first is None else spans[:, :, first : first + chunk.count]
+        query, key = places(chunk, self.size, alike=chunk.is_band and not self.by_query)
+        return self.term.shares(spans, (key - query + self.offsets.start) * self.offsets.step)
+
+
 class GlobalKeyTiles:
     """A bias `(B, H, T, G)` of global keys, by query tile."""
 
@@ -129,6 +182,8 @@ class TermTiles:
                 self.parts.append(BiasTiles(term, tiling, own))
             elif isinstance(term, PositionBias):
                 self.parts.append(PositionBiasTiles(term, tiling, self.offsets, own))
+            elif isinstance(term, SoftSpan):
+                self.parts.append(SoftSpanTiles(term, tiling, self.offsets, own))
             elif isinstance(term, GlobalKeyBias):
                 self.parts.append(GlobalKeyTiles(term, tiling, own))
             elif isinstance(term, OffsetTerm):
@@ -136,13 +191,13 @@ class TermTiles:
                 hides = self.offsets.exact and not any(isinstance(part, ContentTiles) for part in self.parts)
                 self.parts.append(ContentTiles(term, tiling, self.offsets, buffers, own, hides))
         self.content = [part for part in self.parts if isinstance(part, ContentTiles)]
-        self.added = [part for part in self.parts if isinstance(part, BiasTiles | PositionBiasTiles)]
+        self.added = [part for part in self.parts if isinstance(part, BiasTiles | PositionBiasTiles | SoftSpanTiles)]
         self.columns = [part for part in self.parts if isinstance(part, GlobalKeyTiles)]
         self.starts = bool(self.content or self.columns)
         self.may_hide = any(
-            bool(torch.isneginf(part.values).any())
+            isinstance(part, SoftSpanTiles) or bool(torch.isneginf(part.values).any())
             for part in self.parts
-            if isinstance(part, BiasTiles | GlobalKeyTiles)
+            if isinstance(part, BiasTiles | GlobalKeyTiles | SoftSpanTiles)
         )
 
     def hides_pattern(self, chunk: Chunk) -> bool:
