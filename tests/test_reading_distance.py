@@ -69,4 +69,4 @@ def test_a_summary_of_a_pdf() -> None:
 
 def test_a_run_of_transformer_xl(tmp_path: Path) -> None:
     crossed = run("train", "transformer-xl-enwik8", "--smoke", "--output", str(tmp_path / "run"))
-    assert len(crossed) <= 80, told(crossed)
+    assert len(crossed) <= 82, told(crossed)

@@ -11,12 +11,14 @@ with hidden `(B, T, E)`, real and globals `(B, T)` bool gives `(B, T, E)`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from longspan.attention.base import Attention, ProjectedAttention
-from longspan.attention.config import AttentionConfig, attention_config
+from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.tokens import Tokens
 from longspan.imports import Table, late_names
+from longspan.settings import from_spec
 
 if TYPE_CHECKING:
     from longspan.attention.adaptive_span import AdaptiveSpanConfig
@@ -93,3 +95,14 @@ MECHANISMS: Table[type[AttentionConfig]] = Table("mechanisms", _PLACES)
 
 _RELATIVE = ("longspan.attention.parts.relative:RelativePositions", "longspan.attention.parts.relative:RelativeTables")
 __getattr__ = late_names(__name__, (*_PLACES.values(), *_RELATIVE))
+
+
+def attention_config(spec: str | Mapping[str, Any] | AttentionConfig, path: str = "attention") -> AttentionConfig:
+    """Turn a mechanism's name, plain data with its name under `"mechanism"`, or a configuration into a configuration.
+
+    `path` is where the spec stands, for error messages.
+
+    Raises:
+        InputError: an unknown mechanism or option, a value out of range, or something else altogether.
+    """
+    return spec if isinstance(spec, AttentionConfig) else from_spec(MECHANISMS, "mechanism", spec, path)

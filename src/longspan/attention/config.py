@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from longspan.errors import InputError
-from longspan.settings import Dropout, check, from_spec
+from longspan.settings import Dropout, check
 
 Module = Any
 """An `Attention`, which has its configuration and so comes after it."""
@@ -301,16 +301,3 @@ class AttentionConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the mechanism's name first; `attention_config` reverses it."""
         return {"mechanism": self.mechanism, **asdict(self)}
-
-
-def attention_config(spec: str | Mapping[str, Any] | AttentionConfig, path: str = "attention") -> AttentionConfig:
-    """Turn a mechanism's name, plain data with its name under `"mechanism"`, or a configuration into a configuration.
-
-    `path` is where the spec stands, for error messages.
-
-    Raises:
-        InputError: an unknown mechanism or option, a value out of range, or something else altogether.
-    """
-    from longspan.attention import MECHANISMS
-
-    return spec if isinstance(spec, AttentionConfig) else from_spec(MECHANISMS, "mechanism", spec, path)

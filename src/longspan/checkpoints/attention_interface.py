@@ -25,7 +25,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 
 from longspan.checkpoints.causal_attention import attend_causal, position_mask
 from longspan.errors import InputError, one_sentence
-from longspan.models.inputs import check_mask
+from longspan.models.network import check_mask
 from longspan.ops.attend import attend
 from longspan.patterns import Pattern, parse
 from longspan.patterns.text import text_of

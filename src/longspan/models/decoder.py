@@ -18,8 +18,7 @@ from longspan.attention import Tokens
 from longspan.attention.parts.state import SourceLayer
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
-from longspan.models.inputs import bool_mask, check_mask
-from longspan.models.network import Network
+from longspan.models.network import Network, bool_mask, check_mask
 from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import CheckpointedBlock
 from longspan.patterns import Prefix

@@ -7,8 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from longspan.models.configuration import LongspanConfig
-from longspan.models.inputs import ModelInputs
-from longspan.models.network import EncoderNetwork, first_token
+from longspan.models.network import EncoderNetwork, ModelInputs, first_token
 from longspan.models.outputs import EncoderOutput
 from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel, refuse_attentions, refuse_others
 

@@ -21,9 +21,9 @@ from longspan.attention import MECHANISMS
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import the_given
-from longspan.models.inputs import bool_mask
 from longspan.models.language_model import DecoderOnly
 from longspan.models.losses import IGNORED
+from longspan.models.network import bool_mask
 from longspan.models.outputs import TextOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
 from longspan.patterns import Prefix

@@ -5,19 +5,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from longspan.imports import Table, late_names
-from longspan.stacks.base import (
-    AuxOutput,
-    Sizes,
-    Source,
-    StackConfig,
-    StackOutput,
-    StackReads,
-    StackReturns,
-    stack_config,
-)
+from longspan.settings import from_spec
+from longspan.stacks.base import AuxOutput, Sizes, Source, StackConfig, StackOutput, StackReads, StackReturns
 
 if TYPE_CHECKING:
     from longspan.stacks.binary_partition import BinaryPartitionConfig
@@ -63,3 +56,12 @@ STACKS: Table[type[StackConfig]] = Table("stacks", _PLACES)
 """Name → configuration, whose `build(block, layers, sizes)` makes the module; each is imported when it is asked for."""
 
 __getattr__ = late_names(__name__, _PLACES.values())
+
+
+def stack_config(spec: str | Mapping[str, Any] | StackConfig) -> StackConfig:
+    """Turn a stack's name, plain data with its name under `"stack"`, or a configuration into a configuration.
+
+    Raises:
+        InputError: an unknown stack or option, or a value out of range.
+    """
+    return spec if isinstance(spec, StackConfig) else from_spec(STACKS, "stack", spec, "stack")

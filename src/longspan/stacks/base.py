@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from longspan.attention.config import AttentionConfig
-from longspan.settings import check, from_spec
+from longspan.settings import check
 from longspan.stacks.block import Block
 
 
@@ -230,14 +230,3 @@ class StackConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the stack's name first; `stack_config` reverses it."""
         return {"stack": self.stack, **asdict(self)}
-
-
-def stack_config(spec: str | Mapping[str, Any] | StackConfig) -> StackConfig:
-    """Turn a stack's name, plain data with its name under `"stack"`, or a configuration into a configuration.
-
-    Raises:
-        InputError: an unknown stack or option, or a value out of range.
-    """
-    from longspan.stacks import STACKS
-
-    return spec if isinstance(spec, StackConfig) else from_spec(STACKS, "stack", spec, "stack")

@@ -8,16 +8,19 @@ pool has one number in every row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longspan.attention.parts.pooled import Pools
 from longspan.attention.parts.state import WindowLayer
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.ops.attend import attend
 from longspan.patterns import Full
+
+if TYPE_CHECKING:
+    from longspan.attention.parts.pooled import Pools
 
 
 class PoolState:
