@@ -160,13 +160,8 @@ def open_bundled(folder: Path, network: type[Network]) -> tuple[Network, Bundled
     Raises:
         InputError: a file is missing, damaged or does not fit the others.
     """
-    from longspan.models.fields import ModelFields, fields_of_file
-
     try:
-        known = {field.name for field in fields(ModelFields)}
-        with fields_of_file(json.loads((folder / "config.json").read_text(encoding="utf-8"))) as stored:
-            config = ModelFields(**{name: value for name, value in stored.items() if name in known})
-            config.settle()
+        config = _read_config(folder)
         model = _load(folder / "model.safetensors", network, config)
         tokenizer = BundledTokenizer(folder)
     except (InputError, OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
@@ -179,6 +174,16 @@ def open_bundled(folder: Path, network: type[Network]) -> tuple[Network, Bundled
             "install the package again"
         )
     return model, tokenizer
+
+
+def _read_config(folder: Path) -> ModelFields:
+    from longspan.models.fields import ModelFields, fields_of_file
+
+    known = {field.name for field in fields(ModelFields)}
+    with fields_of_file(json.loads((folder / "config.json").read_text(encoding="utf-8"))) as stored:
+        config = ModelFields(**{name: value for name, value in stored.items() if name in known})
+        config.settle()
+    return config
 
 
 def _load(file: Path, network: type[Network], config: ModelFields) -> Network:

@@ -243,8 +243,8 @@ class Block(nn.Module):
 
 
 def total_loss(losses: Sequence[Tensor | None]) -> Tensor | None:
-    """The sum of what layers add to a loss, in float32; `None` where none of them does."""
-    given = [loss.float() for loss in losses if loss is not None]
+    """The sum of what layers add to a loss, in float32 at least; `None` where none of them does."""
+    given = [loss.to(torch.promote_types(loss.dtype, torch.float32)) for loss in losses if loss is not None]
     return torch.stack(given).sum() if given else None
 
 

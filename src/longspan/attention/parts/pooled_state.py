@@ -8,7 +8,7 @@ pool has one number in every row.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,8 +19,8 @@ from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.ops.attend import attend
 from longspan.patterns import Full
 
-if TYPE_CHECKING:
-    from longspan.attention.parts.pooled import Pools
+Pools = Any
+"""A `Pools` of `longspan.attention.parts.pooled`, which makes these states and so comes after them."""
 
 
 class PoolState:
