@@ -22,7 +22,6 @@ SIZES = {
 SMALL = {
     "full": {"attention": "full"},
     "linear": {"attention": "linear"},
-    "binary_partition": {"stack": {"stack": "binary_partition", "neighbours": 2, "clip_levels": 2}},
     "bigbird": {"attention": {"mechanism": "bigbird", "block_tokens": 4, "global_blocks": 1}},
     "longformer": {
         "attention": {"mechanism": "longformer", "left_tokens": 3, "right_tokens": 5},
@@ -104,6 +103,7 @@ def test_onnxruntime_gives_the_same_for_every_head(tmp_path: Path) -> None:
 def refused_models() -> dict:
     scorer, decoder = longspan.LongspanForSentenceScoring, longspan.LongspanForConditionalGeneration
     return {
+        "a tree": (lambda: tiny(stack="binary_partition"), "model.onnx", "grows with the text"),
         "a decoder": (lambda: tiny(decoder, decoder_layers=1), "model.onnx", "cannot be written as ONNX"),
         "a sentence scorer": (lambda: tiny(scorer), "model.onnx", "write its encoder, model.model"),
         "no model": (lambda: torch.nn.Linear(2, 2), "model.onnx", "model=Linear is not a Longspan model"),

@@ -20,6 +20,7 @@ from longspan.files import put_in_place
 from longspan.imports import require
 from longspan.models import LongspanPreTrainedModel
 from longspan.settings import check_kind
+from longspan.stacks import stack_config
 
 OUTPUTS = {
     "LongspanModel": ("last_hidden_state",),
@@ -79,6 +80,9 @@ def _check(model: Any, path: Path) -> None:
         inner = type(getattr(model, "model", None)).__name__
         remedy = "write its encoder, model.model" if inner in OUTPUTS else "load its encoder with LongspanModel"
         raise InputError(f"model={name} cannot be written as ONNX, only {', '.join(OUTPUTS)}; {remedy}")
+    stack = stack_config(model.config.stack)
+    if stack.without_onnx:
+        raise InputError(f"stack {stack.stack!r} cannot be written as ONNX: {stack.without_onnx}; use torch.export")
     if model.dtype != torch.float32:
         raise InputError(f"model is {model.dtype}; ONNX files are written in float32, so call model.float() first")
     if model.config.global_tokens == "question" and model.config.max_global_tokens is None:

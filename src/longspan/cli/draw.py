@@ -10,14 +10,16 @@ from longspan.errors import InputError
 
 
 def draw(
-    pattern: Annotated[str, typer.Argument(help='For example "window(128) | first(1)".', show_default=False)] = "",
+    pattern: Annotated[
+        str | None, typer.Argument(help='For example "window(128) | first(1)".', show_default=False)
+    ] = None,
     tokens: Annotated[int, typer.Option(help="Number of tokens, up to 32768.")] = 512,
     out: Annotated[Path, typer.Option(help="Picture to write; the ending chooses the format.")] = Path("pattern.png"),
     heads: Annotated[bool, typer.Option("--heads", help="One panel for each head of a per_head pattern.")] = False,
     model: Annotated[
-        str,
+        str | None,
         typer.Option(help="Instead of a pattern: a model folder, whose heads have learned spans.", metavar="FOLDER"),
-    ] = "",
+    ] = None,
 ) -> None:
     """Draw which tokens an attention pattern lets see each other, and count the pairs; or how far each head of a model
     looks back, where it has learned that (adaptive spans).
@@ -33,16 +35,16 @@ def draw(
     from longspan.patterns import parse
     from longspan.pictures.patterns import check_picture, draw_pattern, save_picture
 
-    if bool(pattern) == bool(model):
-        raise InputError(
-            "draw takes a pattern or --model FOLDER, and got " + ("both; leave one out" if model else "neither")
-        )
+    if pattern is not None and model is not None:
+        raise InputError("draw takes a pattern or --model FOLDER, and got both; leave one out")
     check_picture(out)
-    if model:
+    if model is not None:
         from longspan.checkpoints.loading import load_model
         from longspan.pictures.spans import draw_spans
 
         save_picture(draw_spans(load_model(model)), out)
-    else:
+    elif pattern is not None:
         save_picture(draw_pattern(parse(pattern), tokens, heads=heads), out)
+    else:
+        raise InputError("draw takes a pattern or --model FOLDER, and got neither; give one of them")
     say(f"wrote {out}")

@@ -174,6 +174,8 @@ class StackConfig:
     work_exponent: ClassVar[float] = 1.1
     """The most by which its work grows with the length of a text, as a power of the length, where it brings its own
     attention: 1.1 allows what is linear some overhead. Memory grows by no more than that in any case."""
+    without_onnx: ClassVar[str] = ""
+    """Why it cannot be written as ONNX; empty where it can."""
     earlier_defaults: ClassVar[Mapping[str, Any]] = {}
     """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
 

@@ -71,6 +71,7 @@ class BinaryPartitionConfig(StackConfig):
     stack: ClassVar[str] = "binary_partition"
     own_attention: ClassVar[type[AttentionConfig]] = NodeAttentionConfig
     work_exponent: ClassVar[float] = 1.2
+    without_onnx: ClassVar[str] = "the number of its levels grows with the text, which a file does not follow"
     unused: ClassVar[Mapping[str, str]] = {
         "attention": "which brings its own",
         "decoder_attention": "which brings its own",
