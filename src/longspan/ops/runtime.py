@@ -155,6 +155,37 @@ def seeded(seed: int, number: int, device: torch.device) -> torch.Generator:
     return torch.Generator(device=device).manual_seed((seed + number * 0x9E3779B1) % 2**63)
 
 
+def softmax_gradient(slopes: Tensor, weights: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The gradients of scores, and the weights after dropout that values were mixed by, `(…, S)` both.
+
+    Args:
+        slopes: the gradients of the weights after dropout, which are overwritten.
+        weights: of the softmax, before dropout.
+        factors: `dropout_factors` of them, which are overwritten; `None` without dropout.
+    """
+    used = weights
+    if factors is not None:
+        slopes.mul_(factors)
+        used = factors.mul_(weights)
+    return torch._softmax_backward_data(slopes, weights, -1, weights.dtype), used
+
+
+def register_gradient(operator: Any, backward: Any, *, tensors: int) -> None:
+    """Let the operator `backward` give the gradients of another: it takes the gradient of the result and all arguments
+    of that, the first `tensors` of which are tensors, and gives gradients for as many arguments, from the first on, as
+    it has results."""
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:tensors])
+        ctx.options = inputs[tensors:]
+
+    def gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        grads = backward(grad.contiguous(), *ctx.saved_tensors, *ctx.options)
+        return *grads, *([None] * (tensors + len(ctx.options) - len(grads)))
+
+    operator.register_autograd(gradient, setup_context=setup)
+
+
 def run(operator: Callable[..., Any], kernel: Callable[..., Any], *arguments: Any) -> Any:
     """The result of `operator`, whose implementation on real tensors is `kernel`.
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.runtime import dropout_factors, run, seeded
+from longspan.ops.runtime import dropout_factors, register_gradient, run, seeded, softmax_gradient
 
 CHUNK_SCORES = 1 << 20
 """About how many scores are computed at a time."""
@@ -257,11 +257,8 @@ def _backward_chunk(problem: _Problem, chunk: _Chunk, upstream: Tensor, grads: l
     heads, rows, keys = chunk.heads, chunk.queries, chunk.keys
     weights, own = problem.weights(chunk), upstream[heads, rows]
     dropout = problem.dropout(weights, chunk)
-    grad_weights = own @ problem.value[heads, keys].transpose(1, 2)
-    grad_weights = grad_weights if dropout is None else grad_weights.mul_(dropout)
-    used = weights if dropout is None else dropout.mul_(weights)
+    scores, used = softmax_gradient(own @ problem.value[heads, keys].transpose(1, 2), weights, dropout)
     grads[2][heads, keys] += used.transpose(1, 2) @ own
-    scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
     scores.mul_(problem.query.shape[-1] ** -0.5)
     grads[0][heads, rows] = scores @ problem.key[heads, keys]
     grads[1][heads, keys] += scores.transpose(1, 2) @ problem.query[heads, rows]
@@ -291,13 +288,4 @@ def _(grad, query, key, value, *rest):  # type: ignore[no-untyped-def]
     return [each.new_empty(each.shape) for each in (query, key, value)]
 
 
-def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-    ctx.save_for_backward(*inputs[:5])
-    ctx.options = inputs[5:]
-
-
-def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
-    return *top_attention_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.options), *([None] * 7)
-
-
-top_attention.register_autograd(_gradient, setup_context=_setup_context)
+register_gradient(top_attention, top_attention_backward, tensors=5)

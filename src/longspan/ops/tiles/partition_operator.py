@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.runtime import dropout_factors, needs_reference, run, seeded
+from longspan.ops.runtime import dropout_factors, needs_reference, register_gradient, run, seeded, softmax_gradient
 from longspan.ops.tiles.partition import Partition, level_count
 
 CHUNK_SCORES = 1 << 20
@@ -268,14 +268,9 @@ def _backward_chunk(problem: _Problem, chunk: _Chunk, upstream: Tensor, grads: l
     query, keys, own = chunk.rows(problem.query), chunk.columns(problem.key), chunk.rows(upstream)
     weights = problem.weights(chunk, query, keys)
     dropout = problem.dropout(weights, chunk.number)
-    slopes = own @ chunk.columns(problem.value).transpose(-1, -2)
-    used = weights
-    if dropout is not None:
-        slopes.mul_(dropout)
-        used = dropout.mul_(weights)
+    slopes, used = softmax_gradient(own @ chunk.columns(problem.value).transpose(-1, -2), weights, dropout)
     numbers = chunk.numbers.flatten()
     grads[2].index_add_(2, numbers, (used.transpose(-1, -2) @ own).flatten(2, 3))
-    slopes = torch._softmax_backward_data(slopes, weights, -1, weights.dtype)
     by_label = slopes.new_zeros(*slopes.shape[:-1], len(problem.used) + 1)
     by_label.scatter_add_(-1, chunk.labels.expand(slopes.shape), slopes)
     by_label = by_label[..., :-1]
@@ -294,12 +289,7 @@ def _backward_segments(problem: _Problem, each: _Segments, upstream: Tensor, gra
     )
     weights = problem.segment_weights(each, query, keys)
     dropout = problem.dropout(weights, each.number)
-    slopes = _dots(own, values)
-    used = weights
-    if dropout is not None:
-        slopes.mul_(dropout)
-        used = dropout.mul_(weights)
-    slopes = torch._softmax_backward_data(slopes, weights, -1, weights.dtype)
+    slopes, used = softmax_gradient(_dots(own, values), weights, dropout)
     each.tokens(grads[2]).addcmul_(used[..., None], own[..., None, :])
     each.spans(grads[0]).add_(_mixed(slopes, keys))
     each.tokens(grads[1]).addcmul_(slopes[..., None], query[..., None, :])
@@ -332,13 +322,4 @@ def _(grad, query, key, value, table, *rest):  # type: ignore[no-untyped-def]
     return [each.new_empty(each.shape) for each in (query, key, value, table)]
 
 
-def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-    ctx.save_for_backward(*inputs[:6])
-    ctx.options = inputs[6:]
-
-
-def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
-    return *partition_attention_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.options), *([None] * 9)
-
-
-partition_attention.register_autograd(_gradient, setup_context=_setup_context)
+register_gradient(partition_attention, partition_attention_backward, tensors=6)
