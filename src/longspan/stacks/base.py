@@ -9,6 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from longspan.attention.config import AttentionConfig
+from longspan.attention.parts.tokens import Tokens
+from longspan.errors import InputError
 from longspan.settings import check
 from longspan.stacks.block import Block
 
@@ -194,6 +196,12 @@ class StackConfig:
 
     def check_model(self, config: Any) -> None:
         """Raise `InputError` for fields of a model that do not go with this stack."""
+
+    def refuse_globals(self, tokens: Tokens) -> None:
+        """Raise `InputError` for global tokens, of stacks that say in `unused` why they take none."""
+        if tokens.is_global is not None or tokens.global_slots is not None:
+            reason = self.unused["global_tokens"]
+            raise InputError(f"stack {self.stack!r} takes no global tokens: it is one {reason}; pass none")
 
     def reads(self) -> StackReads:
         """What it asks of the tokens."""

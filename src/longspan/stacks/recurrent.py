@@ -255,15 +255,13 @@ class Recurrent(Sequential):
         tokens, back = replace(tokens, mask=step.mask), None
         if step.order is not None:
             hidden, back = in_order(hidden, step.order), inverse_order(step.order)
-        learns = self.training and torch.is_grad_enabled()
-        losses: list[Any] = []
-        inputs_losses: list[Tensor | None] = []
-        all_hidden_states = [hidden]
+        learns = self.training and torch.is_grad_enabled() and self.config.learns_to_compress
+        all_hidden_states, losses = [hidden], []
         for layer, memory in memories.items():
             block: Any = self[layer]
             past = None
             if self.training:
-                inputs_losses.append(block.attention_loss(hidden, tokens))
+                losses.append(block.attention_loss(hidden, tokens))
             if torch.is_grad_enabled():
                 memory.forget_keys()
             if memory.has_keys:
@@ -275,13 +273,12 @@ class Recurrent(Sequential):
             hidden = written
             if output_hidden_states:
                 all_hidden_states.append(hidden)
-        loss = torch.stack(losses).sum() if learns and self.config.learns_to_compress else None
         return StackOutput(
             states=in_order(hidden, back),
             all_hidden_states=tuple(in_order(each, back) for each in all_hidden_states)
             if output_hidden_states
             else None,
-            aux=AuxOutput(loss=total_loss([loss, *inputs_losses]) if inputs_losses else loss),
+            aux=AuxOutput(loss=total_loss(losses)),
         )
 
     def _remember(
@@ -306,7 +303,7 @@ class Recurrent(Sequential):
             old = step.oldest(both)
             with torch.set_grad_enabled(learns):
                 made = compressor(old)
-            if learns and self.config.learns_to_compress:
+            if learns:
                 loss = compressor.missed(
                     old[:, : step.groups * compressor.rate],
                     made,

@@ -243,9 +243,7 @@ class Star(Layers):
         Raises:
             InputError: global tokens.
         """
-        if tokens.is_global is not None or tokens.global_slots is not None:
-            reason = self.config.unused["global_tokens"]
-            raise InputError(f"stack 'star' takes no global tokens: it is one {reason}; pass none")
+        self.config.refuse_globals(tokens)
         shape, device = hidden.shape[:2], hidden.device
         real = torch.ones(shape, dtype=torch.bool, device=device) if tokens.mask is None else tokens.mask
         neighbours = Neighbours(real, cyclic=self.config.cyclic)

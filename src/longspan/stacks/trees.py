@@ -55,7 +55,7 @@ class WholeTree:
         spans."""
         if state is not None:
             level, start = self.partition.node_starts(key.device)
-            places = torch.where(start + (1 << level) <= self.tokens, 2 * start + (1 << level) - 1, -1)
+            places = torch.where(start + (1 << level) <= self.tokens, number_of(level, start >> level), -1)
             state.store(self.tokens, self.tokens, places[None], key, value)
         return attend_partition(query, key, value, table, self.partition, counts=self.counts, dropout_prob=dropout_prob)
 
@@ -84,7 +84,7 @@ class GrowingTree:
         self.nodes = self.tokens + sum(index.shape[1] for _, index, _ in spans)
         there = torch.cat([torch.ones_like(places, dtype=torch.bool) if real is None else real,
                            *(each for _, _, each in spans)], dim=1)  # fmt: skip
-        numbers = [(2 * index + 1) * (1 << level) - 1 for level, index, _ in [(0, places, None), *spans]]
+        numbers = [number_of(0, places), *(number_of(level, index) for level, index, _ in spans)]
         self.numbers = torch.where(there, torch.cat(numbers, dim=1), -1)
         self.absent = None if real is None else ~there
 
@@ -132,7 +132,9 @@ class GrowingTree:
             for level, index, _ in self.spans:
                 spans = scaled[:, :, first : first + index.shape[1]]
                 tokens = (index[..., None] << level) + torch.arange(1 << level, device=index.device)
-                numbers = (2 * tokens).clamp(max=keys.shape[2] - 1)  # a span that a row lacks may lie beyond its end
+                numbers = number_of(0, tokens).clamp(
+                    max=keys.shape[2] - 1
+                )  # a span that a row lacks may lie beyond its end
                 biases = spans.new_zeros(1, 1, 1, 1)  # one label for all, which changes nothing
                 context.append(_gathered(spans, keys, values, numbers, biases, dropout_prob))
                 first += index.shape[1]
@@ -142,11 +144,11 @@ class GrowingTree:
         self, query: Tensor, keys: Tensor, values: Tensor, table: Tensor, dropout_prob: float
     ) -> Tensor:
         """What tokens gather, `(B, H, T, D)`, some tokens at a time."""
-        reach, numbers, rows = self.neighbours, [2 * self.places[..., None]], [0]
+        reach, numbers, rows = self.neighbours, [number_of(0, self.places[..., None])], [0]
         level = 0
         while level == 0 or (self.length - 2 + reach) >> level >= reach:
             levels, index = left_neighbours(self.places, level, reach)
-            numbers.append(torch.where(index < 0, -1, (2 * index + 1) * (1 << levels) - 1))
+            numbers.append(torch.where(index < 0, -1, number_of(levels, index)))
             rows += [(2 * reach + 1) * min(level, self.clip) + 2 * slot + 1 for slot in range(reach)]
             level += 1
         places, biases = torch.cat(numbers, dim=-1), query @ table[torch.tensor(rows, device=query.device)].T
@@ -160,6 +162,12 @@ class GrowingTree:
 
 
 Tree = WholeTree | GrowingTree
+
+
+def number_of(level: Tensor | int, index: Tensor) -> Tensor:
+    """The place in a state of node `index` of a level, int64: a span stands between the halves that it covers, so that
+    a tree that grows keeps the numbers of its nodes."""
+    return (2 * index + 1) * (1 << level) - 1
 
 
 def _gathered(
