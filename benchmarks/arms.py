@@ -7,7 +7,6 @@ goes on where it was. Processes with different `--seeds` may run side by side.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -29,6 +28,8 @@ from longspan.training.recipe import Recipe
 from longspan.training.sections import Data
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import load_rows, train
+from measure import add_run, reading
+from measure import finished as finished  # for the benchmarks
 
 RESULTS = Path(__file__).parent / "results"
 MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
@@ -49,11 +50,6 @@ def shared_tokenizer(work: Path, data: Data) -> Path:
     if not (folder / "tokenizer_config.json").is_file():
         train_tokenizer(texts_of(load_rows(Summarization(), data, "train")[:600]), 2000).save_pretrained(folder)
     return folder
-
-
-def finished(file: Path) -> list[dict[str, Any]]:
-    """The runs that are done."""
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
 
 
 def is_finished(file: Path, arm: str, seed: int) -> bool:
@@ -78,8 +74,7 @@ def run_summarizer(file: Path, arm: str, seed: int, recipe: Recipe, folder: Path
         "train_cpu_seconds": None if resumed else round(middle - cpu, 1),
         "seconds": round(time.monotonic() - began, 1),
     }
-    with file.open("a", encoding="utf-8") as lines:
-        lines.write(json.dumps(row) + "\n")
+    add_run(file, row)
 
 
 def spread(values: Sequence[float], digits: int) -> str:
@@ -140,5 +135,5 @@ def machine() -> list[str]:
 
 def write(file: Path, report: str) -> None:
     """Write the page; what a person wrote about the numbers stays."""
-    _, heading, reading = file.read_text(encoding="utf-8").partition("## Reading") if file.exists() else ("", "", "")
-    file.write_text(f"{report}\n{heading}{reading}" if heading else report, encoding="utf-8")
+    words = reading(file)
+    file.write_text("\n".join([report, *words, ""]) if words else report, encoding="utf-8")

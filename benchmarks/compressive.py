@@ -26,7 +26,7 @@ from longspan import LongspanConfig, LongspanForCausalLM
 from longspan.compare.probes import PROBES
 from longspan.compare.probes.base import HELD_OUT
 from longspan.progress import progress_bar
-from measure import machine, paired_seconds, table, write_page
+from measure import machine, paired_seconds, rows_of, table, write_page
 
 TOKENS, SEGMENT, ROWS = 160, 16, 32
 ARMS: dict[str, dict[str, Any]] = {
@@ -66,13 +66,6 @@ def recall_model(options: dict[str, Any], seed: int) -> LongspanForCausalLM:
     return LongspanForCausalLM(config)
 
 
-def rows(seed: int, first: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids, labels and distances `(B, T)` of some rows; −100 where nothing is asked."""
-    probe = PROBES["recall"](TOKENS, Path())
-    made = [probe.row(seed, number, "causal") for number in range(first, first + count)]
-    return tuple(torch.tensor([list(getattr(row, name)) for row in made]) for name in ("ids", "labels", "distances"))  # pyright: ignore[reportReturnType]
-
-
 def read(model: LongspanForCausalLM, ids: Tensor) -> tuple[Tensor, Tensor | float]:
     """The logits of the last segment, and what compressions have lost, while training."""
     cache, lost, decoded = None, 0.0, None
@@ -87,11 +80,11 @@ def read(model: LongspanForCausalLM, ids: Tensor) -> tuple[Tensor, Tensor | floa
 
 def recall(options: dict[str, Any], seed: int, steps: int, held_out: int) -> dict[str, float]:
     """Train one model; the share of right answers by distance."""
-    model = recall_model(options, seed).train()
+    model, probe = recall_model(options, seed).train(), PROBES["recall"](TOKENS, Path())
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.1)
     for step in progress_bar(range(steps), doing="training"):
-        ids, labels, _ = rows(seed, step * ROWS, ROWS)
+        ids, labels, _ = rows_of(probe, seed, step * ROWS, ROWS)
         logits, lost = read(model, ids)
         loss = cross_entropy(logits.flatten(0, 1), labels[:, -SEGMENT:].flatten()) + lost
         optimizer.zero_grad()
@@ -100,7 +93,7 @@ def recall(options: dict[str, Any], seed: int, steps: int, held_out: int) -> dic
         optimizer.step()
         schedule.step()
     model.eval()
-    ids, labels, distances = rows(HELD_OUT, 0, held_out)
+    ids, labels, distances = rows_of(probe, HELD_OUT, 0, held_out)
     with torch.no_grad():
         right = read(model, ids)[0].argmax(-1) == labels[:, -SEGMENT:]
     distances = distances.reshape(held_out, -1)[:, -SEGMENT:]

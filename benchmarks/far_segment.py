@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
-from measure import RESULTS, machine, shown, table, write_page
+from measure import RESULTS, add_run, finished, machine, shown, table, write_page
 
 FILE = RESULTS / "far-segment.jsonl"
 KEYS, VALUES, FILLERS, TOKENS, ASKED = 4, 4, 8, 128, 8
@@ -235,28 +235,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--page", action="store_true", help="write the page of what there is, and run nothing")
     options = parser.parse_args()
-    rows = finished()
+    rows = finished(FILE)
     done = {(row["arm"], row["kernel"], row["seed"]) for row in rows}
     for seed in [] if options.page else options.seeds:
         for arm, kernel in ARMS:
             if (arm, kernel, seed) not in done:
                 row = run(arm, kernel, seed)
                 print(json.dumps({key: value for key, value in row.items() if key != "curve"}), flush=True)
-                with FILE.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
-    write_page("far-segment", "Learning from a far segment", [*report(finished()), *reading()])
-
-
-def finished() -> list[dict[str, Any]]:
-    """The runs that are done."""
-    return [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()] if FILE.is_file() else []
-
-
-def reading() -> list[str]:
-    """What a person wrote about the numbers, which stays when they are measured again."""
-    page = RESULTS / "far-segment.md"
-    _, heading, text = (page.read_text(encoding="utf-8") if page.is_file() else "").partition("## Reading")
-    return [(heading + text).rstrip()] if heading else []
+                add_run(FILE, row)
+    write_page("far-segment", "Learning from a far segment", report(finished(FILE)))
 
 
 if __name__ == "__main__":

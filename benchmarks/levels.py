@@ -35,7 +35,7 @@ from longspan.compare.probes.base import HELD_OUT
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.losses import IGNORED
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
-from measure import RESULTS, machine, shown, table, write_page
+from measure import RESULTS, add_run, finished, machine, rows_of, shown, table, write_page
 
 FILE = RESULTS / "levels.jsonl"
 TOKENS, WIDTH, LAYERS, HEADS, FEED_FORWARD = 512, 64, 2, 4, 512
@@ -137,14 +137,6 @@ def prepared(task: str) -> Probe:
     return kind(TOKENS, folder)
 
 
-def batch(probe: Probe, seed: int, first: int, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids, labels and distances, `(B, T)` each, of so many rows of a seed."""
-    rows = [probe.row(seed, number, "causal") for number in range(first, first + count)]
-    stacked = [[torch.from_numpy(getattr(row, name)) for row in rows] for name in ("ids", "labels", "distances")]
-    ids, labels, distances = (torch.stack(some) for some in stacked)
-    return ids, labels, distances
-
-
 def losses(model: nn.Module, ids: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The loss in nats and whether the likeliest answer is right, of every place that asks."""
     asked = labels != IGNORED
@@ -158,7 +150,7 @@ def score(model: nn.Module, probe: Probe, task: str) -> dict[str, Any]:
     model.eval()
     bits, right, far = [], [], []
     for first in range(0, TESTED[task], BATCH):
-        ids, labels, distances = batch(probe, HELD_OUT, first, BATCH)
+        ids, labels, distances = rows_of(probe, HELD_OUT, first, BATCH)
         nats, is_right = losses(model, ids, labels)
         bits.append(nats / math.log(2))
         right.append(is_right)
@@ -181,7 +173,7 @@ def run(task: str, name: str, seed: int) -> dict[str, Any]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
     curve, updates = [], UPDATES[task]
     for update in range(1, updates + 1):
-        ids, labels, _ = batch(probe, seed, (update - 1) * BATCH, BATCH)
+        ids, labels, _ = rows_of(probe, seed, (update - 1) * BATCH, BATCH)
         optimizer.param_groups[0]["lr"] = RATE * min(1.0, 10 * update / updates) * (1 - update / (updates + 1))
         optimizer.zero_grad()
         loss = losses(model, ids, labels)[0].mean()
@@ -203,10 +195,9 @@ def run(task: str, name: str, seed: int) -> dict[str, Any]:
     }
 
 
-def finished(task: str = "") -> list[dict[str, Any]]:
-    """The runs that are done, of a task or of all, by seed."""
-    rows = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()] if FILE.is_file() else []
-    return sorted((row for row in rows if task in ("", row["task"])), key=lambda row: row["seed"])
+def runs_of(task: str) -> list[dict[str, Any]]:
+    """The runs of a task that are done, by seed."""
+    return sorted((row for row in finished(FILE) if row["task"] == task), key=lambda row: row["seed"])
 
 
 def of(rows: Sequence[dict[str, Any]], arm: str, score: str) -> list[float]:
@@ -250,7 +241,7 @@ def reach_of(arm: Arm) -> str:
 
 def report() -> list[str]:
     """The page's parts."""
-    recall, novels = finished("recall"), finished("novels")
+    recall, novels = runs_of("recall"), runs_of("novels")
     arms = [[name, arm.about, reach_of(arm)] for name, arm in ARMS.items()]
     costs = {row["arm"]: (row["weights"], row["scores_per_token"]) for row in recall or novels}
     lines = [[*line, *(f"{value:,}" for value in costs.get(line[0], ("–", "–")))] for line in arms]
@@ -274,13 +265,6 @@ def report() -> list[str]:
     return parts
 
 
-def reading() -> list[str]:
-    """What a person wrote about the numbers, which stays when they are measured again."""
-    page = RESULTS / "levels.md"
-    _, heading, text = (page.read_text(encoding="utf-8") if page.is_file() else "").partition("## Reading")
-    return [(heading + text).rstrip()] if heading else []
-
-
 def main() -> None:
     """Run what is missing, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -288,15 +272,14 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=list(UPDATES), default=list(UPDATES))
     parser.add_argument("--page", action="store_true", help="write the page of what there is, and run nothing")
     options = parser.parse_args()
-    done = {(row["task"], row["arm"], row["seed"]) for row in finished()}
+    done = {(row["task"], row["arm"], row["seed"]) for row in finished(FILE)}
     asked = [(task, arm, seed) for seed in options.seeds for task in options.tasks for arm in ARMS]
     for task, arm, seed in [] if options.page else asked:
         if seed <= ARMS[arm].seeds and (task, arm, seed) not in done:
             row = run(task, arm, seed)
             print(json.dumps(row), flush=True)
-            with FILE.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-    write_page("levels", "What more levels of pooled attention bring", [*report(), *reading()])
+            add_run(FILE, row)
+    write_page("levels", "What more levels of pooled attention bring", report())
 
 
 if __name__ == "__main__":

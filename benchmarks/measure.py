@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import multiprocessing
 import os
 import statistics
@@ -11,10 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from longspan.compare.machine import forget_peak, resident
 from longspan.compare.machine import machine as machine  # for the benchmarks
+from longspan.compare.probes import Probe
 from longspan.tasks.metrics.bootstrap import Interval
 
 RESULTS = Path(__file__).parent / "results"
@@ -106,6 +109,13 @@ def allocations(run: Callable[[], Any]) -> list[int]:
     return [change for _, change in changes]
 
 
+def rows_of(probe: Probe, seed: int, first: int, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Ids, labels (−100 where nothing is asked) and distances, `(B, T)` each, of so many causal rows of a seed."""
+    rows = [probe.row(seed, number, "causal") for number in range(first, first + count)]
+    ids, labels, distances = ([getattr(row, name) for row in rows] for name in ("ids", "labels", "distances"))
+    return tuple(torch.from_numpy(np.stack(each)) for each in (ids, labels, distances))  # pyright: ignore[reportReturnType]
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
@@ -118,10 +128,28 @@ def shown(interval: Interval, *, signed: bool = False, digits: int = 1) -> str:
     return f"{numbers[0]} ({numbers[1]}, {numbers[2]})"
 
 
+def finished(file: Path) -> list[dict[str, Any]]:
+    """The runs that are done, a line each of a JSON Lines file."""
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
+
+
+def add_run(file: Path, row: Mapping[str, Any]) -> None:
+    """Add a run that is done."""
+    with file.open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps(row) + "\n")
+
+
+def reading(page: Path) -> list[str]:
+    """What a person wrote about the numbers of a page, from its heading "Reading" on; nothing where nobody did."""
+    _, heading, text = (page.read_text(encoding="utf-8") if page.is_file() else "").partition("## Reading")
+    return [f"{heading}{text}".rstrip()] if heading else []
+
+
 def write_page(name: str, title: str, parts: Sequence[str]) -> Path:
-    """Write `results/NAME.md` with a title, the date and the parts."""
+    """Write `results/NAME.md` with a title, the date and the parts; what a person wrote about the numbers stays."""
     path = RESULTS / f"{name}.md"
     path.parent.mkdir(exist_ok=True)
     date = time.strftime("%Y-%m-%d", time.gmtime())
-    path.write_text("\n\n".join([f"# {title}", f"Measured on {date}.", *parts]) + "\n", encoding="utf-8")
+    text = "\n\n".join([f"# {title}", f"Measured on {date}.", *parts, *reading(path)])
+    path.write_text(f"{text}\n", encoding="utf-8")
     return path

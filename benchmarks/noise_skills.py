@@ -33,7 +33,7 @@ from longspan.models.losses import IGNORED
 from longspan.systems.dialogue.noises import NOISES, NoiseConfig, below
 from longspan.systems.dialogue.noising import noise
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
-from measure import RESULTS, machine, shown, table, write_page
+from measure import RESULTS, add_run, finished, machine, shown, table, write_page
 
 FILE = RESULTS / "noise-skills.jsonl"
 SPEAKERS, TURNS, WORDS = "ABCD", 6, 4
@@ -146,12 +146,6 @@ def run(arm: str, seed: int) -> dict[str, Any]:
     return {"arm": arm, "seed": seed, "loss": round(loss.item(), 4), "restored": scores, "seconds": seconds}
 
 
-def finished() -> list[dict[str, Any]]:
-    """The runs that are done, by seed."""
-    rows = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()] if FILE.is_file() else []
-    return sorted(rows, key=lambda row: row["seed"])
-
-
 def scores(rows: Sequence[dict[str, Any]], arm: str, skill: str) -> list[float]:
     """The score of every seed."""
     return [row["restored"][skill] for row in rows if row["arm"] == arm]
@@ -184,28 +178,20 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def reading() -> list[str]:
-    """What a person wrote about the numbers, which stays when they are measured again."""
-    page = RESULTS / "noise-skills.md"
-    _, heading, text = (page.read_text(encoding="utf-8") if page.is_file() else "").partition("## Reading")
-    return [(heading + text).rstrip()] if heading else []
-
-
 def main() -> None:
     """Run what is missing, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--page", action="store_true", help="write the page of what there is, and run nothing")
     options = parser.parse_args()
-    done = {(row["arm"], row["seed"]) for row in finished()}
+    done = {(row["arm"], row["seed"]) for row in finished(FILE)}
     for seed in [] if options.page else options.seeds:
         for arm in SKILLS:
             if (arm, seed) not in done:
                 row = run(arm, seed)
                 print(json.dumps(row), flush=True)
-                with FILE.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(row) + "\n")
-    write_page("noise-skills", "What each noise teaches", [*report(finished()), *reading()])
+                add_run(FILE, row)
+    write_page("noise-skills", "What each noise teaches", report(sorted(finished(FILE), key=lambda row: row["seed"])))
 
 
 if __name__ == "__main__":
