@@ -10,7 +10,7 @@ import torch
 
 from longspan.compare.machine import forget_peak, peak_memory, resident
 from longspan.compare.probes import PROBES
-from longspan.compare.process import Work, run
+from longspan.compare.process import WARM_TOKENS, Work, run, warm_up
 from longspan.compare.settings import Cell, Result, read_result, write_result
 
 pytestmark = pytest.mark.slow
@@ -29,6 +29,9 @@ def test_speed_and_memory_are_measured(tmp_path: Path) -> None:
     assert result.words["global_tokens"] == "those that ask"
     write_result(result, tmp_path / "result.json")
     assert read_result(tmp_path / "result.json") == result
+    batch = {"input_ids": torch.zeros(2, WARM_TOKENS + 3)}
+    first = [warm_up(batch, device)["input_ids"].shape[1] for device in ("cpu", "cuda")]
+    assert first == [WARM_TOKENS, WARM_TOKENS + 3]  # CUDA compiles for the shapes that are timed
 
 
 def test_training_is_the_same_each_time_and_learns(tmp_path: Path) -> None:

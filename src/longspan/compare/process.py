@@ -37,7 +37,7 @@ TIMED = 0.4
 """Seconds that each speed is measured for, at least, where one run takes less."""
 MOST_RUNS = 20
 WARM_TOKENS = 64
-"""Length of what is run first, so that the libraries' own memory is not counted."""
+"""Length of what a processor runs first."""
 
 
 class ProbeRows(Dataset[dict[str, Any]]):
@@ -126,7 +126,6 @@ def measure(cell: Cell, folder: Path) -> Result:
     batch = {
         name: value.to(cell.device) for name, value in work.collate([rows[row] for row in range(cell.rows)]).items()
     }
-    small = {name: value[:, :WARM_TOKENS] for name, value in batch.items()}
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
 
     def infer(batch: dict[str, Tensor]) -> None:
@@ -143,12 +142,12 @@ def measure(cell: Cell, folder: Path) -> Result:
 
     numbers = weights(built)
     for run in (infer, train):
-        run(small)
+        run(warm_up(batch, cell.device))
     tokens = int(batch["attention_mask"].sum())
     for name, run in (("inference", infer), ("train", train)):
         with peak_memory(cell.device) as peak:
             seconds, wall = _seconds(lambda run=run: run(batch), cell.device)
-        # Medians; the first run, which also warms up, counts where another would take too long.
+        # Medians; one run counts where another would take too long.
         if seconds <= 20 * TIMED:
             count = min(int(TIMED / max(seconds, 1e-9)) + 1, MOST_RUNS)
             timed = [_seconds(lambda run=run: run(batch), cell.device) for _ in range(count)]
@@ -157,6 +156,12 @@ def measure(cell: Cell, folder: Path) -> Result:
         if peak.bytes is not None:
             numbers[f"{name}_bytes"] = peak.bytes
     return Result(cell=cell, status="done", numbers=numbers, words=work.words(built))
+
+
+def warm_up(batch: dict[str, Tensor], device: str) -> dict[str, Tensor]:
+    """What is run before anything is timed: some tokens on a processor, so that the libraries' own memory is not
+    counted; on CUDA the whole batch, since kernels are compiled and chosen for its shapes."""
+    return batch if device == "cuda" else {name: value[:, :WARM_TOKENS] for name, value in batch.items()}
 
 
 def _seconds(run: Callable[[], None], device: str) -> tuple[float, float]:
