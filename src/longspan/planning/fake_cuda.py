@@ -1,0 +1,351 @@
+"""A CUDA device that is not there: our code takes its CUDA paths, and what it launches can be counted.
+
+    with FakeCuda() as device, Work("cuda") as work:
+        module.to(device)(hidden.to(device))
+
+The numbers of its tensors are computed by the processor, so that results can be compared; or, with `values=False`, not
+at all: then only sizes are followed, and counting what a text of 64 thousand tokens takes is a matter of a second.
+Whole numbers and flags that do not depend on others are always known, since layouts and masks are made of them.
+
+Tensors of the device and of the processor do not mix, as on CUDA. Attention by PyTorch is one launch of the kernel that
+CUDA has, and FlexAttention is one launch. What dropout draws is other than what CUDA draws.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from longspan.ops.attend import flex
+from longspan.ops.runtime import LAYOUT_CACHE
+from longspan.planning.fake_kernels import KERNELS, SHOWN, flex_forward
+
+aten = torch.ops.aten
+CUDA, HOST, HOLLOW = torch.device("cuda:0"), torch.device("cpu"), torch.device("meta")
+MIXING = {aten.copy_, aten._to_copy, aten.index, aten.index_put, aten.index_put_}
+"""Operators that take tensors of two devices: copies, and places that an index names."""
+
+
+class OnCuda(torch.Tensor):
+    """A tensor of the device; `elem` is where its numbers are, on `meta` where nobody computes them.
+
+    For PyTorch's own code it is one of the processor, so that gradients and autocast work without CUDA; of itself it
+    says that it is on CUDA. What C++ would do with a tensor of the processor stands here instead.
+    """
+
+    elem: Tensor
+
+    @staticmethod
+    def __new__(cls, elem: Tensor) -> OnCuda:
+        self = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+            cls,
+            elem.size(),
+            strides=elem.stride(),
+            storage_offset=elem.storage_offset(),
+            dtype=elem.dtype,
+            layout=elem.layout,
+            device=HOST,
+        )
+        self.elem = elem
+        return self
+
+    device = property(lambda self: CUDA)  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    is_cpu = property(lambda self: False)  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            return _attention(*args, **kwargs)
+        if func is torch.dropout:
+            return _dropout(*args, **kwargs)
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _execute(func, args, kwargs or {}, values=True)
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+        """On the device only the type changes; to the processor the numbers are copied."""
+        if args and isinstance(args[0], Tensor):
+            args = (args[0].device, args[0].dtype, *args[1:])
+        device = kwargs.pop("device", None)
+        if args and isinstance(args[0], str | torch.device):
+            device, args = args[0], args[1:]
+        if device is None or torch.device(device).type == "cuda":
+            return _to_of_torch(self, *args, **kwargs) if args or kwargs else self
+        dtype = kwargs.get("dtype") or next((each for each in args if isinstance(each, torch.dtype)), None)
+        return aten._to_copy(self, dtype=dtype, device=torch.device(device))
+
+    def cpu(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self.to(HOST)
+
+    def cuda(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
+
+    def numpy(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first")
+
+    def backward(
+        self, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
+    ) -> None:
+        torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"OnCuda({self.elem!r})"
+
+
+class FakeCuda(TorchDispatchMode):
+    """The device, while its context lasts: `"cuda"` for `Tensor.to`, `Module.to` and for what makes tensors.
+
+    Args:
+        values: whether floating-point numbers are computed; else only their sizes are known.
+    """
+
+    def __init__(self, *, values: bool = True) -> None:
+        super().__init__()
+        self.values = values
+
+    def __enter__(self) -> torch.device:  # type: ignore[override]
+        LAYOUT_CACHE.clear()  # of layouts on another device of the same name
+        autocast, self._stack = torch.autocast, ExitStack()
+        for home, name, replacement in (
+            (torch, "autocast", lambda kind, *args, **kwargs: autocast("cpu", *args, **kwargs)),
+            (torch, "Generator", _HostGenerator),
+            (torch.Tensor, "to", _to),
+            (torch.Tensor, "cuda", lambda tensor: _to(tensor, CUDA)),
+            (torch, "tensor", _copied(torch.tensor)),
+            (torch, "as_tensor", _copied(torch.as_tensor)),
+            (torch.cuda, "_lazy_init", lambda: None),
+            (torch.autograd, "has_torch_function", lambda given: False),  # which would go back without `OnCuda`
+            (flex, "_kernel", lambda: _flex_attention),
+        ):
+            self._stack.enter_context(mock.patch.object(home, name, replacement))
+        overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
+        self._stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrites)
+        torch.__future__.set_overwrite_module_params_on_conversion(True)  # for `Module.to`
+        super().__enter__()
+        return CUDA
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._stack.close()
+        LAYOUT_CACHE.clear()
+        SHOWN.clear()
+        _UNKNOWN.clear()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _execute(func, args, kwargs or {}, values=self.values)
+
+
+class _HostGenerator(torch.Generator):
+    """A generator of any device, which draws on the processor."""
+
+    def __new__(cls, device: Any = HOST) -> Any:
+        return super().__new__(cls, HOST)  # pyright: ignore[reportCallIssue]
+
+
+_to_of_torch = torch.Tensor.to
+
+
+def _to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`Tensor.to`, which reads `"cuda"` as the device: PyTorch would ask CUDA which one is meant."""
+    if args and isinstance(args[0], str | torch.device):
+        args = (_indexed(args[0]), *args[1:])
+    if kwargs.get("device") is not None:
+        kwargs["device"] = _indexed(kwargs["device"])
+    return _to_of_torch(tensor, *args, **kwargs)
+
+
+def _indexed(device: Any) -> torch.device:
+    return CUDA if torch.device(device).type == "cuda" else torch.device(device)
+
+
+def _copied(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function that makes tensors of data: on the processor, then copied."""
+
+    def made(data: Any, *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
+        tensor = make(data, *args, **kwargs)
+        return tensor if device is None else tensor.to(device)
+
+    return made
+
+
+# Operators.
+
+
+def _execute(func: Any, args: Any, kwargs: Any, *, values: bool) -> Any:
+    """The result of an operator, on the device if an argument is there or it is asked for there."""
+    given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+    ours = [each for each in given if isinstance(each, OnCuda)]
+    packet, device = func._overloadpacket, kwargs.get("device")
+    asked = device is not None and torch.device(device).type == "cuda"
+    if not ours and not asked and not (packet is aten.zeros and _of_engine()):
+        return func(*args, **kwargs)
+    hosts = [each for each in given if not isinstance(each, OnCuda) and each.ndim]
+    if ours and hosts and packet not in MIXING:
+        shapes = ", ".join(str(tuple(each.shape)) for each in hosts)
+        raise RuntimeError(f"{func} got tensors on cuda:0 and on cpu ({shapes}); all must be on one device")
+    to_host = packet is aten._to_copy and device is not None and torch.device(device) == HOST
+    hollow = any(_is_unknown(each) for each in ours)
+    if hollow and (to_host or packet in (aten._local_scalar_dense, aten.is_nonzero, aten.nonzero)):
+        raise RuntimeError(f"{func} asks for numbers, which FakeCuda(values=False) does not compute")
+    if not values and not ours:
+        hollow = _makes_floats(func, given, args, kwargs)
+
+    def inner(each: Any) -> Any:
+        if not isinstance(each, Tensor):
+            return each
+        own = each.elem if isinstance(each, OnCuda) else each
+        return torch.empty_strided(own.size(), own.stride(), dtype=own.dtype, device=HOLLOW) if hollow else own
+
+    if device is not None:
+        kwargs = kwargs | {"device": HOLLOW if hollow else HOST}
+    plain_args, plain_kwargs = tree_map(inner, (args, kwargs))
+    result = (KERNELS.get(packet) or func)(*plain_args, **plain_kwargs)
+    if to_host:
+        return result
+    if hollow:
+        _forget_values(func, args, kwargs)
+    pairs = zip(tree_leaves((args, kwargs)), tree_leaves((plain_args, plain_kwargs)), strict=True)
+    known = {id(plain): outer for outer, plain in pairs if isinstance(outer, OnCuda)}
+
+    def outer(each: Any) -> Any:
+        """What an operator changed in place is the tensor that was given."""
+        if not isinstance(each, Tensor) or isinstance(each, OnCuda):
+            return each
+        return known[id(each)] if id(each) in known else OnCuda(each)
+
+    return tree_map(outer, result)
+
+
+def _of_engine() -> bool:
+    """Whether zeros are made by autograd, in the place of a gradient that there is none of: on CUDA they would be
+    there."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name == "__torch_dispatch__":
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == "_engine_run_backward"
+
+
+def _makes_floats(func: Any, given: list[Tensor], args: Any, kwargs: Any) -> bool:
+    """Whether an operator that makes a tensor of the device, or copies one to it, makes floating-point numbers."""
+    dtype = kwargs.get("dtype") or (given[0].dtype if given else None)
+    if dtype is not None:
+        return dtype.is_floating_point
+    if func._overloadpacket in (aten.arange, aten.full):
+        return any(isinstance(each, float) for each in args)
+    return func._overloadpacket not in (aten.randint, aten.randperm)
+
+
+_UNKNOWN: dict[int, Any] = {}
+"""Memory whose numbers were known, and no longer are."""
+
+
+def _is_unknown(tensor: OnCuda) -> bool:
+    return tensor.elem.is_meta or (bool(_UNKNOWN) and tensor.elem.untyped_storage()._cdata in _UNKNOWN)
+
+
+def _forget_values(func: Any, args: Any, kwargs: Any) -> None:
+    """What an operator has changed in place by unknown numbers is unknown from now on."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        changed = args[place] if place < len(args) else kwargs.get(argument.name)
+        for each in tree_leaves(changed):
+            if isinstance(each, OnCuda) and not each.elem.is_meta:
+                storage = each.elem.untyped_storage()
+                _UNKNOWN[storage._cdata] = storage
+
+
+# What PyTorch decides before an operator is dispatched.
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """One launch of the kernel that CUDA has: FlashAttention in half precision without a mask, else the efficient
+    one."""
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = (each.to(torch.get_autocast_dtype("cpu")) for each in (query, key, value))
+    if enable_gqa:
+        key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], -3) for each in (key, value))
+    added = 4 - query.ndim
+    query, key, value = (each[(None,) * added] for each in (query, key, value))
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    if attn_mask is None and half and query.shape[-1] == value.shape[-1]:
+        options = (dropout_p, is_causal, False)
+        context = aten._scaled_dot_product_flash_attention(query, key, value, *options, scale=scale)[0]
+    else:
+        if attn_mask is not None:
+            if attn_mask.dtype == torch.bool:
+                attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -math.inf)
+            attn_mask = attn_mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
+        context = aten._scaled_dot_product_efficient_attention(
+            query, key, value, attn_mask, query.requires_grad, dropout_p, is_causal, scale=scale
+        )[0]
+    return context[(0,) * added]
+
+
+def _dropout(input: Tensor, p: float, train: bool) -> Tensor:
+    """One launch."""
+    return aten.native_dropout(input, p, train)[0] if train and p else input
+
+
+_numbers = itertools.count()
+
+
+def _flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: Any = None,
+    block_mask: Any = None,
+    scale: float | None = None,
+    **options: Any,
+) -> Tensor:
+    """One launch: the blocks that a mask shows, and its predicate inside of them."""
+
+    def shown(scores: Tensor) -> Tensor:
+        places = [OnCuda(each) for each in torch.meshgrid(*map(torch.arange, scores.shape), indexing="ij")]
+        if score_mod is not None:
+            scores = score_mod(OnCuda(scores), *places).elem
+        return scores if block_mask is None else scores.masked_fill(~block_mask.mask_mod(*places).elem, -math.inf)
+
+    number = next(_numbers)
+    SHOWN[number] = shown
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    return flex_forward(query, key, value, number, _pairs_of(block_mask, query, key), scale)
+
+
+def _pairs_of(block_mask: Any, query: Tensor, key: Tensor) -> int:
+    """How many pairs the kernel computes."""
+    rows, heads, queries = query.shape[:3]
+    if block_mask is None:
+        return rows * heads * queries * key.shape[2]
+    counts = [block_mask.kv_num_blocks, block_mask.full_kv_num_blocks]
+    counted = [getattr(each, "elem", each) for each in counts if each is not None]
+    return sum(int(each.expand(rows, heads, -1).sum()) for each in counted) * math.prod(block_mask.BLOCK_SIZE)

@@ -1,0 +1,169 @@
+"""Attention as kernels of CUDA compute it, for `longspan.planning.fake_cuda`: the same results, by the processor.
+
+PyTorch's own are operators that only CUDA has; FlexAttention is an operator made here, whose mask travels by number.
+Everything here takes and gives plain tensors; those without numbers, on `meta`, give others without numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longspan.planning.counting import FLOPS
+
+aten = torch.ops.aten
+
+
+def scores_of(query: Tensor, key: Tensor, bias: Tensor | None, is_causal: bool, scale: float) -> Tensor:
+    """`(B, H, T, S)` in float32 at least."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scores = query.to(wide) @ key.to(wide).mT * scale
+    scores = scores if bias is None else scores + bias
+    if is_causal:
+        scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1), -math.inf)
+    return scores
+
+
+def _drawn(like: Tensor, prob: float, seed: Tensor | int) -> Tensor | float:
+    """What dropout multiplies weights by, the same again for the same seed."""
+    if not prob:
+        return 1.0
+    generator = torch.Generator().manual_seed(int(seed))
+    return torch.empty_like(like).bernoulli_(1 - prob, generator=generator).div_(1 - prob)
+
+
+def _mixed(scores: Tensor, value: Tensor, prob: float = 0.0, seed: Tensor | int = 0) -> Tensor:
+    weights = torch.softmax(scores, -1).nan_to_num(0.0)
+    weights = weights * _drawn(weights, prob, seed)
+    return (weights @ value.to(weights.dtype)).to(value.dtype)
+
+
+def _gradients(
+    grad: Tensor, scores: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float, prob: float, seed: Any
+) -> tuple[Tensor, ...]:
+    """Of query, key, value and scores."""
+    weights = torch.softmax(scores, -1).nan_to_num(0.0)
+    wide, drawn = weights.dtype, _drawn(weights, prob, seed)
+    slopes = grad.to(wide) @ value.to(wide).mT * drawn
+    slopes = weights * (slopes - (slopes * weights).sum(-1, keepdim=True))
+    to_value = (weights * drawn).mT @ grad.to(wide)
+    grads = slopes @ key.to(wide) * scale, slopes.mT @ query.to(wide) * scale, to_value, slopes
+    return tuple(each.to(query.dtype) for each in grads)
+
+
+def _forward(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, prob: float, causal: bool, scale: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Contexts `(B, H, T, Dv)`, stored as CUDA's kernels do, token before head; logarithms of sums, never read here;
+    and the seed of dropout."""
+    batch, heads, length, depth = query.shape
+    seed = torch.randint(2**31, ()) if prob else torch.zeros((), dtype=torch.int64)
+    context = query.new_empty(batch, length, heads, value.shape[-1]).transpose(1, 2)
+    if not query.is_meta:
+        context.copy_(_mixed(scores_of(query, key, bias, causal, scale or depth**-0.5), value, prob, seed))
+    return context, query.new_empty(query.shape[:-1], dtype=torch.float32), seed
+
+
+def _backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Any, prob: float, causal: bool, scale: Any, seed: Any
+) -> tuple[Tensor, ...]:
+    if query.is_meta:
+        inputs = tuple(torch.empty_like(each) for each in (query, key, value))
+        return *inputs, query.new_empty(*query.shape[:-1], key.shape[2])
+    scale = scale or query.shape[-1] ** -0.5
+    return _gradients(grad, scores_of(query, key, bias, causal, scale), query, key, value, scale, prob, seed)
+
+
+def _flash(query, key, value, prob=0.0, causal=False, debug=False, *, scale=None):  # type: ignore[no-untyped-def]
+    context, logs, seed = _forward(query, key, value, None, prob, causal, scale)
+    return context, logs, None, None, query.shape[2], key.shape[2], seed, torch.empty(0), torch.empty(0)
+
+
+def _flash_backward(  # type: ignore[no-untyped-def]
+    grad, query, key, value, out, logs, ends, other_ends, queries, keys, prob, causal, seed, offset, *, scale=None
+):
+    return _backward(grad, query, key, value, None, prob, causal, scale, seed)[:3]
+
+
+def _efficient(query, key, value, bias, logged, prob=0.0, causal=False, *, scale=None):  # type: ignore[no-untyped-def]
+    context, logs, seed = _forward(query, key, value, bias, prob, causal, scale)
+    return context, logs, seed, torch.zeros((), dtype=torch.int64)
+
+
+def _efficient_backward(  # type: ignore[no-untyped-def]
+    grad, query, key, value, bias, out, logs, seed, offset, prob, wanted, causal=False, *, scale=None
+):
+    grads = _backward(grad, query, key, value, bias, prob, causal, scale, seed)
+    return *grads[:3], grads[3] if wanted[3] else None
+
+
+# FlexAttention as one operator.
+
+Shown = Callable[[Tensor], Tensor]
+"""Scores `(B, H, T, S)` → the same with what is added to them, and −∞ where a mask hides a pair."""
+
+SHOWN: dict[int, Shown] = {}
+"""By number, what the scores of a call become."""
+
+
+@torch.library.custom_op("longspan_fake::flex_forward", mutates_args=())
+def flex_forward(query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float) -> Tensor:
+    """FlexAttention, which computes so many pairs: `(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T,
+    Dv)`."""
+    raise NotImplementedError("this operator is computed by FakeCuda only")
+
+
+@torch.library.custom_op("longspan_fake::flex_backward", mutates_args=())
+def flex_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and value."""
+    raise NotImplementedError("this operator is computed by FakeCuda only")
+
+
+def _save(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(*inputs[:3])
+    ctx.options = inputs[3:]
+
+
+def _gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return *flex_backward(grad, *ctx.saved_tensors, *ctx.options), None, None, None
+
+
+flex_forward.register_autograd(_gradient, setup_context=_save)
+
+
+def _flex_forward(query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float) -> Tensor:
+    if query.is_meta:
+        return query.new_empty(*query.shape[:-1], value.shape[-1])
+    return _mixed(SHOWN[number](scores_of(query, key, None, False, scale)), value)
+
+
+def _flex_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float
+) -> tuple[Tensor, ...]:
+    if query.is_meta:
+        return tuple(torch.empty_like(each) for each in (query, key, value))
+    scores = SHOWN[number](scores_of(query, key, None, False, scale))
+    return _gradients(grad, scores, query, key, value, scale, 0.0, 0)[:3]
+
+
+FLEX, FLEX_BACKWARD = torch.ops.longspan_fake.flex_forward, torch.ops.longspan_fake.flex_backward
+FLOPS[FLEX] = lambda query, key, value, number, pairs, scale: 2 * pairs * (query.shape[-1] + value.shape[-1])
+FLOPS[FLEX_BACKWARD] = lambda grad, query, key, value, number, pairs, scale: (
+    2 * pairs * (3 * query.shape[-1] + 2 * value.shape[-1])
+)
+
+KERNELS: dict[Any, Callable[..., Any]] = {
+    aten._scaled_dot_product_flash_attention: _flash,
+    aten._scaled_dot_product_flash_attention_backward: _flash_backward,
+    aten._scaled_dot_product_efficient_attention: _efficient,
+    aten._scaled_dot_product_efficient_attention_backward: _efficient_backward,
+    FLEX: _flex_forward,
+    FLEX_BACKWARD: _flex_backward,
+}
+"""Operators that the processor does not have, as it computes them."""

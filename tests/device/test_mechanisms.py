@@ -1,0 +1,71 @@
+"""Every mechanism on a CUDA device that is not there: it mixes no devices, and gives what it gives on the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from closeness import check_outputs
+from longspan.attention import MECHANISMS, Attention, AttentionConfig, Tokens
+from longspan.planning.fake_cuda import FakeCuda
+
+LENGTH, WIDTH, HEADS = 150, 32, 2
+"""More tokens than what is computed at once where texts are short, and heads that FlexAttention takes."""
+ULPS = 256
+"""Units of rounding of the largest number: gradients of other paths, whose sums are of thousands of products."""
+SMALL: dict[str, Any] = {"left_tokens": 9, "right_tokens": 8, "chunk_tokens": 32, "block_tokens": 16, "noise": 0.0}
+
+
+def config_of(name: str) -> AttentionConfig:
+    kind = MECHANISMS[name]
+    known = {key: value for key, value in SMALL.items() if key in kind.__dataclass_fields__}
+    return kind(**kind().defaults_for(LENGTH, {}) | known)
+
+
+def cases(name: str) -> Iterator[tuple[Attention, Tokens]]:
+    """The mechanism looking both ways and back, each with padding and global tokens, if it takes any, and without."""
+    config = config_of(name)
+    for causal in [each for each in (False, True) if (config.causal if each else config.bidirectional)]:
+        module = config.build(width=WIDTH, heads=HEADS, causal=causal)
+        for parameter in module.parameters():
+            nn.init.normal_(parameter, std=0.2)
+        mask, is_global = torch.ones(2, LENGTH, dtype=torch.bool), torch.zeros(2, LENGTH, dtype=torch.bool)
+        mask[1, 93:], is_global[:, 0], is_global[0, 70] = False, True, True
+        takes = not causal and "globals" not in config.exempt
+        yield module, Tokens()
+        yield module, Tokens(mask=mask, is_global=is_global if takes else None)
+
+
+def run(module: Attention, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    """Outputs, and the gradients of the inputs and of all weights that have one, together: that of a key's bias is
+    nothing but rounding."""
+    hidden = hidden.detach().requires_grad_()
+    output = module(hidden, tokens)
+    output.square().sum().backward()
+    grads = [each.grad for each in (hidden, *module.parameters()) if each.grad is not None]
+    module.zero_grad()
+    return output.detach().cpu(), torch.cat([each.cpu().flatten() for each in grads])
+
+
+def on_device(tokens: Tokens, device: torch.device) -> Tokens:
+    flags = {name: getattr(tokens, name) for name in ("mask", "is_global")}
+    return replace(tokens, **{name: each.to(device) for name, each in flags.items() if each is not None})
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_outputs_and_gradients_are_those_of_the_processor(name) -> None:
+    for module, tokens in cases(name):
+        hidden = torch.randn(2, LENGTH, WIDTH)
+        expected = run(module, hidden, tokens)
+        state = {key: each.clone() for key, each in module.state_dict().items()}
+        with FakeCuda() as device:
+            given = run(module.to(device), hidden.to(device), on_device(tokens, device))
+            module.to("cpu")
+        for one, other in zip(given, expected, strict=True):
+            check_outputs(one, other, ulps=ULPS)
+        module.load_state_dict(state)
