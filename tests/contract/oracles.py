@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -95,10 +96,12 @@ def with_ends(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
 
 def through_slots(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
     """Linformer's `softmax(Q (E K)ᵀ) (F V) W_o`, each row by itself and without its padding."""
-    rows = []
+    rows, tables = [], module.tables
+    if tables is None and tokens.relative is not None:  # those that all layers share
+        tables = partial(tuple, tokens.relative)
     for row, states in enumerate(hidden):
         real = states if tokens.mask is None else states[tokens.mask[row]]
-        rows.append(row_through_slots(module, states, real, module.tables))
+        rows.append(row_through_slots(module, states, real, tables))
     return module.output(torch.stack(rows) if rows else hidden)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
 from longspan.planning.memory import Choice, largest_batch, memory_of, other_choices, weights_of
 from longspan.planning.plan import Stopwatch, block_work, make_plan
-from longspan.planning.source import Planned
+from longspan.planning.source import Planned, open_planned
 
 SIZES = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 256, "position_embedding": "sinusoidal", "normalization": "pre", "dropout": 0.0}
@@ -41,6 +42,41 @@ def test_by_hand() -> None:
     attention = model.config.layer_attention(0).costs(length=1000, width=64, heads=2).saved_activations // 1000
     assert memory.activations == 3000 * 4 * (4 * 64 + attention + 256 + 64)
     assert memory.peak == memory.weights + memory.optimizer + memory.activations + memory.working
+
+
+def test_each_optimizer_has_its_own_states() -> None:
+    """Two moments of AdamW, one sum of squares of Adagrad: what torch's own hold is counted by hand."""
+    choice, model = Choice(tokens=7, train=True), planned(hidden_size=8, intermediate_size=16, vocab_size=11)
+    made = model.model_class(model.config)
+    made(input_ids=torch.tensor([[3, 4, 5]]), labels=torch.tensor([0])).loss.backward()
+    for name, kind in {"adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad}.items():
+        parameters = [each for each in made.parameters() if each.grad is not None]
+        optimizer = kind(parameters, lr=1e-9)
+        optimizer.step()
+        states = [value for state in optimizer.state.values() for value in state.values() if value.dim()]
+        numbers = sum(each.numel() for each in states) / sum(each.numel() for each in parameters)
+        found = memory_of(replace(model, optimizer=name), choice)
+        assert found.optimizer == numbers * found.gradients == numbers * 4 * weights_of(model).total
+    assert open_planned("adaptive-span-enwik8").optimizer == "adagrad"
+
+
+def test_a_memory_is_counted_with_the_text(memory) -> None:
+    """Blocks read memory and text, or from `compress_after` on the memory alone; a step holds what was counted."""
+    choice, few = Choice(tokens=1536, train=True), Choice(tokens=64, train=True)
+    plain, ours = planned(num_hidden_layers=4), planned(num_hidden_layers=4, num_memory_tokens=64)
+    shorter = planned(num_hidden_layers=4, num_memory_tokens=64, compress_after=2)
+    longer = memory_of(plain, Choice(tokens=1600, train=True))
+    assert memory_of(ours, choice).activations == longer.activations
+    assert weights_of(ours).total == weights_of(plain).total + 64 * 64
+    blocks = longer.activations - memory_of(planned(num_hidden_layers=2), Choice(tokens=1600, train=True)).activations
+    alone = memory_of(plain, few).activations - memory_of(planned(num_hidden_layers=2), few).activations
+    assert memory_of(ours, choice).activations - memory_of(shorter, choice).activations == blocks - alone
+    for model in (ours, shorter):
+        made, ids = model.model_class(model.config), torch.randint(5, 100, (1, 1536))
+        with memory() as measured:
+            made(input_ids=ids, labels=torch.zeros(1, dtype=torch.int64)).loss.backward()
+        says = memory_of(model, choice)
+        assert says.activations + says.working == pytest.approx(measured.peak, rel=0.25)
 
 
 def test_choices_differ_as_they_should() -> None:

@@ -143,15 +143,17 @@ def check_shared_tables(configs: Sequence[AttentionConfig]) -> None:
                 )
 
 
-def check_longest(configs: Sequence[AttentionConfig], tokens: int) -> None:
-    """Raise `InputError` where a layer cannot take the `tokens` of the longest input of its model."""
+def check_longest(configs: Sequence[AttentionConfig], tokens: int, memory: int = 0) -> None:
+    """Raise `InputError` where a layer cannot take the `tokens` of the longest input of its model, and so many of a
+    `memory` beside them."""
     for layer, config in enumerate(configs):
         longest = config.reach().longest
-        if longest is not None and longest < tokens:
+        if longest is not None and longest < tokens + memory:
+            beside = f" and num_memory_tokens={memory} together" if memory else ""
+            remedy = f"give {config.describe()} a longer maximum, or the model a shorter one"
             raise InputError(
                 f"attention of layer {layer} takes at most {longest} tokens, fewer than "
-                f"max_position_embeddings={tokens}; give {config.describe()} a longer maximum, or the model a shorter "
-                "one"
+                f"max_position_embeddings={tokens}{beside}; {remedy}"
             )
 
 

@@ -126,6 +126,14 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
             classification) or "question" (every token before the first `sep_token_id`).
         max_global_tokens: static number of slots for the global tokens of a `global_attention_mask`, needed only to
             compile or export with such a mask; `None` means as many as the mask of the batch holds.
+        num_memory_tokens: vectors in front of every text that are global tokens of the encoder and belong to no token
+            of the text (Gupta & Berant 2020, "GMAT", arXiv 2006.03274); 0 means none. Outputs and labels are those of
+            the text, `max_position_embeddings` counts the text alone.
+        memory_embedding: what they are: "learned" (a table of their own), or "sinusoidal" (the sinusoids of 0, 1, 2, …,
+            so that no weight depends on their number).
+        compress_after: so many encoder layers read memory and text, and the others the memory alone, which is then what
+            the encoder gives, and what a decoder, or a head that labels whole texts, reads; `None` means that all
+            layers read the text.
         label_smoothing: of the sequence-to-sequence loss.
         wrap_labels: start the decoder with the last real label, a language code, instead of `decoder_start_token_id`,
             when its inputs are made from labels (mBART).

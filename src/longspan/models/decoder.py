@@ -108,12 +108,17 @@ class Decoder(Network):
         Raises:
             InputError: the stack gives something instead, and it is not there.
         """
-        if not self.returns.source:
+        compressed = self.config.compress_after is not None
+        if not (self.returns.source or compressed):
             return encoded[0], mask
         if getattr(encoded, "source_states", None) is None:
+            what = (
+                "beside compress_after reads memory"
+                if compressed
+                else f"in the stack {self.stack.stack!r} reads its spans too"
+            )
             raise InputError(
-                f"encoder_outputs holds states of tokens alone, and a decoder in the stack {self.stack.stack!r} reads "
-                "its spans too; give what get_encoder() returned"
+                f"encoder_outputs holds states of tokens alone, and a decoder {what}; give what get_encoder() returned"
             )
         return encoded.source_states, encoded.source_mask
 

@@ -90,9 +90,24 @@ class AxialPositions(nn.Module):
         return torch.cat([self.rows(row), self.columns(position - row * count)], dim=-1)
 
 
+class MemoryVectors(nn.Module):
+    """The M vectors of a model with `num_memory_tokens`, learned or sinusoidal."""
+
+    def __init__(self, config: ModelFields) -> None:
+        super().__init__()
+        self.count = config.num_memory_tokens
+        learned = config.memory_embedding == "learned"
+        self.table = nn.Embedding(self.count, config.embedding_width) if learned else Sinusoids(config)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """`(B, M, F)`, the same in every row, in the type of `hidden` `(B, …)`."""
+        vectors = self.table(torch.arange(self.count, device=hidden.device)[None])
+        return vectors.to(hidden.dtype).expand(hidden.shape[0], -1, -1)
+
+
 class Embeddings(nn.Module):
     """Sum of token, position and type embeddings (the last two where the model has them), normalised, and taken to the
-    model's width E where they have another one, F.
+    model's width E where they have another one, F; the vectors of a memory stand before them, where the model has one.
 
     Args:
         config: its `position_embedding`, `position_offset`, `positions_skip_padding`, `type_vocab_size`,
@@ -109,6 +124,7 @@ class Embeddings(nn.Module):
         self.token = (
             AdaptiveEmbedding(config) if adaptive else nn.Embedding(config.vocab_size, width, config.pad_token_id)
         )
+        self.memory = MemoryVectors(config) if config.num_memory_tokens and not decoder else None
         self.position = _positions(config, self.positions, decoder=decoder)
         self.unbounded = stack_config(config.stack).reads().unbounded
         types = 0 if decoder else config.type_vocab_size
@@ -142,7 +158,8 @@ class Embeddings(nn.Module):
         position_ids: Tensor | None = None,
         border: Tensor | None = None,
     ) -> Tensor:
-        """`(B, T)` ids, or `(B, T, F)` embeddings instead, → `(B, T, E)`; token 0 stands at `first_position`.
+        """`(B, T)` ids, or `(B, T, F)` embeddings instead, → `(B, M + T, E)`, M vectors of memory and the tokens, of
+        which token 0 stands at `first_position`.
 
         `position_ids` `(1 or B, T)` name the rows of the position table instead, as in transformers: `position_offset`
         is that of a first token. Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose
@@ -184,6 +201,8 @@ class Embeddings(nn.Module):
                     position_ids = torch.arange(first, first + length, device=hidden.device)[None]
                 position_ids = position_ids if border is None else self._restarted(position_ids, border)
             hidden = hidden + self.position(position_ids).to(hidden.dtype)
+        if self.memory is not None:
+            hidden = torch.cat([self.memory(hidden), hidden], 1)
 
         if self.projection is not None and self.project_first:
             hidden = self.projection(hidden)

@@ -55,6 +55,7 @@ class Encoder(EncoderNetwork):
             stack_loss=encoded.aux.loss if self.training else None,
             source_states=None if source is None else source.states,  # pyright: ignore[reportArgumentType]
             source_mask=None if source is None else source.mask,
+            memory_states=encoded.memory,  # pyright: ignore[reportArgumentType]
         )
         return output.to_tuple() if return_dict is False else output
 
@@ -114,7 +115,9 @@ class LongspanModel(LongspanPreTrainedModel):
         Returns:
             `last_hidden_state` `(B, T, E)`, and `pooler_output` `(B, E)` when the configuration has a pooler, or a
             stack that sums each row up in one vector, such as the relay of a star; `ponder_times` `(B, T)` where the
-            tokens of a stack stop by themselves, and in training the `stack_loss` that comes with them.
+            tokens of a stack stop by themselves, and in training the `stack_loss` that comes with them; and
+            `memory_states` `(B, M, E)` of a model with `num_memory_tokens`, which with `compress_after` are its
+            `last_hidden_state` too.
 
         Raises:
             InputError: a mask of another shape than the input; an input longer than `max_position_embeddings`.

@@ -69,6 +69,9 @@ class ModelFields:
     head: Any = None
     global_tokens: Literal["none", "first", "question"] = "none"
     max_global_tokens: Whole | None = None
+    num_memory_tokens: Whole = 0
+    memory_embedding: Literal["learned", "sinusoidal"] = "learned"
+    compress_after: Annotated[int, Range(1, 1000)] | None = None
     label_smoothing: Dropout = 0.0
     wrap_labels: bool = False
     position_embedding: Literal["learned", "sinusoidal", "axial", "none"] = "learned"
@@ -129,10 +132,12 @@ class ModelFields:
         _check_losses(layers, stack)
         _check_losses([self.decoder_layer_attention(layer) for layer in range(self.decoder_layers)], stack.of_decoder())
         if self.position_embedding in ("learned", "axial"):
-            check_longest(layers, self.max_position_embeddings)
+            check_longest(layers, self.max_position_embeddings, self.num_memory_tokens)
+        _check_memory(self, stack, layers)
         if self.head is not None:
             spec = head_spec(self.head)
             spec.check_model(self)
+            check_compressed(self, spec)
             self.head = spec.to_dict()
 
     @property
@@ -200,6 +205,47 @@ def _check_unused(config: ModelFields, stack: StackConfig) -> None:
             default = plain_layers(default, config.decoder_layers if decoder else config.num_hidden_layers)
         if value != default:
             raise InputError(f"{name}={show(value)} means nothing in stack {stack.stack!r}, {reason}; leave it out")
+
+
+def _check_memory(config: ModelFields, stack: StackConfig, layers: Sequence[AttentionConfig]) -> None:
+    """Raise `InputError` for a memory that the mechanisms or the stack of a model do not take, or options of none."""
+    count, lower = config.num_memory_tokens, config.compress_after
+    if not count:
+        for name in ("memory_embedding", "compress_after"):
+            if (value := getattr(config, name)) != getattr(ModelFields, name):
+                raise InputError(f"{name}={value!r} is for models with num_memory_tokens; give these, or leave it out")
+        return
+    if not stack.takes_memory:
+        raise InputError(
+            f"num_memory_tokens={count} does not go with stack {stack.stack!r}, which does not treat every place "
+            "alike; leave it out, or choose stack 'sequential'"
+        )
+    for layer, attention in enumerate(layers):
+        if "globals" in attention.exempt:
+            raise InputError(
+                f"num_memory_tokens={count} needs global tokens, and attention of layer {layer} is "
+                f"{attention.mechanism!r}, which takes none{attention.since('globals')}; choose another mechanism"
+            )
+    if lower is None:
+        return
+    if not stack.runs_ranges:
+        raise InputError(
+            f"compress_after={lower} does not go with stack {stack.stack!r}, whose layers all read the same places; "
+            "leave it out, or choose stack 'sequential'"
+        )
+    if lower > config.num_hidden_layers:
+        raise InputError(
+            f"compress_after={lower} is more than num_hidden_layers={config.num_hidden_layers}; give at most as many"
+        )
+
+
+def check_compressed(config: ModelFields, head: HeadSpec) -> None:
+    """Raise `InputError` for a head that reads tokens, of a model that goes on with its memory alone."""
+    if config.compress_after is not None and head.reads_tokens:
+        raise InputError(
+            f"compress_after={config.compress_after} leaves head {head.head!r} no tokens to read, only the memory; "
+            "choose a head for whole texts, or leave it out"
+        )
 
 
 def _check_losses(layers: Sequence[AttentionConfig], stack: StackConfig) -> None:

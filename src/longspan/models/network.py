@@ -5,7 +5,7 @@ What runs here needs nothing of transformers; `encoder`, `decoder` and the model
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from longspan.attention import Attention, AttentionConfig, Tokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
-from longspan.stacks import Sizes, StackConfig, StackOutput, stack_config
+from longspan.models.memory import MemoryFirst
+from longspan.stacks import Sizes, Source, StackConfig, StackOutput, stack_config
 from longspan.stacks.block import Block, BlockState, CrossAttention, total_loss
 
 if TYPE_CHECKING:
@@ -240,6 +241,11 @@ class Network(nn.Module):
 
     def __init__(self, config: ModelFields, *, decoder: bool = False, causal: bool = False) -> None:
         super().__init__()
+        if causal and config.num_memory_tokens:
+            raise InputError(
+                f"num_memory_tokens={config.num_memory_tokens} is for models that read both ways, and this one is "
+                "causal: its tokens would see the future through them; leave it out"
+            )
         self.config = config
         self.embeddings = Embeddings(config, decoder=decoder)
         block = partial(make_block, config, kind=self.block, decoder=decoder, causal=causal)
@@ -262,10 +268,12 @@ class Network(nn.Module):
         *,
         block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
+        through: Callable[..., StackOutput] | None = None,
     ) -> StackOutput:
-        """From the embeddings `(B, T, E)` to the final states; arguments as in `Sequential.forward`."""
+        """From the embeddings `(B, T, E)` to the final states; arguments as in `Sequential.forward`. `through` is what
+        goes through the layers instead of one after the other."""
         tables = () if self.relative is None else self.relative()
-        output = self.layers(
+        output = (through or self.layers)(
             hidden,
             tokens,
             source,
@@ -305,7 +313,8 @@ def _shared_positions(layers: nn.Module) -> nn.Module | None:
 
 
 class EncoderNetwork(Network):
-    """The encoder: every token sees what its mechanism lets it see, before and after itself."""
+    """The encoder: every token sees what its mechanism lets it see, before and after itself; and a memory in front of
+    the text, where the configuration has one."""
 
     def encode(self, inputs: ModelInputs, *, output_hidden_states: bool = False) -> StackOutput:
         """From ids or embeddings to the final states `(B, T, E)`; errors as in `LongspanModel.forward`."""
@@ -321,19 +330,44 @@ class EncoderNetwork(Network):
             position_ids=None if for_stack else position_ids,
             border=border if reads.restarts_positions else None,
         )
+        memory = config.num_memory_tokens
+        text = hidden[:, memory:] if memory else hidden
         tokens = Tokens(border=border)
         has_masks = inputs.attention_mask is not None or inputs.global_attention_mask is not None
         if has_masks or config.global_tokens != "none":
-            tokens = describe_tokens(config, inputs, hidden, border)
+            tokens = describe_tokens(config, inputs, text, border)
         if inputs.importance is not None or reads.importance:
-            tokens = replace(tokens, importance=checked_importance(self.stack, inputs.importance, hidden))
+            tokens = replace(tokens, importance=checked_importance(self.stack, inputs.importance, text))
         if reads.adds_positions and position_ids is not None:
             tokens = replace(tokens, places=position_ids - self.embeddings.offset)
         elif reads.adds_positions and inputs.first_position:
-            last = inputs.first_position + hidden.shape[1]
+            last = inputs.first_position + text.shape[1]
             places = torch.arange(inputs.first_position, last, device=hidden.device)
             tokens = replace(tokens, places=places[None])
-        return self.run(hidden, tokens, output_hidden_states=output_hidden_states)
+        if not memory:
+            return self.run(hidden, tokens, output_hidden_states=output_hidden_states)
+        read = MemoryFirst.of(hidden, tokens, memory, places=reads.adds_positions)
+        if config.compress_after is None:
+            return read.apart(self.run(read.hidden, read.tokens, output_hidden_states=output_hidden_states))
+        through = partial(self._compressed, read, config.compress_after)
+        output = self.run(read.hidden, read.tokens, output_hidden_states=output_hidden_states, through=through)
+        there = torch.ones(output.states.shape[:2], dtype=torch.bool, device=hidden.device)
+        return output._replace(source=Source(output.states, there), memory=output.states)
+
+    def _compressed(
+        self, read: MemoryFirst, lower: int, hidden: Tensor, tokens: Tokens, *given: Any, **options: Any
+    ) -> StackOutput:
+        """The first `lower` layers read memory and text, and the others memory alone: states `(B, M, E)`."""
+        options["layers"] = range(lower)
+        first = read.apart(self.layers(hidden, tokens, *given, **options))
+        options["layers"] = range(lower, len(self.layers))
+        assert first.memory is not None
+        second = self.layers(*read.alone(first.memory), *given, **options)
+        states = second.all_hidden_states
+        if states is not None and first.all_hidden_states is not None:
+            states = (*first.all_hidden_states[:-1], *states)
+        loss = total_loss([first.aux.loss, second.aux.loss])
+        return second._replace(all_hidden_states=states, aux=second.aux._replace(loss=loss))
 
 
 def first_token(hidden: Tensor) -> Tensor:

@@ -22,12 +22,14 @@ class EncoderOutput(BaseModelOutputWithPooling):
         stack_loss: scalar, what such a stack adds to a training loss; only while training.
         source_states: `(B, S, E)`, what a decoder beside the encoder reads, where that is not the states of tokens.
         source_mask: `(B, S)` bool, which of them there are.
+        memory_states: `(B, M, E)` after the last layer, of models with `num_memory_tokens`.
     """
 
     ponder_times: Tensor | None = None
     stack_loss: Tensor | None = None
     source_states: Tensor | None = None
     source_mask: Tensor | None = None
+    memory_states: Tensor | None = None
 
 
 @dataclass

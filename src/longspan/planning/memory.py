@@ -1,6 +1,6 @@
 """How much memory a model will need: counted from its configuration, before anything of it is made.
 
-Weights, gradients and the two states of AdamW are counted on a model without storage; what training saves of each
+Weights, gradients and the states of the optimizer are counted on a model without storage; what training saves of each
 block is its residual states, the inputs of its linear layers, the widest tensor of its feed-forward layer, and what its
 attention says of itself (`AttentionConfig.costs`).
 """
@@ -19,12 +19,11 @@ from longspan.planning.source import Planned
 from longspan.settings import Count, check
 from longspan.stacks import stack_config
 from longspan.stacks.base import StackCost
+from longspan.training.optimisation import STATES
 
 Precision = Literal["float32", "bfloat16"]
 CONSTANT = 4 << 20
 """Bytes of working memory whatever the length: the buffers of a chunk of attention, and what libraries set aside."""
-ADAM = 2
-"""States of AdamW for each weight."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,7 @@ class Choice:
     Attributes:
         tokens: of each row, T.
         batch: rows, B.
-        train: a step of training with AdamW, or else a forward pass.
+        train: a step of training, or else a forward pass.
         precision: bfloat16 in training is autocast: the weights stay float32.
         checkpointing: compute each block again in the backward pass instead of saving its activations.
         output_tokens: that a decoder beside an encoder writes, or is taught.
@@ -68,7 +67,7 @@ class Memory:
     Attributes:
         weights: of the model, and what autocast copies of them.
         gradients: one for each weight.
-        optimizer: states of AdamW.
+        optimizer: its states.
         activations: what the backward pass needs of the forward pass.
         working: what is there for a moment.
     """
@@ -122,19 +121,20 @@ def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) 
     return Memory(
         weights=4 * counted.total + copied,
         gradients=4 * counted.total,
-        optimizer=ADAM * 4 * counted.total,
+        optimizer=STATES[planned.optimizer] * 4 * counted.total,
         activations=layers.activations(),
         working=layers.widest_backward() + CONSTANT,
     )
 
 
 def stack_cost(config: Any, tokens: int) -> StackCost:
-    """What the stack of a model needs besides its blocks, for a text of T tokens.
+    """What the stack of a model needs besides its blocks, for a text of T tokens, its memory included.
 
     Raises:
         InputError: a stack whose memory is not counted block by block.
     """
-    cost = stack_config(config.stack).costs(layers=config.num_hidden_layers, tokens=tokens, width=config.hidden_size)
+    sizes = {"layers": config.num_hidden_layers, "width": config.hidden_size}
+    cost = stack_config(config.stack).costs(tokens=tokens + config.num_memory_tokens, **sizes)
     if cost is None:
         raise InputError(
             f"stack {config.stack['stack']!r} is not counted block by block, so there is no plan for it; measure a "
@@ -143,11 +143,16 @@ def stack_cost(config: Any, tokens: int) -> StackCost:
     return cost
 
 
-def layers_of_model(config: Any) -> list[Any]:
-    """The mechanism of each block of a model; none where the stack brings layers of its own."""
+def layers_of_model(config: Any, tokens: int) -> list[tuple[Any, int]]:
+    """The mechanism of each block of a model, and how many places it reads of a text of T tokens: those of the memory
+    too, or these alone; none where the stack brings layers of its own."""
     if stack_config(config.stack).brings_attention:
         return []
-    return [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+    memory, lower = config.num_memory_tokens, config.compress_after
+    return [
+        (config.layer_attention(layer), memory + (tokens if lower is None or layer < lower else 0))
+        for layer in range(config.num_hidden_layers)
+    ]
 
 
 class _Layers:
@@ -157,11 +162,12 @@ class _Layers:
         self.config = config
         self.choice = choice
         self.number = choice.number
-        self.tokens = choice.batch * choice.tokens
         self.width = config.hidden_size
-        self.specs = layers_of_model(config)
+        self.layers = layers_of_model(config, choice.tokens)
         self.stack_cost = stack_cost(config, choice.tokens)
-        self.longest = choice.batch * max([choice.tokens, *(length for _, length in self.stack_cost.layers)])
+        places = choice.tokens + config.num_memory_tokens
+        self.places = choice.batch * places
+        self.longest = choice.batch * max([places, *(length for _, length in self.stack_cost.layers)])
 
     def attention(self, spec: Any, length: int) -> int:
         """Of one layer of a mechanism over a text of so many tokens."""
@@ -177,7 +183,7 @@ class _Layers:
 
     def blocks(self) -> list[int]:
         """Saved of each block of the model, and of those of its stack."""
-        cost, sizes = self.stack_cost, [self.block(spec, self.choice.tokens) for spec in self.specs]
+        cost, sizes = self.stack_cost, [self.block(*each) for each in self.layers]
         for reader in range(len(sizes) - cost.readers, len(sizes)):
             sizes[reader] += self.choice.batch * (self.number * cost.saved_activations + 4 * cost.states)
         return sizes + [self.block(*each) for each in cost.layers]
@@ -185,11 +191,11 @@ class _Layers:
     def activations(self) -> int:
         """Of all blocks, the inputs of the norms before and behind them, and the decoder; with checkpointing, the input
         of each block and one block whole."""
-        states, blocks = 4 * self.tokens * self.width, self.blocks()
+        states, blocks = 4 * self.places * self.width, self.blocks()
         whole = sum(blocks)
         if self.choice.checkpointing:
-            others = sum(4 * self.choice.batch * length * self.width for _, length in self.stack_cost.layers)
-            whole = len(self.specs) * states + others + max(blocks, default=0)
+            lengths = sum(length for _, length in [*self.layers, *self.stack_cost.layers])
+            whole = 4 * self.choice.batch * lengths * self.width + max(blocks, default=0)
         ends = (self.config.embedding_norm + (self.config.normalization == "pre")) * states
         return whole + ends + self.decoder()
 
@@ -201,15 +207,15 @@ class _Layers:
             return 3 * 4 * outputs_of(self.config, self.choice) * config.vocab_size
         inner = config.decoder_intermediate_size or config.intermediate_size
         block = written * (3 * 4 * self.width + self.number * (3 * self.width + inner + 6 * self.width))
-        block += self.number * 2 * self.width * self.longest
+        compressed = config.compress_after is not None
+        block += self.number * 2 * self.width * (rows * config.num_memory_tokens if compressed else self.longest)
         return config.decoder_layers * block + 3 * 4 * written * config.vocab_size
 
     def widest_forward(self) -> int:
         """The most that a block holds at once in a forward pass, or the logits."""
         inner, states = self.config.intermediate_size, self.number * self.longest
         feed_forward = states * (4 * self.width + 2 * inner)
-        layers = [*((spec, self.choice.tokens) for spec in self.specs), *self.stack_cost.layers]
-        gathered = max((self.attention(*layer) for layer in layers), default=0)
+        gathered = max((self.attention(*layer) for layer in [*self.layers, *self.stack_cost.layers]), default=0)
         attention, logits = gathered + states * 3 * self.width, outputs_of(self.config, self.choice)
         return max(feed_forward, attention, self.moment(), 4 * logits * self.config.vocab_size)
 
@@ -218,7 +224,7 @@ class _Layers:
         at which the blocks that read what it makes have saved nothing."""
         feed_forward = self.longest * self.number * 2 * self.config.intermediate_size
         blocks = self.blocks()
-        absent = blocks[len(self.specs) - self.stack_cost.readers :]
+        absent = blocks[len(self.layers) - self.stack_cost.readers :]
         return max(feed_forward, self.moment() - (max(blocks, default=0) if self.choice.checkpointing else sum(absent)))
 
     def moment(self) -> int:

@@ -36,7 +36,7 @@ from longspan.stacks.block import Block
 
 SAMPLE = 2048
 """Tokens of the measured text; where attention takes tiles, as on longer ones."""
-ADAM_SAMPLE = 1 << 20
+UPDATE_SAMPLE = 1 << 20
 """Weights whose update is measured."""
 
 
@@ -50,7 +50,7 @@ class Stopwatch:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
         self.rates: dict[tuple[Any, ...], float] = {}
-        self.update: float | None = None
+        self.updates: dict[str, float] = {}
 
     def seconds(self, planned: Planned, choice: Choice, weights: Weights) -> float:
         """Seconds of a step, or of a forward pass, on this machine.
@@ -60,9 +60,8 @@ class Stopwatch:
         """
         config, total, work = planned.config, 0.0, 0.0
         cost = stack_cost(config, choice.tokens)
-        own = ((spec, choice.tokens) for spec in layers_of_model(config))
-        for spec, length in [*own, *cost.layers]:
-            each = choice.batch * block_work(config, spec, length)
+        for spec, length in [*layers_of_model(config, choice.tokens), *cost.layers]:
+            each = choice.batch * block_work(config, spec, length, min(config.num_memory_tokens, length))
             one = replace(choice, tokens=max(length, 1))
             total += each * self.rate(config, spec, one, train=choice.train)
             if choice.train and choice.checkpointing:
@@ -70,7 +69,7 @@ class Stopwatch:
             work += each
         rate = total / max(work, 1.0)
         total += rate * (work_beside_blocks(config, choice) + choice.batch * cost.readers * cost.multiply_adds)
-        return total + (weights.total * self.per_weight() if choice.train else 0.0)
+        return total + (weights.total * self.per_weight(planned.optimizer) if choice.train else 0.0)
 
     def rate(self, config: Any, spec: Any, choice: Choice, *, train: bool) -> float:
         """Seconds per multiply-add of a block, measured once for each kind of block."""
@@ -106,26 +105,30 @@ class Stopwatch:
             best = min(best, self.clock() - begin)
         return best
 
-    def per_weight(self) -> float:
-        """Seconds of an update by AdamW per weight, the best of three, measured once."""
-        if self.update is not None:
-            return self.update
-        weight = torch.nn.Parameter(torch.randn(ADAM_SAMPLE))
-        weight.grad = torch.randn(ADAM_SAMPLE)
-        optimizer = torch.optim.AdamW([weight])
+    def per_weight(self, name: str = "adamw") -> float:
+        """Seconds of an update per weight, the best of three, measured once for each optimizer."""
+        if name in self.updates:
+            return self.updates[name]
+        weight = torch.nn.Parameter(torch.randn(UPDATE_SAMPLE))
+        weight.grad = torch.randn(UPDATE_SAMPLE)
+        optimizer = {"adamw": torch.optim.AdamW, "adagrad": torch.optim.Adagrad}[name]([weight])
         times: list[float] = []
         for _ in range(3):
             begin = self.clock()
             optimizer.step()
             times.append(self.clock() - begin)
-        self.update = min(times) / ADAM_SAMPLE
-        return self.update
+        self.updates[name] = min(times) / UPDATE_SAMPLE
+        return self.updates[name]
 
 
-def block_work(config: Any, spec: Any, length: int) -> float:
-    """Multiply-adds of a block on one row, forward."""
+def block_work(config: Any, spec: Any, length: int, memory: int = 0) -> float:
+    """Multiply-adds of a block on one row, forward, of whose tokens so many are a memory that sees and is seen."""
     cost = spec.costs(length=length, width=config.hidden_size, heads=config.num_attention_heads)
-    return float(cost.multiply_adds + 2 * config.hidden_size * config.intermediate_size * length)
+    work = float(cost.multiply_adds + 2 * config.hidden_size * config.intermediate_size * length)
+    if memory:
+        scores = spec.scores_per_token(length, global_tokens=memory) - spec.scores_per_token(length)
+        work += 2 * config.hidden_size * scores * length
+    return work
 
 
 def work_beside_blocks(config: Any, choice: Choice) -> float:

@@ -24,12 +24,14 @@ class Planned:
         model_class: of it.
         tokens: of a row, where nobody says another number: a recipe's longest input, else what a model has positions
             for, up to `TOKENS`.
+        optimizer: what trains it, as a recipe says; else AdamW.
     """
 
     name: str
     config: Any
     model_class: Any
     tokens: int = TOKENS
+    optimizer: str = "adamw"
 
     def with_attention(self, spec: Any) -> Planned:
         """The same with another mechanism in every layer."""
@@ -94,4 +96,10 @@ def _of_recipe(source: str) -> Planned:
     else:
         config = new_config(task, recipe.model, recipe.tokenizer.train or 32_768)
     tokens = task.input_tokens or recipe.model.max_tokens or TOKENS
-    return Planned(name=source, config=config, model_class=task.model_class(), tokens=tokens)
+    return Planned(
+        name=source,
+        config=config,
+        model_class=task.model_class(),
+        tokens=tokens,
+        optimizer=recipe.optimisation.optimizer,
+    )

@@ -77,6 +77,7 @@ class StackOutput(NamedTuple):
         summary: `(B, E)`, one vector for each row, of stacks that return a `summary`.
         aux: of stacks that return `aux`; empty otherwise.
         source: of stacks that return a `source`, where they read.
+        memory: `(B, M, E)`, the final states of a memory in front of the text, which the others then leave out.
     """
 
     states: Tensor
@@ -84,6 +85,7 @@ class StackOutput(NamedTuple):
     summary: Tensor | None = None
     aux: AuxOutput = AuxOutput()
     source: Source | None = None
+    memory: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,6 +178,11 @@ class StackConfig:
     work_exponent: ClassVar[float] = 1.1
     """The most by which its work grows with the length of a text, as a power of the length, where it brings its own
     attention: 1.1 allows what is linear some overhead. Memory grows by no more than that in any case."""
+    takes_memory: ClassVar[bool] = False
+    """Whether it treats every place alike, so that the vectors of a memory (`num_memory_tokens`) can go through it in
+    front of a text."""
+    runs_ranges: ClassVar[bool] = False
+    """Whether its module runs some of its blocks alone, as `Sequential` does with `layers`."""
     without_onnx: ClassVar[str] = ""
     """Why it cannot be written as ONNX; empty where it can."""
     earlier_defaults: ClassVar[Mapping[str, Any]] = {}

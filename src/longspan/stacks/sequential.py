@@ -21,6 +21,8 @@ class SequentialConfig(StackConfig):
     stack: ClassVar[str] = "sequential"
     plain_blocks: ClassVar[bool] = True
     takes_losses: ClassVar[bool] = True
+    takes_memory: ClassVar[bool] = True
+    runs_ranges: ClassVar[bool] = True
 
     def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
         return StackCost()

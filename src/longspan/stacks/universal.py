@@ -48,6 +48,7 @@ class UniversalConfig(StackConfig):
     """
 
     stack: ClassVar[str] = "universal"
+    takes_memory: ClassVar[bool] = True
     earlier_defaults: ClassVar[Mapping[str, Any]] = {"decoder_positions": "table"}
 
     shared_blocks: Annotated[int, Range(1, 1000)] = 1
@@ -245,7 +246,8 @@ class Signals(nn.Module):
         """`(1 or B, T, E)` of the last `count` places, which are the same at every step; `None` for none."""
         if self.position == "none":
             return None
-        return self._waves(token_places(tokens, count, block_states, like.device), like)
+        first = int(block_states[0].own.get_seq_length()) if block_states else 0
+        return self._waves(tokens.text_places(count, like.device, first), like)
 
     def at(self, step: int, places: Tensor | None, like: Tensor) -> Tensor | None:
         """What is added to every state at a step, counted from 0; `None` for nothing."""
@@ -260,13 +262,3 @@ class Signals(nn.Module):
     def _waves(self, number: Tensor, like: Tensor) -> Tensor:
         """`(…)` numbers → `(…, E)`, sines and cosines in turn, in the type of `like`."""
         return (self.scale * interleaved_sinusoids(number, self.width, like.dtype)).to(like.dtype)
-
-
-def token_places(tokens: Tokens, count: int, block_states: Sequence[BlockState] | None, device: torch.device) -> Tensor:
-    """`(1 or B, T)` int64: where each of the last `count` tokens stands among the real ones of its text, from 0."""
-    if tokens.places is not None:
-        return tokens.places
-    if tokens.mask is not None:
-        return (tokens.mask.cumsum(1) - 1).clamp(min=0)[:, tokens.mask.shape[1] - count :]
-    first = int(block_states[0].own.get_seq_length()) if block_states else 0
-    return torch.arange(first, first + count, device=device)[None]

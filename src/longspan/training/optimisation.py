@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Steps = Annotated[int, Range(1, 1_000_000_000)]
 ModuleName = Annotated[str, Form(r"\w+(\.\w+)*", "the name of a module, such as query or classifier.dense", 200)]
+STATES = {"adamw": 2, "adagrad": 1}
+"""Optimizer → how many states it has for each weight: two moments, or one sum of squares."""
 
 
 @dataclass(frozen=True, kw_only=True)

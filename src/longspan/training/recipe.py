@@ -32,7 +32,7 @@ from longspan.changes import STAGES, stages_of
 from longspan.errors import InputError
 from longspan.settings import FileName, check, from_plain, hints_of, join, key_of, near, show, to_plain
 from longspan.tasks import build_task
-from longspan.training.optimisation import Optimisation, check_reports, check_schedule
+from longspan.training.optimisation import STATES, Optimisation, check_reports, check_schedule
 from longspan.training.sections import Data, Generation, Model, Published, Tokenizer
 from longspan.training.shipped import EXTENDS
 
@@ -218,8 +218,9 @@ def _check_memory(recipe: Recipe) -> None:
     import torch
 
     weights = sum(math.prod(shape) for shape in _shapes(recipe).values())
-    # Weights, gradients and two moments in float32; with adapters the weights alone count.
-    needed = weights * (16 if recipe.optimisation.lora is None else 4)
+    # Weights, gradients and states in float32; with adapters the weights alone count.
+    optimisation = recipe.optimisation
+    needed = weights * (4 * (2 + STATES[optimisation.optimizer]) if optimisation.lora is None else 4)
     memories = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     if torch.cuda.is_available():
         memories.append(sum(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())))

@@ -93,6 +93,15 @@ class Tokens:
         """The mask of the last `count` places, `(B, count)`: with a state, of those that are new."""
         return None if self.mask is None else self.mask[:, self.mask.shape[1] - count :]
 
+    def text_places(self, count: int, device: torch.device, first: int = 0) -> Tensor:
+        """`(1 or B, T)` int64: where each of the last `count` tokens stands in its text, as `places` say, or else
+        counted among the real ones of the mask, or from `first` on where every token is real."""
+        if self.places is not None:
+            return self.places
+        if self.mask is not None:
+            return (self.mask.cumsum(1) - 1).clamp(min=0)[:, self.mask.shape[1] - count :]
+        return torch.arange(first, first + count, device=device)[None]
+
     def places_from_the_first(self) -> Tensor | None:
         """`(B, T)` int64, each row's places from its first real token on, then those before it; `None` where every row
         begins with a real token, which a compiled program, that cannot look, leaves open."""

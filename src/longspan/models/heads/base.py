@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import LongspanModel
+from longspan.models.fields import check_compressed
 from longspan.models.heads.specs import HeadSpec
 from longspan.models.losses import with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
@@ -41,6 +42,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
             config = copy.deepcopy(config)
             config.head = self.spec().to_dict()
         super().__init__(config)
+        check_compressed(self.config, self.spec())
         self.options: Any = self.config.head_options(self.spec)
         self.model = LongspanModel(self.config)
         self.add_layers(self.config)

@@ -103,7 +103,7 @@ def reach_of(config: ModelFields) -> tuple[int, int] | None:
     stack = stack_config(config.stack)
     if stack.brings_attention or stack.reads().parts:
         return None
-    if config.global_tokens != "none" or config.position_embedding != "sinusoidal":
+    if config.global_tokens != "none" or config.num_memory_tokens or config.position_embedding != "sinusoidal":
         return None
     reach, step = 0, 1
     for layer in range(config.num_hidden_layers):

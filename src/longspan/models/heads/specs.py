@@ -33,6 +33,8 @@ class HeadSpec:
     """The Hub's name for what it does."""
     task: ClassVar[str | None] = None
     """The task that such a model is scored on when no recipe lies beside it."""
+    reads_tokens: ClassVar[bool] = True
+    """Whether it reads the states of all tokens, and not the first one alone."""
     earlier_defaults: ClassVar[Mapping[str, Any]] = {}
     """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
 
@@ -119,6 +121,7 @@ class SequenceClassification(HeadSpec):
 
     head: ClassVar[str] = "sequence_classification"
     model: ClassVar[str] = "LongspanForSequenceClassification"
+    reads_tokens: ClassVar[bool] = False
     module: ClassVar[str] = ".sequence_classification"
     auto: ClassVar[str | None] = "AutoModelForSequenceClassification"
     pipeline: ClassVar[str | None] = "text-classification"

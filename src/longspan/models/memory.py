@@ -1,0 +1,78 @@
+"""A memory in front of every text: vectors that see all of it and are seen by all of it.
+
+Gupta & Berant 2020, "GMAT: Global Memory Augmentation for Transformers", arXiv 2006.03274: M vectors stand before the
+T tokens of a text as global tokens. The projections and blocks are those of the text, so that nothing but the vectors
+themselves is new, and T tokens of a mechanism with windows cost M·(T + M) scores more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from longspan.attention import Tokens
+from longspan.attention.parts.tokens import in_order, permuted
+from longspan.stacks import StackOutput
+
+
+@dataclass(frozen=True)
+class MemoryFirst:
+    """A batch whose rows begin with their memory, the first token of each text right behind it.
+
+    Attributes:
+        hidden: `(B, M + T, E)`.
+        tokens: what is known of these places.
+        count: M.
+        back: `(B, T)`, the way back to the places that tokens had, where rows began with padding; this goes behind the
+            text, since what stands between memory and text would move the blocks and pools of the text.
+    """
+
+    hidden: Tensor
+    tokens: Tokens
+    count: int
+    back: Tensor | None = None
+
+    @classmethod
+    def of(cls, hidden: Tensor, tokens: Tokens, count: int, *, places: bool = False) -> MemoryFirst:
+        """Of `(B, M + T, E)` and what is known of the T tokens; `places` tells each of all its place, counted for the
+        text as without a memory, and for the memory from −M to −1."""
+        rows, device = hidden.shape[0], hidden.device
+        memory, hidden = hidden[:, :count], hidden[:, count:]
+        stands = tokens.text_places(hidden.shape[1], device) if places else None
+        order, back = tokens.places_from_the_first(), None
+        if order is not None:
+            hidden, tokens, back = permuted(hidden, tokens, order)
+            stands = None if stands is None else in_order(stands.expand(rows, -1), order)
+        slots = torch.arange(count, device=device).expand(rows, count)
+        if tokens.global_slots is not None:
+            others = torch.where(tokens.global_slots < 0, -1, tokens.global_slots + count)
+            slots = torch.cat([slots, others], 1)
+        mask = tokens.mask
+        if mask is not None:
+            mask = torch.cat([mask.new_ones(rows, count), mask], 1)
+        if stands is not None:
+            own = torch.arange(-count, 0, device=device)[None]
+            stands = torch.cat([own.expand(len(stands), -1), stands], 1)
+        tokens = replace(tokens, mask=mask, is_global=None, global_slots=slots, places=stands)
+        return cls(torch.cat([memory, hidden], 1), tokens, count, back)
+
+    def apart(self, output: StackOutput) -> StackOutput:
+        """What a stack made of `hidden`: the memory by itself, and everything else of the text, in its own places."""
+        hidden, times = output.all_hidden_states, output.aux.ponder_times
+        return output._replace(
+            states=self._text(output.states),
+            all_hidden_states=None if hidden is None else tuple(self._text(each) for each in hidden),
+            aux=output.aux._replace(ponder_times=None if times is None else self._text(times)),
+            memory=output.states[:, : self.count],
+        )
+
+    def alone(self, memory: Tensor) -> tuple[Tensor, Tokens]:
+        """The memory `(B, M, E)` without a text, all of whose vectors see each other."""
+        slots = torch.arange(self.count, device=memory.device).expand(memory.shape[:2])
+        return memory, Tokens(global_slots=slots)
+
+    def _text(self, values: Tensor) -> Tensor:
+        """`(B, M + T, …)` → `(B, T, …)`."""
+        return in_order(values[:, self.count :], self.back)
