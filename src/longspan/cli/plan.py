@@ -31,9 +31,9 @@ def plan(
 ) -> None:
     """Tell how much memory and time a model will need, before it is made.
 
-    Peak memory is counted from the configuration: weights, gradients, states of the optimizer, activations, working memory; in
-    float32 and bfloat16, and in training with and without checkpointing. Seconds are of this machine, calibrated by one
-    block on at most 2,048 tokens. Where the device has too little, says what to change.
+    Peak memory is counted from the configuration: weights, gradients, states of the optimizer, activations, working
+    memory; in float32 and bfloat16, and in training with and without checkpointing. Seconds are of this machine,
+    calibrated by one block on at most 2,048 tokens. Where the device has too little, says what to change.
 
     Examples: `longspan plan small-mlm-window --tokens 2048 --train`, `longspan plan DIR --batch 4 --device-memory 80`.
     """
