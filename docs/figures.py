@@ -132,12 +132,27 @@ class Shifted(Pattern):
         return (query_index // self.size + self.shift) % 4 == key_index // self.size
 
 
+@dataclass(frozen=True)
+class Sentences(Pattern):
+    """Global tokens in front, each of which sees all of them and its sentence; the rest sees them and its window."""
+
+    count: int
+    size: int
+    radius: int
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        is_global, own = query_index < self.count, (key_index - self.count) // self.size == query_index
+        near = (key_index - query_index).abs() <= self.radius
+        return (key_index < self.count) | (is_global & own) | (near & ~is_global)
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "poolingformer-levels.png": lambda: draw_levels(pooling(6, 24), 96),
     "poolingformer-token.png": lambda: draw_token(pooling(4, 16), tokens=57, token=27),
     "poolingformer-more-levels.png": lambda: draw_more_levels(three_levels(), tokens=127, token=63),
     "poolingformer-pools.png": lambda: draw_pools(PoolingformerConfig(), tokens=13),
     "blockwise.png": lambda: draw_pattern(PerHead([Shifted(64, 0), Shifted(64, 1)]), 256, heads=True),
+    "etc.png": lambda: draw_pattern(Sentences(8, 63, 84), 512),
     "poolingformer-reach.png": reach,
     "poolingformer-costs.png": costs,
     "routing.png": draw_routing,

@@ -32,6 +32,7 @@ unbounded_form = over([form for form in FORMS if not form.causal and form.config
 no_prefix_form = over([form for form in FORMS if not (form.causal and form.config.reads_prefix)])
 croppable_form = over([form for form in STATEFUL if form.build().new_state().is_croppable])
 uncroppable_form = over([form for form in STATEFUL if not form.build().new_state().is_croppable])
+structured_form = over([form for form in FORMS if form.config.reads_structure])
 plain_global_form = over([form for form in PLAIN if len(form.globals) > 1])
 plain_form = over(PLAIN)
 

@@ -171,10 +171,55 @@ def blocks_by_hand(module: Any, name: str, vectors: Tensor) -> Tensor:
     return torch.stack(found, 1)
 
 
+def in_four_pieces(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """ETC, each row by itself: every query over every key of both parts, with the label of each pair."""
+    out = torch.zeros_like(hidden) + module.output.bias
+    is_global = tokens.global_mask(hidden.shape[1])
+    for row, states in enumerate(hidden):
+        real = torch.ones(len(states), dtype=torch.bool) if tokens.mask is None else tokens.mask[row]
+        owners = torch.full((len(states),), -1) if tokens.belongs_to is None else tokens.belongs_to[row]
+        places = {"long": real if is_global is None else real & ~is_global[row]}
+        places["global"] = real & ~places["long"]
+        parts = {name: states[flags] for name, flags in places.items()}
+        owned = owners[places["long"]][:, None] == torch.arange(len(parts["global"]))
+        free = (owners[places["long"]] < 0)[:, None]
+        for name in parts:
+            output = getattr(module, "global_output", module.output) if name == "global" else module.output
+            out[row, places[name]] = output(read_by(module, name, parts, owned, free))
+    return out
+
+
+def read_by(module: Any, name: str, parts: dict[str, Tensor], owned: Tensor, free: Tensor) -> Tensor:
+    """What the queries of a part of one row gather from both parts, `(N, E)`."""
+    config, other = module.config, "global" if name == "long" else "long"
+
+    def projected(part: str, kind: str) -> Tensor:
+        names = [f"{name}_to_{part}_{kind}"] * (part != name) + [f"{name}_{kind}", kind]
+        return module.split_heads(next(getattr(module, each) for each in names if hasattr(module, each))(parts[part]))
+
+    query = projected(name, "query")
+    key, value = (torch.cat([projected(part, kind) for part in (name, other)], 1) for kind in ("key", "value"))
+    own, beside = torch.arange(query.shape[1]), len(parts[other])
+    crossing, hard = owned, config.hard_long_to_global
+    shown = module.pattern_behind(0).of_length(len(own)).visible(own[:, None], own).expand(module.heads, -1, -1)
+    if name == "global":
+        crossing, free, hard, shown = owned.T, free.T, config.hard_global_to_long, torch.ones_like(shown)
+    across = (crossing | free if hard else crossing >= 0).expand(module.heads, len(own), beside)
+    bias = None
+    if config.clamp_tokens is not None:
+        most = config.clamp_tokens
+        label = torch.cat([(own - own[:, None]).clamp(-most, most) + most, 2 * most + 1 + crossing.long()], 1)
+        table, extra = getattr(module, f"{name}_labels"), getattr(module, f"{name}_label_bias")
+        bias = (torch.einsum("hnd,hnmd->hnm", query, table[:, label]) + extra[:, label]) * module.scale
+    weights = dense_weights(query, key, torch.cat([shown, across], 2), scale=module.scale, bias=bias)
+    return (weights.to(value.dtype) @ value).transpose(0, 1).flatten(1)
+
+
 ORACLES: dict[str, Callable[[Any, Tensor, Tokens], Tensor]] = {
     "poolingformer": level_after_level,
     "fusion": level_after_level,
     "bigbird": with_ends,
+    "etc": in_four_pieces,
     "linformer": through_slots,
     "compressed": through_blocks,
 }

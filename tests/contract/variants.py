@@ -65,6 +65,20 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "separate_global_projections": True,
         },
     },
+    "etc": {
+        "plain": {"radius_tokens": 3, "clamp_tokens": 2},
+        "hard": {
+            "radius_tokens": 8,
+            "window": "blocks",
+            "block_tokens": 5,
+            "clamp_tokens": None,
+            "hard_global_to_long": True,
+            "hard_long_to_global": True,
+            "projections": "parts",
+            "shared_output": True,
+        },
+        "drawn": {"window": "blocks", "radius_tokens": 32, "random_blocks": 2, "projections": "pieces"},
+    },
     "routing": {
         "plain": {"clusters": 3, "cluster_tokens": 5},
         "balanced": {"clusters": 3, "selection": "balanced"},

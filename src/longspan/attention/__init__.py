@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from longspan.attention.blockwise import BlockwiseConfig
     from longspan.attention.cluster import ClusterConfig
     from longspan.attention.compressed import CompressedConfig
+    from longspan.attention.etc import EtcConfig
     from longspan.attention.explicit_sparse import ExplicitSparseConfig
     from longspan.attention.full import FullConfig
     from longspan.attention.fusion import FusionConfig
@@ -50,6 +51,7 @@ __all__ = [
     "BlockwiseConfig",
     "ClusterConfig",
     "CompressedConfig",
+    "EtcConfig",
     "ExplicitSparseConfig",
     "FullConfig",
     "FusionConfig",
@@ -77,6 +79,7 @@ _PLACES = {
     "poolingformer": "longspan.attention.poolingformer:PoolingformerConfig",
     "fusion": "longspan.attention.fusion:FusionConfig",
     "bigbird": "longspan.attention.bigbird:BigBirdConfig",
+    "etc": "longspan.attention.etc:EtcConfig",
     "sparse": "longspan.attention.sparse:SparseConfig",
     "blockwise": "longspan.attention.blockwise:BlockwiseConfig",
     "explicit_sparse": "longspan.attention.explicit_sparse:ExplicitSparseConfig",

@@ -122,6 +122,10 @@ class Attention(nn.Module):
             )
         if tokens.prefix is not None and not (self.causal and self.config.reads_prefix):
             raise InputError(f"{name} with causal={self.causal} reads no prefix both ways; pass prefix=None")
+        if tokens.belongs_to is not None and not self.config.reads_structure:
+            raise InputError(
+                f"{name} reads no structure; pass belongs_to=None, or choose a mechanism that does ('etc')"
+            )
         batch, length = hidden.shape[:2]
         past = 0 if state is None else int(state.get_seq_length())
         for flags, label, expected in ((tokens.mask, "mask", past + length), (tokens.is_global, "is_global", length)):
@@ -134,6 +138,12 @@ class Attention(nn.Module):
             raise InputError(f"global_slots has {slots.shape[0]} rows and the batch {batch}; give one for each")
         if slots is not None:
             check_slots("global_slots", slots, length)
+        if tokens.belongs_to is not None:
+            if tokens.belongs_to.shape != (batch, length):
+                raise InputError(
+                    f"belongs_to has shape {tuple(tokens.belongs_to.shape)}, but the sequence needs ({batch}, {length})"
+                )
+            tokens.check_structure()
 
     @property
     def keeps_state(self) -> bool:

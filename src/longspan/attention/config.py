@@ -166,6 +166,8 @@ class AttentionConfig:
     """Whether every token sees every token, or in the causal form all up to itself."""
     chooses: ClassVar[bool] = False
     """Whether the states decide what a query sees: `depends_on` is then an upper bound, and rounding can decide too."""
+    reads_structure: ClassVar[bool] = False
+    """Whether it takes `Tokens.belongs_to`, to which global token each token belongs."""
     prefix_options: ClassVar[Mapping[str, Any] | None] = None
     """Options, with the values beside which the causal form reads a source both ways before it writes, by
     `Tokens.prefix`; `None` where it never does."""

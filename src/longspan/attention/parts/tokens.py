@@ -23,6 +23,9 @@ class Tokens:
         is_global: `(B, T)` bool, True where a token attends everywhere and is attended by everyone; `None` means none.
         global_slots: `(B, G)` int64 positions of the global tokens, −1 in unused slots; one named twice counts once.
             Derived from `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
+        belongs_to: `(B, T)` int64, structure: to which global token of its row each token belongs, these counted from 0
+            in the order of their places, −1 for none. What stands at padding and at global tokens themselves is not
+            read. Only mechanisms that say `reads_structure` take it.
         places: `(1 or B, T)` int64, where each new token stands in its text, counted from 0; for stacks that tell
             tokens their places. `None` counts the real ones of the mask.
         relative: tables that an encoder shares between its layers, of relative positions or whatever else these ask for
@@ -38,6 +41,7 @@ class Tokens:
     mask: Tensor | None = None
     is_global: Tensor | None = None
     global_slots: Tensor | None = None
+    belongs_to: Tensor | None = None
     relative: tuple[Tensor, ...] | None = None
     places: Tensor | None = None
     border: Tensor | None = None
@@ -53,6 +57,11 @@ class Tokens:
         if slots is not None and (slots.dtype != torch.int64 or slots.dim() != 2):
             raise InputError(
                 f"global_slots is {slots.dtype} of shape {tuple(slots.shape)}; give an int64 tensor (B, G)"
+            )
+        belongs = self.belongs_to
+        if belongs is not None and (belongs.dtype != torch.int64 or belongs.dim() != 2):
+            raise InputError(
+                f"belongs_to is {belongs.dtype} of shape {tuple(belongs.shape)}; give an int64 tensor (B, T)"
             )
 
     def with_slots(self, max_globals: int | None = None) -> Tokens:
@@ -88,6 +97,46 @@ class Tokens:
             return None
         slots = distinct_slots(self.global_slots)
         return slots if self.mask is None else torch.where(self.mask.gather(1, slots.clamp(min=0)), slots, -1)
+
+    def check_structure(self) -> None:
+        """Raise unless every real token belongs to a global token that is there, or to none (−1).
+
+        A compiled or exported program, in which no value is known yet, holds the check as an assertion instead.
+
+        Raises:
+            InputError: a number that no global token of the row has.
+        """
+        belongs = self.belongs_to
+        if belongs is None or not belongs.numel():
+            return
+        if not torch.compiler.is_compiling():
+            wrong = self._wrong_owner
+            if wrong is not None:
+                raise InputError(
+                    f"belongs_to holds {wrong[0]} in row {wrong[1]}, which has {wrong[2]} global tokens; give the "
+                    "number of one of them, counted from 0, or -1 for none"
+                )
+            return
+        torch._assert_async(self._owners_fit(belongs)[0].all(), "belongs_to names a global token that is not there")
+
+    def _owners_fit(self, belongs: Tensor) -> tuple[Tensor, Tensor]:
+        """`(B, T)` bool, whether each token belongs to what is there, and `(B,)` how many global tokens rows have."""
+        flags = self.global_mask(belongs.shape[1])
+        flags = torch.zeros_like(belongs, dtype=torch.bool) if flags is None else flags
+        count = flags.sum(1)
+        fits = (belongs >= -1) & (belongs < count[:, None]) | flags
+        return (fits if self.mask is None else fits | ~self.mask), count
+
+    @cached_property
+    def _wrong_owner(self) -> tuple[int, int, int] | None:
+        """A number that fits no global token, its row, and how many these are; looked at once for all layers."""
+        belongs = self.belongs_to
+        assert belongs is not None
+        fits, count = self._owners_fit(belongs)
+        if bool(fits.all()):
+            return None
+        row, place = (int(each[0]) for each in (~fits).nonzero(as_tuple=True))
+        return int(belongs[row, place]), row, int(count[row])
 
     def last_mask(self, count: int) -> Tensor | None:
         """The mask of the last `count` places, `(B, count)`: with a state, of those that are new."""
@@ -158,9 +207,10 @@ def real_first(mask: Tensor) -> Tensor:
 
 def permuted(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tokens, Tensor]:
     """`(B, T, E)` and what is known of its tokens, with each row's places in another order `(B, T)`, and the way back
-    for `in_order`. Global tokens are those of the slots."""
+    for `in_order`. Global tokens are those of the slots; for structure, they must keep their order."""
     back, slots = inverse_order(order), tokens.global_slots if order.shape[1] else None
     if slots is not None:
         slots = torch.where(slots < 0, -1, back.gather(1, slots.clamp(min=0)))
-    mask = None if tokens.mask is None else in_order(tokens.mask, order)
-    return in_order(hidden, order), replace(tokens, mask=mask, is_global=None, global_slots=slots), back
+    mask, belongs = (None if each is None else in_order(each, order) for each in (tokens.mask, tokens.belongs_to))
+    tokens = replace(tokens, mask=mask, is_global=None, global_slots=slots, belongs_to=belongs)
+    return in_order(hidden, order), tokens, back
