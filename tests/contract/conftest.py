@@ -34,6 +34,7 @@ croppable_form = over([form for form in STATEFUL if form.build().new_state().is_
 uncroppable_form = over([form for form in STATEFUL if not form.build().new_state().is_croppable])
 structured_form = over([form for form in FORMS if form.config.reads_structure])
 plain_global_form = over([form for form in PLAIN if len(form.globals) > 1])
+plain_stateful_form = over([form for form in PLAIN if form in STATEFUL])
 plain_form = over(PLAIN)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,6 +15,11 @@ from .variants import SMALL, VARIANTS
 WIDTH, HEADS = 6, 2
 PADDINGS = ("none", "right", "left", "holes", "row")
 GLOBALS = ("none", "first", "some", "all")
+
+
+def in_case(**case: Any) -> Callable[[str], str]:
+    """What `assert_close` says when it fails in one case of a loop."""
+    return lambda text: f"with {case}: {text}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from longspan.attention import Tokens
 
-from .forms import HEADS, WIDTH, Form
+from .forms import HEADS, WIDTH, Form, in_case
 
 LENGTH, TRIALS = 29, 4
 
@@ -71,22 +71,21 @@ def test_reach_is_the_furthest_of_all_places_and_repeats_with_the_period(bounded
         assert torch.equal(fields[token], fields[token + reach.period])
 
 
-@pytest.mark.parametrize("length", [1, 2, 3, 6, 11])
-def test_a_covered_text_comes_out_as_under_wider_windows(two_way_form, length):
-    config = two_way_form.config
-    covers = config.lengthening(length).covers
-    assert covers or not config.lengthening(length + 1).covers
-    wide = config.lengthening(length).widened
-    module = two_way_form.build()
-    other = wide.build(width=WIDTH, heads=HEADS).double()
-    other.load_state_dict(module.state_dict())
-    hidden = torch.randn(2, length, WIDTH, dtype=torch.float64)
-    with torch.no_grad():
-        narrow, covered = module(hidden), other(hidden)
-    if covers:
-        torch.testing.assert_close(narrow, covered, rtol=0, atol=1e-12)
-    if wide.lengthening(length).covers:  # then still wider ones change nothing
-        assert wide.lengthening(length).widened == wide
+def test_a_covered_text_comes_out_as_under_wider_windows(two_way_form):
+    config, module = two_way_form.config, two_way_form.build()
+    for length in (1, 2, 3, 6, 11):
+        covers = config.lengthening(length).covers
+        assert covers or not config.lengthening(length + 1).covers
+        wide = config.lengthening(length).widened
+        other = wide.build(width=WIDTH, heads=HEADS).double()
+        other.load_state_dict(module.state_dict())
+        hidden = torch.randn(2, length, WIDTH, dtype=torch.float64)
+        with torch.no_grad():
+            narrow, covered = module(hidden), other(hidden)
+        if covers:
+            torch.testing.assert_close(narrow, covered, rtol=0, atol=1e-12, msg=in_case(length=length))
+        if wide.lengthening(length).covers:  # then still wider ones change nothing
+            assert wide.lengthening(length).widened == wide
 
 
 def test_the_first_level_has_some_of_the_weights_and_is_how_new_levels_start(two_way_form):

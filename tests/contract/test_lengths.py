@@ -14,10 +14,9 @@ from longspan.errors import InputError
 from .forms import PADDINGS, WIDTH
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 13, 101])
-def test_any_length_gives_finite_outputs_and_gradients(form, length):
+def test_any_length_gives_finite_outputs_and_gradients(form):
     module = form.build(torch.float32)
-    for padding, globals_ in itertools.product(PADDINGS, form.globals):
+    for length, padding, globals_ in itertools.product((0, 1, 2, 13, 101), PADDINGS, form.globals):
         tokens, hidden = form.tokens(length, padding, globals_), torch.randn(2, length, WIDTH, requires_grad=True)
         module.zero_grad()
         output = module(hidden, tokens)
