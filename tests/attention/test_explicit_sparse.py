@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.graph import saved_tensors_hooks
 
+from chosen_sizes import set_sizes
 from longspan.attention import ExplicitSparseConfig, FullConfig, Tokens
 from longspan.errors import InputError
-from longspan.ops.sorted import top_scores
+from longspan.ops.runtime import PROCESSOR
 from longspan.ops.sorted.top_scores import Budget, attend_top, top_weights
 
 
@@ -91,7 +92,7 @@ def test_reordered_tokens_give_reordered_outputs():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scores", [1, 300, 1 << 20])
 def test_chunks_of_any_size_are_the_dense_way(scores, causal, budget, monkeypatch):
-    monkeypatch.setattr(top_scores, "CHUNK_SCORES", scores)
+    set_sizes(monkeypatch, top_scores=scores)
     query = torch.randn(2, 3, 17, 5, dtype=torch.float64, requires_grad=True)
     key, value = (torch.randn(2, 3, 41, 5, dtype=torch.float64, requires_grad=True) for _ in range(2))
     mask, upstream = torch.rand(2, 41) < 0.8, torch.randn_like(query)
@@ -127,7 +128,7 @@ def test_scores_are_not_kept_and_never_made_all_at_once(memory):
     assert sum(kept) <= 4 * 4096 * 8
     with torch.no_grad(), memory() as made:
         attend_top(query, key, value, Budget(8), causal=False)
-    assert made.largest <= top_scores.CHUNK_SCORES < 4096**2 / 8
+    assert made.largest <= PROCESSOR.top_scores < 4096**2 / 8
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
+from chosen_sizes import set_sizes
 from longspan import attend
 from longspan.ops.attend.door import checked
 from longspan.ops.attend.terms import Bias
-from longspan.ops.tiles import biased
 from longspan.ops.tiles.biased import Biased
 from longspan.ops.tiles.split import split
 from longspan.patterns import Causal, Full, Window
@@ -23,7 +23,7 @@ PATTERNS = [(Full(), 0), (Causal(), KEYS - QUERIES)]
 @pytest.fixture(params=[64, 700, 1 << 19], autouse=True)
 def block(request, monkeypatch):
     """Blocks of one query, of a few, and of all."""
-    monkeypatch.setattr(biased, "BLOCK_SCORES", request.param)
+    set_sizes(monkeypatch, biased_scores=request.param)
 
 
 def made(width: int = 5, value_width: int = 5) -> list[torch.Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from chosen_sizes import set_sizes
 from longspan.ops.kernels import linear
 from longspan.ops.kernels.linear import continued, in_chunks
 
@@ -26,7 +27,7 @@ def dense(query, key, value, sums):
 @pytest.mark.parametrize("piece", [1, 1 << 14, 1 << 19])
 @pytest.mark.parametrize(("length", "features"), [(0, 5), (1, 5), (131, 5), (457, 3), (300, 130)])
 def test_pieces_of_any_size_are_the_dense_product(length, features, piece, monkeypatch):
-    monkeypatch.setattr(linear, "PIECE", piece)
+    set_sizes(monkeypatch, causal_numbers=piece)
     given = inputs(length, features)
     upstream = [torch.randn(2, 3, length, 7, dtype=torch.float64), torch.randn(2, 3, features, 7, dtype=torch.float64)]
     results = [way(*given) for way in (continued, in_chunks, dense)]
@@ -45,7 +46,7 @@ def test_what_no_gradient_is_asked_of_gets_none():
 
 def test_first_and_second_derivatives_are_those_of_finite_differences(monkeypatch):
     monkeypatch.setattr(linear, "CHUNK", 3)
-    monkeypatch.setattr(linear, "PIECE", 1)
+    set_sizes(monkeypatch, causal_numbers=1)
     tensors = [each[:1, :1, ..., :2].detach().requires_grad_() for each in inputs(7, features=2)]
     assert torch.autograd.gradcheck(continued, tensors)
     assert torch.autograd.gradgradcheck(continued, tensors)

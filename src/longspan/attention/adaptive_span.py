@@ -161,6 +161,7 @@ class AdaptiveSpanAttention(OffsetAttention):
     def __init__(self, config: AdaptiveSpanConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal, bias=config.bias)
         self.pattern = self.make_pattern()
+        self._known_share: tuple[tuple[int, int], float] | None = None
         self.table = DistanceTable(config.span_tokens, self.head_width)
         if config.dynamic:
             self.span = nn.Linear(width, heads)
@@ -218,9 +219,19 @@ class AdaptiveSpanAttention(OffsetAttention):
         seen = min(config.span_tokens, -self.pattern.reach().first + 1 - config.nearest)
         if config.dynamic or torch.compiler.is_compiling():
             return seen
-        longest = config.span_tokens * float(self.span_share.detach().double().clamp(0, 1).max())
+        longest = config.span_tokens * self._longest_share()
         cut = config.span_tokens - math.ceil(longest + config.ramp_tokens)
         return min(seen, config.span_tokens - max(cut, 0) // CUT * CUT)
+
+    def _longest_share(self) -> float:
+        """The largest of `span_share` in [0, 1]. A GPU is waited for when weights have changed, not in every pass."""
+        share = self.span_share
+        if not share.is_cuda:
+            return float(share.detach().double().clamp(0, 1).max())
+        version = id(share), share._version
+        if self._known_share is None or self._known_share[0] != version:
+            self._known_share = version, float(share.detach().double().clamp(0, 1).max())
+        return self._known_share[1]
 
     @property
     def shown_offsets(self) -> tuple[int, int]:

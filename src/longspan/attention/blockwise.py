@@ -16,6 +16,7 @@ from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.call import gather_slots, mask_of_slots, put_slots
 from longspan.ops.attend.reference import dense_weights
+from longspan.ops.runtime import cached
 from longspan.patterns import Full
 from longspan.settings import Count, Whole
 
@@ -118,7 +119,7 @@ class BlockwiseAttention(ProjectedAttention):
 
     def _blocks_context(self, query: Tensor, key: Tensor, value: Tensor, cut: Cut, slots: Tensor | None) -> Tensor:
         """What `(B, H, T, D)` queries gather from the block that they see, and from global keys beside it."""
-        paired = cut.paired(torch.tensor(self.shifts, device=query.device))
+        paired = cut.paired(_on_device(tuple(self.shifts), query.device))
         near = [_gathered(each, paired) for each in (key, value)]
         real = paired.flatten(0, 2) >= 0
         if slots is not None:
@@ -148,6 +149,12 @@ class BlockwiseAttention(ProjectedAttention):
             visible = visible | is_global[:, None, None] | is_global[:, None, :, None]
         real = cut.mask[:, None]
         return dense_weights(query, key, visible & real[:, :, None] & real[..., None], scale=self.scale)
+
+
+@cached
+def _on_device(shifts: tuple[int, ...], device: torch.device) -> Tensor:
+    """The shifts of heads, `(H,)`, copied once for all calls."""
+    return torch.tensor(shifts, device=device)
 
 
 class Cut:

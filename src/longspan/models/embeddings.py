@@ -226,7 +226,7 @@ class Embeddings(nn.Module):
         table = self.position
         if torch.compiler.is_compiling() or not isinstance(table, nn.Embedding | AxialPositions):
             return
-        if not position_ids.numel():
+        if not position_ids.numel() or position_ids.is_cuda:  # a GPU checks this itself, and would be waited for here
             return
         lowest, highest = int(position_ids.min()), int(position_ids.max())
         if lowest < 0 or highest >= table.num_embeddings:

@@ -1,4 +1,4 @@
-"""How operators run: what they compute once and keep, working memory, and the derivatives that they do not have.
+"""How operators run: what they compute once and keep, how much at a time, and the derivatives that they do not have.
 
 Layouts and masks are the same in every layer and step. Where lengths vary, most are never asked for again; a number of
 entries would bound nothing, since one mask may have a kilobyte or a hundred megabytes: the cache has a number of bytes.
@@ -10,7 +10,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -101,6 +101,71 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif is_dataclass(value):
         for part in fields(value):
             yield from _tensors(getattr(value, part.name))
+
+
+# How much is computed at once, by device. A piece that fits the cache next to a core stays there from step to step, so
+# that on a processor many small pieces are faster than one. A GPU takes about as long to be told of a piece as to
+# compute a million products: there a piece is as large as a bound on memory allows, and up to that bound the number of
+# launches does not grow with the text.
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers at a time, all in float32 at least; what is computed beside them is a few times as much.
+
+    Attributes:
+        tile_scores: of the tiles of a pattern.
+        least_tile_scores: fewer are not worth the steps; with as many, one head is enough.
+        short_pieces: short inputs are still cut into so many, where fresh working memory costs more than that saves.
+        biased_scores: of full attention with a bias.
+        top_scores: of all pairs, of which the highest are picked.
+        tree_scores: of a tree of spans, and labels of its edges.
+        sorted_scores: of sorted blocks, and of buckets.
+        causal_numbers: sums, scores and features of causal linear attention.
+        product_rows: rows of vectors multiplied one by one.
+    """
+
+    tile_scores: int
+    least_tile_scores: int
+    short_pieces: int
+    biased_scores: int
+    top_scores: int
+    tree_scores: int
+    sorted_scores: int
+    causal_numbers: int
+    product_rows: int
+
+
+PROCESSOR = Sizes(
+    tile_scores=1 << 20,
+    least_tile_scores=1 << 16,
+    short_pieces=6,
+    biased_scores=1 << 19,
+    top_scores=1 << 20,
+    tree_scores=1 << 20,
+    sorted_scores=1 << 18,
+    causal_numbers=1 << 19,
+    product_rows=1 << 12,
+)
+"""Two megabytes, about the cache next to a core, and twice that where two are read in turn."""
+
+GPU = Sizes(
+    tile_scores=1 << 28,
+    least_tile_scores=1 << 28,
+    short_pieces=1,
+    biased_scores=1 << 28,
+    top_scores=1 << 29,
+    tree_scores=1 << 28,
+    sorted_scores=1 << 28,
+    causal_numbers=1 << 28,
+    product_rows=1 << 62,
+)
+"""A gigabyte, and twice that for scores of all pairs. Twelve heads reach it at 64 thousand tokens, in a window of 128
+tokens to each side."""
+
+
+SIZES = {False: PROCESSOR, True: GPU}
+"""By whether a tensor is on a GPU, `Tensor.is_cuda`."""
 
 
 class Buffers:

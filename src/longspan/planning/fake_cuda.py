@@ -24,6 +24,7 @@ from unittest import mock
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -35,6 +36,9 @@ aten = torch.ops.aten
 CUDA, HOST, HOLLOW = torch.device("cuda:0"), torch.device("cpu"), torch.device("meta")
 MIXING = {aten.copy_, aten._to_copy, aten.index, aten.index_put, aten.index_put_}
 """Operators that take tensors of two devices: copies, and places that an index names."""
+
+FEW = 32
+"""Up to so many numbers that are copied to the device stay known: weights that decide about sizes, such as spans."""
 
 
 class OnCuda(torch.Tensor):
@@ -151,6 +155,12 @@ class FakeCuda(TorchDispatchMode):
         _UNKNOWN.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "longspan":  # ours take the way of the device, and not of where its numbers are
+            TorchDispatchMode.__enter__(self)
+            try:
+                return OPDEFS[func._schema.name]._init_fn(*args, **(kwargs or {}))
+            finally:
+                TorchDispatchMode.__exit__(self, None, None, None)
         return _execute(func, args, kwargs or {}, values=self.values)
 
 
@@ -239,13 +249,15 @@ def _of_engine() -> bool:
     """Whether zeros are made by autograd, in the place of a gradient that there is none of: on CUDA they would be
     there."""
     frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_name == "__torch_dispatch__":
+    while frame is not None and frame.f_code.co_name in ("__torch_dispatch__", "inner", "_fn", "decompose", "__call__"):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_name == "_engine_run_backward"
 
 
 def _makes_floats(func: Any, given: list[Tensor], args: Any, kwargs: Any) -> bool:
     """Whether an operator that makes a tensor of the device, or copies one to it, makes floating-point numbers."""
+    if given and given[0].numel() <= FEW:
+        return False
     dtype = kwargs.get("dtype") or (given[0].dtype if given else None)
     if dtype is not None:
         return dtype.is_floating_point
@@ -348,4 +360,6 @@ def _pairs_of(block_mask: Any, query: Tensor, key: Tensor) -> int:
         return rows * heads * queries * key.shape[2]
     counts = [block_mask.kv_num_blocks, block_mask.full_kv_num_blocks]
     counted = [getattr(each, "elem", each) for each in counts if each is not None]
+    if any(each.is_meta for each in counted):  # blocks of a mask that nobody has computed: at most all
+        return rows * heads * queries * key.shape[2]
     return sum(int(each.expand(rows, heads, -1).sum()) for each in counted) * math.prod(block_mask.BLOCK_SIZE)

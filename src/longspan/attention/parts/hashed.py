@@ -90,7 +90,7 @@ class HashedAttention(ProjectedAttention):
             return ids if mask is None else ids.masked_fill(~mask[:, None, None, :], NOWHERE), 1
         if config.buckets is not None or self.causal:
             number = config.count_buckets(length, self.causal)
-            count = torch.tensor([number], device=query.device)
+            count = torch.full((1,), number, device=query.device)
             first, second = split(torch.tensor(number))
             most = int(first * second)
         else:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from longspan.errors import InputError
 from longspan.ops.attend.terms import OffsetTerm, Term
@@ -78,13 +79,14 @@ def distinct_slots(slots: Tensor) -> Tensor:
 def check_slots(name: str, slots: Tensor, length: int) -> None:
     """Raise unless all `(B, G)` slots are positions of `length` tokens or −1.
 
-    A compiled or exported program, in which no value is known yet, holds the check as an assertion instead.
+    A compiled or exported program, in which no value is known yet, holds the check as an assertion instead; so does a
+    GPU, which each layer would wait for.
 
     Raises:
         InputError: a slot beyond the sequence, or below −1.
     """
     fits = (slots >= -1) & (slots < length)
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or fits.is_cuda:
         torch._assert_async(fits.all(), f"{name} names a position beyond the sequence")
     elif not bool(fits.all()):
         wrong = int(slots[~fits][0])
@@ -136,10 +138,24 @@ def row_lengths(key_mask: Tensor) -> Tensor:
     return F.pad(key_mask * place, (1, 0)).amax(1)  # filled up, since there may be no key at all
 
 
+def _known_lengths(key_mask: Tensor) -> list[int]:
+    """`row_lengths` as numbers: on a GPU they are waited for once for all layers that are given the same mask."""
+    if not key_mask.is_cuda or torch.compiler.is_compiling():
+        return row_lengths(key_mask).tolist()
+    known = _LENGTHS.get(key_mask)
+    if known is None or known[0] != key_mask._version:
+        known = _LENGTHS[key_mask] = key_mask._version, row_lengths(key_mask).tolist()
+    return known[1]
+
+
+_LENGTHS = WeakTensorKeyDictionary()
+"""By mask, as long as somebody holds it: the version that was read, and the lengths."""
+
+
 def patterns_of_rows(pattern: Pattern, key_mask: Tensor | None, keys: int) -> dict[Pattern, list[int]]:
     """The rows of a batch that share each pattern; one pattern without rows where all of them do."""
     shared: dict[Pattern, list[int]] = {}
-    lengths = [] if key_mask is None else row_lengths(key_mask).tolist()
+    lengths = [] if key_mask is None else _known_lengths(key_mask)
     shown = {length: _shown_at(pattern, length) for length in set(lengths)}
     for row, length in enumerate(lengths):
         shared.setdefault(shown[length], []).append(row)

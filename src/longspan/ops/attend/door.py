@@ -111,7 +111,8 @@ def _computed(call: Call, backend: str) -> Tensor:
         return attend_flex(call)
     if not compiling:  # a graph must serve every length, and keeps to the tiles
         pairs = query.shape[2] * call.key.shape[2]
-        if plain and not call.dropout_prob and pairs <= DENSE_PAIRS and dense_is_cheaper(call):
+        looks = query.is_cuda and call.slots is not None  # where global tokens are, which a GPU would be waited for
+        if plain and not (call.dropout_prob or looks) and pairs <= DENSE_PAIRS and dense_is_cheaper(call):
             return attend_dense(call)
         if not plain and _trains_short(call):
             return attend_reference(call)

@@ -20,13 +20,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.runtime import has_tangent, is_transforming
+from longspan.ops.runtime import SIZES, has_tangent, is_transforming
 
 CHUNK = 64
 """Queries and keys of a chunk, within which scores are made; with many features twice as many, since their sums would
 else take more memory than the scores."""
-PIECE = 1 << 19
-"""Numbers in all that is made of a piece: two megabytes, what the cache next to a core holds."""
 WHOLE = 1024
 """Up to so many tokens the steps of pieces cost more than the cache saves."""
 
@@ -165,7 +163,7 @@ def _pieces(query: Tensor, value: Tensor) -> Iterator[tuple[slice, int]]:
     batch, heads, length, features = query.shape
     size = _chunk(query)
     made = batch * heads * (size * (size + 2 * features + 2 * value.shape[3]) + features * value.shape[3])
-    step = max(1, PIECE // max(1, made)) * size
+    step = max(1, SIZES[query.is_cuda].causal_numbers // max(1, made)) * size
     whole = length - length % size
     for start in range(0, whole, step):
         yield slice(start, min(start + step, whole)), size

@@ -128,7 +128,8 @@ def _attend_whole(
     """As `attend_clusters`, with a mask of all pairs: for short texts."""
     rank, sizes = ranks(clusters, count)
     most = min(left, right) if right else left
-    if not sizes.numel() or int(sizes.max()) - 1 <= most:  # no window ends inside of a cluster
+    # Where no window ends inside of a cluster there is less to do; on a GPU the question would cost more.
+    if not sizes.numel() or (not sizes.is_cuda and int(sizes.max()) - 1 <= most):
         visible = _whole_clusters(rank, sizes, clusters, causal=not right)
     else:
         visible = _windows_of_clusters(rank, clusters, count, left, right)

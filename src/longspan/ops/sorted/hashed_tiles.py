@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.runtime import Buffers, dropout_factors
+from longspan.ops.runtime import SIZES, Buffers, dropout_factors
 from longspan.ops.sorted.hashed_units import Chunks, Piece, Round
 from longspan.ops.sorted.hashing import EPSILON, NOWHERE
 
@@ -132,7 +132,10 @@ class _Run:
         logs, alone = tops.add_(sums.log()).masked_fill_(nothing, torch.inf), self._alone(nothing)
         if alone is not None:
             rows, share = alone
-            output[rows] = self.value[rows].to(self.wide) * share
+            if share.is_cuda:
+                output.addcmul_(self.value.to(self.wide), share)
+            else:
+                output[rows] = self.value[rows].to(self.wide) * share
         return output.to(self.value.dtype).view(self.shape), logs
 
     def _put(self, round_totals: tuple[Tensor, ...], totals: tuple[Tensor, ...], piece: Piece, *, again: bool) -> None:
@@ -282,9 +285,14 @@ class _Run:
         """What dropout multiplies the weights by."""
         return None if self.generator is None else dropout_factors(weights, self.dropout_prob, self.generator)
 
-    def _alone(self, nothing: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The rows of real tokens that see nothing, and so themselves, and what dropout leaves of each, `(…, 1)`."""
+    def _alone(self, nothing: Tensor) -> tuple[Tensor | slice, Tensor] | None:
+        """The rows of real tokens that see nothing, and so themselves, and what dropout leaves of each, `(…, 1)`: on a
+        GPU, which would be waited for, all rows, and 0 for others."""
         real = (self.ids[:, :, 0] != NOWHERE).transpose(1, 2).flatten()
+        if real.is_cuda:
+            share = (nothing & real)[:, None].to(self.wide)
+            dropout = self._dropout(share)
+            return slice(None), share if dropout is None else share * dropout
         rows = (nothing & real).nonzero().flatten()
         if not len(rows) and not self.dropout_prob:
             return None
@@ -295,7 +303,8 @@ class _Run:
 def _sums(one: Tensor, other: Tensor, dtype: torch.dtype) -> Tensor:
     """The product of each row with that of another tensor, `(N,)`."""
     sums = one.new_empty(len(one), dtype=dtype)
-    for start in range(0, len(one), 4096):  # so few at a time stay in the cache
-        part = slice(start, start + 4096)
+    step = SIZES[one.is_cuda].product_rows
+    for start in range(0, len(one), step):  # so few at a time stay in the cache
+        part = slice(start, start + step)
         torch.sum(one[part].to(dtype) * other[part].to(dtype), -1, out=sums[part])
     return sums

@@ -16,10 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from longspan.ops.runtime import SIZES
 from longspan.ops.sorted.hashing import NOWHERE
 
-PIECE_SCORES = 1 << 18
-"""Scores of a piece: few enough to stay in the cache from step to step, and enough to be worth the steps."""
 LIKE = 0.9
 """Where a piece has a quarter of these, a unit that is shorter than so much of the longest begins the next."""
 EXACT = 1 << 24
@@ -89,8 +88,8 @@ class Piece(NamedTuple):
         sizes: G, n and S.
         shift: the place among the keys where the first query stands.
         no_query: `(G·n,)` bool, True where no query is; `None` for nowhere.
-        no_key: `(G, 1, S)` bool, True where no key is; `None` for nowhere, and in the causal form, which hides what
-            comes later.
+        no_key: `(G, 1, S)` bool, True where no key is; `None` for nowhere, and where the causal form hides what comes
+            later.
     """
 
     queries: Tensor
@@ -120,13 +119,17 @@ class Round:
 
     def __init__(self, ids: Tensor, rows: Tensor, chunks: Chunks, most: int) -> None:
         self.chunks, self.length, groups = chunks, ids.shape[2], ids.shape[:2].numel()
+        self.most_scores = SIZES[ids.is_cuda].sorted_scores
         first = torch.arange(groups, device=ids.device)[:, None] * (most + 1)
         where = (torch.where(ids == NOWHERE, most, ids).flatten(0, 1) + first).flatten()
         # Short integers are sorted several times faster.
         short = torch.int16 if groups * (most + 1) < 1 << 15 else torch.int32
         ordered, order = where.to(short).sort(stable=True)
         self.buckets, self.rows = ordered.long(), rows.index_select(0, order)
-        counts = torch.bincount(where, minlength=groups * (most + 1))
+        if where.is_cuda:  # where counting into bins would be waited for
+            counts = where.new_zeros(groups * (most + 1)).scatter_add_(0, where, torch.ones_like(where))
+        else:
+            counts = torch.bincount(where, minlength=groups * (most + 1))
         self.starts, self.counts = counts.cumsum(0) - counts, counts.view(groups, most + 1)
 
     def codes(self, reach: int, dtype: torch.dtype) -> Tensor:
@@ -142,6 +145,9 @@ class Round:
 
     def pieces(self) -> Iterator[Piece]:
         """All units of all buckets, in pieces that are computed together; padding has none."""
+        if self.rows.is_cuda:
+            yield from self._pieces_unseen()
+            return
         counts = self.counts[:, :-1].flatten()  # without those of padding
         taken = counts.nonzero().flatten()
         starts, counts = self.starts.view(self.counts.shape)[:, :-1].flatten()[taken], counts[taken]
@@ -158,6 +164,27 @@ class Round:
         yield from self._alike(buckets.part(~many))
         for units in self._runs_of(starts[many], counts[many], self.chunks.size):
             yield from self._alike(units)
+
+    def _pieces_unseen(self) -> Iterator[Piece]:
+        """The same without looking at the buckets, which a GPU would be waited for: every chunk of every bucket that
+        there may be is a unit, with all the keys that a chunk may see."""
+        size, chunks, (groups, buckets) = self.chunks.size, self.chunks, self.counts.shape
+        before, after = (min(each, self.length // size + 1) for each in (chunks.before, chunks.after))
+        shift, widest, most = before * size, (before + 1 + after) * size, self.length // size + buckets - 1
+        counts, starts = self.counts[:, :-1].flatten(), self.starts.view(self.counts.shape)[:, :-1].flatten()
+        each = torch.div(counts + size - 1, size, rounding_mode="floor")
+        ends, unit = each.cumsum(0), torch.arange(groups * min(most, self.length), device=counts.device)
+        bucket = torch.searchsorted(ends, unit, right=True).clamp_(max=len(ends) - 1)
+        first = (unit - (ends - each)[bucket]) * size  # in its bucket
+        query = first[:, None] + torch.arange(size, device=first.device)
+        key = first[:, None] + torch.arange(-shift, widest - shift, device=first.device)
+        held, start, last = counts[bucket][:, None], starts[bucket][:, None], len(self.rows) - 1
+        together = max(1, self.most_scores // (size * widest))
+        for begin in range(0, len(unit), together):
+            part = slice(begin, begin + together)
+            queries, keys = (self.rows[(start[part] + each[part]).clamp(0, last).flatten()] for each in (query, key))
+            no_query, no_key = query[part] >= held[part], (key[part] < 0) | (key[part] >= held[part])
+            yield Piece(queries, keys, (len(no_key), size, widest), shift, no_query.flatten(), no_key[:, None])
 
     def _runs_of(self, starts: Tensor, counts: Tensor, step: int) -> Iterator[Units]:
         """The queries of buckets in runs of `step`, which divides a chunk; those with as many keys before them at a
@@ -183,8 +210,8 @@ class Round:
         while start < len(keys):
             widest = keys[start]
             deepest = widest if units.whole else min(widest, self.chunks.size)
-            most = min(len(keys), start + max(1, PIECE_SCORES // (widest * deepest)))
-            end = start + max(1, PIECE_SCORES // (4 * widest * deepest))
+            most = min(len(keys), start + max(1, self.most_scores // (widest * deepest)))
+            end = start + max(1, self.most_scores // (4 * widest * deepest))
             while end < most and keys[end] >= LIKE * widest:
                 end += 1
             yield self._piece(units.part(slice(start, end)), max(queries[start:end]), widest)
@@ -195,7 +222,7 @@ class Round:
         keys, (groups, buckets), size = units.shift + step, self.counts.shape, self.chunks.size
         # So many tokens of its bucket stand before such a run, which bounds how many there can be.
         most = groups * min(buckets - 1 if keys <= size else self.length, self.length // max(1, min(units.shift, size)))
-        together = max(1, min(PIECE_SCORES // (step * keys), most))
+        together = max(1, min(self.most_scores // (step * keys), most))
         missing = -len(units.first) % together
         # Chunks without a query fill up the last piece.
         filled = Units(

@@ -15,12 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import dense_weights, full_precision
-from longspan.ops.runtime import Buffers, dropout_factors, needs_reference, run
+from longspan.ops.runtime import SIZES, Buffers, dropout_factors, needs_reference, run
 
 NOTHING = 1e-6
 """What a logit of 0 counts, so that it has a logarithm."""
-PIECE_SCORES = 1 << 18
-"""So many scores at a time stay in the cache from step to step."""
 
 
 def sinkhorn(logits: Tensor, real: Tensor, iterations: int, *, first: Literal["rows", "columns"] = "rows") -> Tensor:
@@ -189,9 +187,10 @@ class _Run:
         self.wide = order.dtype
         (_, blocks, self.size, heads, _), self.first = query.shape, key.shape[1] - query.shape[1]
         each = max(1, blocks * 2 * self.size**2)
-        self.heads = max(1, min(heads, PIECE_SCORES // each))
-        self.blocks = max(1, PIECE_SCORES // (self.heads * 2 * self.size**2))
-        self.filled = bool(real.all())
+        scores = SIZES[query.is_cuda].sorted_scores
+        self.heads = max(1, min(heads, scores // each))
+        self.blocks = max(1, scores // (self.heads * 2 * self.size**2))
+        self.filled = not real.is_cuda and bool(real.all())  # on a GPU the question would cost more than it saves
         self.generator = None
         if seed is not None:
             self.generator = torch.Generator(query.device)

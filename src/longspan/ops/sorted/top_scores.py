@@ -16,10 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.runtime import dropout_factors, register_gradient, run, seeded, softmax_gradient
+from longspan.ops.runtime import SIZES, dropout_factors, register_gradient, run, seeded, softmax_gradient
 
-CHUNK_SCORES = 1 << 20
-"""About how many scores are computed at a time."""
 ROUNDING = 32
 """Scores tie that differ by at most so many units of rounding of the largest score that the lengths of the query and of
 the keys allow. The same two tokens score differently by some of these units wherever a matrix product has another
@@ -47,6 +45,10 @@ class Budget:
         share = Fraction(self.top_fraction).limit_denominator(MOST_PARTS)
         parts = share.denominator
         return ((visible * share.numerator + parts - 1) // parts).clamp(min=self.top_k)
+
+    def most(self, visible: int) -> int:
+        """`of`, for a number."""
+        return max(self.top_k, math.ceil(Fraction(self.top_fraction).limit_denominator(MOST_PARTS) * visible))
 
 
 def attend_top(
@@ -129,7 +131,8 @@ def _near(own: Tensor, place: Tensor, count: Tensor, budget: Budget, causal: boo
 
 @dataclass(frozen=True)
 class _Problem:
-    """The arguments of one pass, heads as rows of the batch: `(N, T, D)`, `(N, S, D)`, `(N, S, D)`, masks `(N, S)`."""
+    """The arguments of one pass, heads as rows of the batch: `(N, T, D)`, `(N, S, D)`, `(N, S, D)`, masks `(N, S)`;
+    places of keys `(N, S)` and of queries `(N, T)`, and how many keys each of these keeps, `(N, T, 1)`."""
 
     query: Tensor
     key: Tensor
@@ -137,6 +140,8 @@ class _Problem:
     mask: Tensor | None
     margin: Tensor
     place: Tensor
+    own: Tensor
+    count: Tensor
     seed: int
     budget: Budget
     causal: bool
@@ -147,7 +152,8 @@ class _Problem:
         """What the operator is called with."""
         wide, heads = torch.promote_types(query.dtype, torch.float32), query.shape[1]
         place = _places(key, key_mask).repeat_interleave(heads, 0)
-        mask = None if key_mask is None or bool(key_mask.all()) else key_mask.repeat_interleave(heads, 0)
+        whole = key_mask is None or (not key_mask.is_cuda and bool(key_mask.all()))
+        mask = None if whole or key_mask is None else key_mask.repeat_interleave(heads, 0)
         query, key, value = (each.to(wide).flatten(0, 1) for each in (query, key, value))
         budget, number = Budget(top_k, top_fraction, local), 0 if seed is None else int(seed)
         lengths = key.norm(dim=-1) if mask is None else key.norm(dim=-1).masked_fill(~mask, 0.0)
@@ -156,12 +162,16 @@ class _Problem:
         else:
             longest = F.pad(lengths, (1, 0)).amax(1, keepdim=True)
         margin = _margin(query, longest[..., None])
-        return _Problem(query, key, value, mask, margin, place, number, budget, causal, dropout_prob)
+        own = place[:, key.shape[1] - query.shape[1] :]
+        # Places count real tokens, so the last one that may be seen says how many there are.
+        visible = own + 1 if causal or not key.shape[1] else place[:, -1:].expand_as(own) + 1
+        count = budget.of(visible)[:, :, None]
+        return _Problem(query, key, value, mask, margin, place, own, count, number, budget, causal, dropout_prob)
 
     def chunks(self) -> Iterator[_Chunk]:
         """Some heads and queries at a time."""
         (rows, queries), keys = self.query.shape[:2], self.key.shape[1]
-        budget = max(1, CHUNK_SCORES // keys)
+        budget = max(1, SIZES[self.query.is_cuda].top_scores // keys)
         heads = max(1, min(rows, budget // min(queries, 64)))
         step, number = max(1, budget // heads), 0
         for head in range(0, rows, heads):
@@ -176,7 +186,7 @@ class _Problem:
         keys = self.key[chunk.heads, chunk.keys]
         scores = torch.bmm(self.query[chunk.heads, chunk.queries], keys.transpose(1, 2))
         scores.mul_(self.query.shape[-1] ** -0.5)
-        own = self.place[chunk.heads, self.key.shape[1] - self.query.shape[1] :][:, chunk.queries]
+        own, count = self.own[chunk.heads, chunk.queries], self.count[chunk.heads, chunk.queries]
         mask = None if self.mask is None else self.mask[chunk.heads, chunk.keys]
         if self.causal:
             later = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device)
@@ -184,23 +194,23 @@ class _Problem:
         if mask is not None:
             scores.masked_fill_(~mask[:, None], -math.inf)
         margin = self.margin[chunk.heads, chunk.queries]
-        self._keep_highest(scores, margin, own, self.place[chunk.heads, chunk.keys])
+        self._keep_highest(scores, margin, count, own, self.place[chunk.heads, chunk.keys])
         weights = torch.softmax(scores, -1)
         return weights if mask is None else weights.nan_to_num_(0.0)
 
-    def _keep_highest(self, scores: Tensor, margin: Tensor, own: Tensor, place: Tensor) -> None:
-        """Put −∞ in the place of what queries at places `own` `(n, T)` do not keep, keys being at `place` `(n, S)`;
-        what is within the `margin` `(n, T, 1)` of the last that is kept ties with it."""
+    def _keep_highest(self, scores: Tensor, margin: Tensor, count: Tensor, own: Tensor, place: Tensor) -> None:
+        """Put −∞ in the place of what queries at places `own` `(n, T)` do not keep, which keep `count` `(n, T, 1)` keys
+        of those at `place` `(n, S)`; what is within the `margin` `(n, T, 1)` of the last that is kept ties with it."""
         budget, keys = self.budget, scores.shape[2]
-        # Places count real tokens, so the last one that may be seen says how many there are.
-        visible = own + 1 if self.causal else place[:, -1:].expand_as(own) + 1
-        count = budget.of(visible)[:, :, None]
         near, far = None, scores
         if budget.local:
             near = _near(own, place, count, budget, self.causal) & (scores > -math.inf)
             far, count = scores.masked_fill(near, -math.inf), count - near.sum(-1, keepdim=True)
-        most = int(count.max())
-        if most >= keys and int(count.min()) >= keys:
+        if count.is_cuda:  # which would be waited for in every chunk
+            most, least = budget.most(keys), budget.top_k
+        else:
+            most, least = int(count.max()), int(count.min())
+        if most >= keys and least >= keys:
             return
         highest = far.topk(min(most, keys), dim=-1).values
         lowest = highest.gather(-1, (count.clamp(max=highest.shape[-1]) - 1).clamp(min=0))

@@ -89,12 +89,14 @@ class _Part:
         order: the position that stands at each place.
         inverse_order: the place of each position.
         real: `(places,)` bool, False where classes were filled up.
+        has_spare: whether they were.
     """
 
     heads: list[int]
     order: Tensor
     inverse_order: Tensor
     real: Tensor
+    has_spare: bool
 
 
 class _Permutation(NamedTuple):
@@ -133,13 +135,21 @@ def _permutation_of(pattern: Pattern, heads: int, length: int, device: torch.dev
     return _Permutation(whole, parts, steps[0]) if as_cheap else None
 
 
-def _places(length: int, step: int, places: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """`order`, `inverse_order` and `real` of a part with so many classes, filled up to so many places."""
+def _places(length: int, step: int, places: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, bool]:
+    """`order`, `inverse_order`, `real` and `has_spare` of a part with so many classes, filled up to so many places."""
     each = -(-length // step)
     place, position = torch.arange(places, device=device), torch.arange(length, device=device)
     source = place % each * step + place // each
     real = (source < length) & (place < step * each)
-    return source.clamp(max=length - 1), position % step * each + position // step, real
+    return source.clamp(max=length - 1), position % step * each + position // step, real, length < places
+
+
+@cached
+def _inverse_heads(heads: tuple[int, ...], device: torch.device) -> Tensor | None:
+    """Where each head stands among `heads`; `None` where they are in order."""
+    if list(heads) == sorted(heads):
+        return None
+    return torch.tensor(heads).argsort().to(device)
 
 
 @dataclass(frozen=True)
@@ -150,9 +160,9 @@ class _Permuted(Arranged):
 
     def output(self, result: Tensor) -> Tensor:
         parts = [own.index_select(2, part.inverse_order) for part, own in self._by_part(result)]
-        order = torch.tensor([head for part in self.parts for head in part.heads])
         whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
-        return whole if bool((order[1:] > order[:-1]).all()) else whole[:, order.argsort()]
+        order = _inverse_heads(tuple(head for part in self.parts for head in part.heads), whole.device)
+        return whole if order is None else whole.index_select(1, order)
 
     def permuted(self, tensor: Tensor) -> Tensor:
         return _permuted(tensor, self.parts)
@@ -160,7 +170,7 @@ class _Permuted(Arranged):
     def upstream(self, grad: Tensor) -> Tensor:
         permuted = self.permuted(grad)
         for part, own in self._by_part(permuted):
-            if not bool(part.real.all()):
+            if part.has_spare:
                 own.mul_(part.real[:, None])
         return permuted
 

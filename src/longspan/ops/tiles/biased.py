@@ -18,11 +18,8 @@ from torch import Tensor
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import Bias
+from longspan.ops.runtime import SIZES
 from longspan.ops.tiles.chunks import drawn_weights
-
-BLOCK_SCORES = 1 << 19
-"""Scores computed at once on a processor: two megabytes, about the cache next to a core."""
-GPU_SCORES = 1 << 25
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,7 @@ class Biased:
         """Softmax weights `(count, keys)` of a block, in its buffer."""
         weights = self._buffer(0, block)
         torch.softmax(self._scores(block), dim=-1, out=weights)
-        if not bool(weights[:, :1].isnan().any()):
+        if not weights.is_cuda and not bool(weights[:, :1].isnan().any()):
             return weights
         # Over nothing but −∞, or over what is no number, which it stays.
         return weights.masked_fill_(self._scores(block).amax(-1, keepdim=True) == -math.inf, 0.0)
@@ -168,7 +165,7 @@ class Biased:
     def _blocks(self) -> Iterator[_Block]:
         """All blocks; rows of the batch follow each other, since they may share a bias."""
         (batch, heads, queries, _), keys = self.call.query.shape, self.call.key.shape[2]
-        size = max(1, (GPU_SCORES if self.call.query.is_cuda else BLOCK_SCORES) // keys)
+        size = max(1, SIZES[self.call.query.is_cuda].biased_scores // keys)
         number = 0
         for head in range(heads):
             for start in range(0, queries, size):
@@ -193,7 +190,11 @@ class Biased:
         call, causal = self.call, self.causal
         batch, heads, queries, _ = call.query.shape
         changes = causal or call.key_mask is not None or len(self.biases) > 1
-        size = max(64, 2 * BLOCK_SCORES // (batch * heads * call.key.shape[2])) if changes else queries
+        size = (
+            max(64, 2 * SIZES[call.query.is_cuda].biased_scores // (batch * heads * call.key.shape[2]))
+            if changes
+            else queries
+        )
         result = call.query.new_empty(*call.query.shape[:3], call.value.shape[3])
         for start in range(0, queries, size):
             rows = slice(start, min(start + size, queries))

@@ -22,9 +22,8 @@ from torch import Tensor
 from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, put_slots
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import ContentToPosition, PositionToContent
-from longspan.ops.runtime import Buffers
+from longspan.ops.runtime import SIZES, Buffers
 from longspan.ops.tiles.chunks import (
-    RUN_SCORES,
     Chunk,
     add,
     chunks_of,
@@ -41,6 +40,9 @@ from longspan.ops.tiles.chunks import (
 from longspan.ops.tiles.layout import best_layout
 from longspan.ops.tiles.term_tiles import TermTiles
 from longspan.patterns import Full
+
+LEAST_SCORES = 1 << 16
+"""A backward pass of fewer is computed in float32 throughout."""
 
 
 def attend_tiles(call: Call) -> Tensor:
@@ -170,20 +172,24 @@ class _Run:
         """The chunks one after the other, with `mask` and `empty` of each."""
         call, tiling = self.call, self.tiling
         batch, heads = call.query.shape[:2]
-        for chunk in chunks_of(tiling, batch, heads, self.beside, content=self.content):
+        for chunk in chunks_of(
+            tiling, batch, heads, self.beside, content=self.content, sizes=SIZES[call.query.is_cuda]
+        ):
             if not chunk.heads.start:  # the heads that follow hide alike
                 present = present_keys(chunk, tiling, call) if call.key_mask is not None or self.beside else None
                 in_terms = self.terms is not None and self.terms.hides_pattern(chunk)
                 mask = None if in_terms else pattern_mask(chunk, call, self.beside, self.buffers.wide)
                 # Query tiles from which some row of the batch hides a key, mostly few at the ends.
-                lacking = None if present is None else (~present).any(-1).any(0)[0, :, 0].nonzero()[:, 0].tolist()
+                lacking = None
+                if present is not None and not present.is_cuda:
+                    lacking = (~present).any(-1).any(0)[0, :, 0].nonzero()[:, 0].tolist()
                 self.hidden_tiles = lacking if mask is None else None
                 if present is not None:
                     hidden = torch.zeros(present.shape, dtype=self.buffers.wide, device=present.device)
                     hidden.masked_fill_(~present, -math.inf)
                     mask = hidden if mask is None else mask + hidden
                 self.mask, self.empty = mask, None
-                if lacking is not None or chunk.group.hides_whole_rows:
+                if present is not None or chunk.group.hides_whole_rows:
                     self.empty = empty_rows(chunk, call, present, lacking)
             yield chunk
 
@@ -262,7 +268,7 @@ class _Run:
 
     def backward(self, grad: Tensor) -> list[Tensor]:
         call, tiles, buffers = self.call, self.tiles, self.buffers
-        if call.query.shape[:2].numel() * self.tiling.scores <= RUN_SCORES:
+        if call.query.shape[:2].numel() * self.tiling.scores <= LEAST_SCORES:
             buffers.narrow = buffers.wide  # so little work need not be fast, and few terms do not average errors out
         # Each query is written once; what keys and values get is summed.
         summed = tiles.key, tiles.value, tiles.global_key, tiles.global_value
@@ -330,4 +336,4 @@ def _logarithms(highest: Tensor | None, weights: Tensor, empty: Tensor | None) -
 def _hidden_rows(scores: Tensor) -> Tensor | None:
     """`(…, 1)` bool, True for queries whose scores are all −∞; `None` for no query."""
     hidden = scores.amax(-1, keepdim=True) == -math.inf
-    return hidden if bool(hidden.any()) else None
+    return hidden if hidden.is_cuda or bool(hidden.any()) else None

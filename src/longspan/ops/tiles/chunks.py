@@ -16,15 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.call import Call
-from longspan.ops.runtime import LAYOUT_CACHE, Buffers, dropout_factors, seeded
+from longspan.ops.runtime import LAYOUT_CACHE, Buffers, Sizes, dropout_factors, seeded
 from longspan.ops.tiles.layout import Group, Layout
-
-CHUNK_SCORES = 1 << 20
-"""Most scores computed at a time: small enough for the cache, large enough to keep the matrix products busy."""
-RUN_SCORES = 1 << 16
-"""Fewer scores are not worth the steps of a chunk; with as many, one head is enough for it."""
-CHUNKS = 6
-"""Short inputs are still cut into so many chunks, since fresh working memory costs more than it saves there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +52,8 @@ class Chunk:
     one_mask: bool
 
 
-def chunks_of(tiling: Layout, batch: int, heads: int, beside: int, *, content: bool) -> Iterator[Chunk]:
-    """Split the work so that a chunk has about `CHUNK_SCORES` scores, whatever batch, heads and pattern.
+def chunks_of(tiling: Layout, batch: int, heads: int, beside: int, *, content: bool, sizes: Sizes) -> Iterator[Chunk]:
+    """Split the work so that a chunk has about as many scores as `sizes` say, whatever batch, heads and pattern.
 
     A chunk has rather many query tiles of one head, which share their keys, than few of all. Content terms want bands:
     where query tiles see keys that do not move along with them, one such tile at a time. The heads of the same tiles
@@ -69,15 +62,17 @@ def chunks_of(tiling: Layout, batch: int, heads: int, beside: int, *, content: b
     Args:
         beside: global keys, beside the near ones.
         content: whether there are content terms.
+        sizes: of the device.
     """
     size, number = tiling.size, 0
-    budget = min(CHUNK_SCORES, max(batch * heads * tiling.scores // CHUNKS, RUN_SCORES))
+    least = sizes.least_tile_scores
+    budget = min(sizes.tile_scores, max(batch * heads * tiling.scores // sizes.short_pieces, least))
     for group in tiling.groups:
         step, (count, width) = group.step, group.columns.shape
         single = content and step not in (None, 1)
         units = max(1, budget // (size * max(1, width * size + beside)))
         head_step = min(heads, max(1, units if single else units // count))
-        if count * budget >= units * RUN_SCORES * 3 and not single:
+        if count * budget >= units * least * 3 and not single:
             head_step = 1
         row_step = 1 if single else min(count, max(1, units // head_step))
         row_step = -(-count // -(-count // row_step))  # in equal parts, since the tiles at their ends share no keys
@@ -218,7 +213,8 @@ def _of_tiles(masks: Tensor, chunk: Chunk, call: Call) -> Tensor:
 
 
 def present_keys(chunk: Chunk, tiling: Layout, call: Call) -> Tensor | None:
-    """`(b, 1, n, 1, L)` bool: keys that each row of the batch has, real and not doubled; `None` if all."""
+    """`(b, 1, n, 1, L)` bool: keys that each row of the batch has, real and not doubled; `None` if all are known to be,
+    which a GPU is not asked: it would be waited for."""
     if call.key_mask is None and call.slots is None:
         return None
     columns, size = chunk.columns, tiling.size
@@ -231,7 +227,7 @@ def present_keys(chunk: Chunk, tiling: Layout, call: Call) -> Tensor | None:
     if call.slots is not None:
         used = (call.slots[chunk.batch] >= 0)[:, None].expand(-1, chunk.count, -1)
         real = torch.cat([real, used], dim=-1)
-    return None if bool(real.all()) else real[:, None, :, None, :]
+    return None if not real.is_cuda and bool(real.all()) else real[:, None, :, None, :]
 
 
 def empty_rows(chunk: Chunk, call: Call, present: Tensor | None, lacking: list[int] | None) -> Tensor | None:
@@ -256,8 +252,10 @@ def empty_rows(chunk: Chunk, call: Call, present: Tensor | None, lacking: list[i
         assert present is not None
         visible = present[:, :, tiles]
     blind = ~visible.any(dim=-1, keepdim=True)
-    if not bool(blind.any()):
+    if not blind.is_cuda and not bool(blind.any()):
         return None
+    if blind.shape[2] == chunk.count:
+        return blind
     empty = blind.new_zeros(*blind.shape[:2], chunk.count, *blind.shape[3:])
     empty[:, :, tiles] = blind
     return empty

@@ -15,13 +15,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.runtime import dropout_factors, needs_reference, register_gradient, run, seeded, softmax_gradient
+from longspan.ops.runtime import (
+    SIZES,
+    dropout_factors,
+    needs_reference,
+    register_gradient,
+    run,
+    seeded,
+    softmax_gradient,
+)
 from longspan.ops.tiles.partition import Partition, level_count
-
-CHUNK_SCORES = 1 << 20
-"""About how many scores are computed at a time."""
-WINDOW_LABELS = 1 << 20
-"""About how many labels of edges are found at a time, which are the same for all heads and rows."""
 
 
 def attend_partition(
@@ -161,8 +164,9 @@ class _Problem:
         reach = tree.neighbours
         size = max(16, min(128, 1 << (reach - 1).bit_length()))
         columns = 4 * size + (1 if tree.causal else 2) * reach * level_count(tree.tokens // reach)
-        together = max(1, CHUNK_SCORES // (self.query.shape[0] * self.query.shape[1] * size * columns))
-        many = max(together, WINDOW_LABELS // (size * columns))
+        most = SIZES[self.query.is_cuda].tree_scores
+        together = max(1, most // (self.query.shape[0] * self.query.shape[1] * size * columns))
+        many = max(together, most // (size * columns))
         whole = tree.tokens // size
         groups = [(first * size, min(many, whole - first), size) for first in range(0, whole, many)]
         rest = [(whole * size, 1, tree.tokens - whole * size)] if tree.tokens > whole * size else []

@@ -195,7 +195,7 @@ class TermTiles:
         self.columns = [part for part in self.parts if isinstance(part, GlobalKeyTiles)]
         self.starts = bool(self.content or self.columns)
         self.may_hide = any(
-            isinstance(part, SoftSpanTiles) or bool(torch.isneginf(part.values).any())
+            isinstance(part, SoftSpanTiles) or part.values.is_cuda or bool(torch.isneginf(part.values).any())
             for part in self.parts
             if isinstance(part, BiasTiles | GlobalKeyTiles | SoftSpanTiles)
         )

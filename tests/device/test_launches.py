@@ -1,0 +1,65 @@
+"""What every mechanism launches on a GPU, how often the host waits, and the memory of both: never more than the table.
+
+Where a change needs fewer, `python tests/shared/launches.py` writes a new one; one that needs more wants a reason.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from launches import LENGTHS, Counts, committed, count, forms, table
+
+FORWARD, TRAINING = 200, 1300
+"""Most launches of a layer at 16,384 tokens with default options."""
+MORE = {"reformer": 700, "fusion, padded": 280, "etc, padded": 400}
+"""Those that need more: each round of hashing is put together with the ones before; two levels, or labels of pairs,
+each with global keys and rows."""
+FLEX = {"longformer", "poolingformer", "fusion", "bigbird", "sparse", "routing", "cluster"}
+"""Mechanisms whose masks of blocks are copied to the device in every call."""
+SQUARE = "explicit_sparse"
+"""Looks at all pairs, some at a time."""
+
+
+def check(form: str, counts: Counts, length: int) -> None:
+    for kind, row in counts.items():
+        wanted = committed()[str(length)][form][kind]
+        assert row["operations"] <= wanted["operations"], (form, kind, row, wanted)
+        assert row["waits"] <= wanted["waits"], (form, kind, row, wanted)
+        assert row["peak"] <= 1.02 * wanted["peak"], (form, kind, row, wanted)
+
+
+def test_no_mechanism_needs_more_than_the_table_says_at_4096_tokens() -> None:
+    """With padding and global tokens; the others, and longer texts, are the slow test's."""
+    chosen = dict(reversed(list(forms())))  # both ways where it can
+    for name, causal in chosen.items():
+        form = f"{name}{', causal' * causal}, padded"
+        check(form, count(name, causal, LENGTHS[0], padded=True), LENGTHS[0])
+
+
+@pytest.mark.slow
+def test_no_mechanism_needs_more_than_the_table_says() -> None:
+    for length in LENGTHS:
+        counted = table(length)
+        assert counted.keys() == committed()[str(length)].keys()
+        for form, counts in counted.items():
+            check(form, counts, length)
+
+
+def test_the_table_stays_below_the_ceilings() -> None:
+    for form, counts in committed()["16384"].items():
+        name = form.partition(",")[0]
+        assert counts["read"]["operations"] <= MORE.get(form, MORE.get(name, FORWARD)), form
+        assert counts["trained"]["operations"] <= TRAINING, form
+        for row in counts.values():
+            assert row["waits"] == 0 or name in FLEX, form
+
+
+def test_longer_texts_need_no_more_launches_and_memory_in_proportion() -> None:
+    short, long = (committed()[str(length)] for length in LENGTHS)
+    times = LENGTHS[1] / LENGTHS[0]
+    for form, counts in long.items():
+        for kind, row in counts.items():
+            if not form.startswith(SQUARE):
+                # Two more for each doubling: sums of sums, levels of a tree, and tiles at the ends.
+                assert row["operations"] <= short[form][kind]["operations"] + 30, (form, kind)
+            assert row["peak"] <= times**1.1 * short[form][kind]["peak"], (form, kind)
