@@ -104,17 +104,22 @@ class Work(TorchDispatchMode):
             self.waited[func._schema.name] += 1
         if func._overloadpacket in NO_KERNEL:
             return result
-        self.operations += 1
-        self.kernels[func._schema.name] += 1
-        count = FLOPS.get(func._overloadpacket)
+        count, flops = FLOPS.get(func._overloadpacket), 0
         if count is not None:
-            self.flops += count(*args, **kwargs)
+            flops = count(*args, **kwargs)
         elif (known := flop_registry.get(func._overloadpacket)) is not None:
-            self.flops += known(*args, **kwargs, out_val=result)
+            flops = known(*args, **kwargs, out_val=result)
         if INDEXED.match(func.name()):
             given, made = given[1:], [tensor for tensor in made if tensor is not given[0]]
-        self.bytes += sum(tensor.nbytes for tensor in (*given, *made))
+        self.launched(func, sum(tensor.nbytes for tensor in (*given, *made)), flops, given)
         return result
+
+    def launched(self, func: Any, moved: int, flops: int, given: list[Tensor]) -> None:
+        """Note a kernel: its operator, the bytes that it reads and writes, its FLOPs, and the tensors that it reads."""
+        self.operations += 1
+        self.kernels[func._schema.name] += 1
+        self.flops += flops
+        self.bytes += moved
 
     def _follow(self, tensors: list[Tensor]) -> None:
         """Count the memory of new tensors until it is given back."""

@@ -49,8 +49,8 @@ class Kernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
-    """What a computation does on a device.
+class Launches:
+    """What a computation asks of a device.
 
     Attributes:
         kernels: one for each launch, in order.
@@ -61,21 +61,6 @@ class Work:
     kernels: tuple[Kernel, ...] = ()
     synchronisations: int = 0
     peak: int = 0
-
-    @property
-    def launches(self) -> int:
-        """How many kernels are launched."""
-        return len(self.kernels)
-
-    @property
-    def bytes(self) -> float:
-        """Read and written in all."""
-        return sum(kernel.bytes for kernel in self.kernels)
-
-    @property
-    def flops(self) -> float:
-        """Operations in products of matrices in all."""
-        return sum(kernel.flops for kernel in self.kernels)
 
     def seconds(self, device: Device) -> float:
         """How long a device will take, predicted."""
