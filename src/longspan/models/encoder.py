@@ -31,6 +31,7 @@ class Encoder(EncoderNetwork):
         return_dict: bool | None = None,
         position_ids: Tensor | None = None,
         importance: Tensor | None = None,
+        belongs_to: Tensor | None = None,
     ) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`."""
         if output_attentions or self.config.output_attentions:
@@ -43,6 +44,7 @@ class Encoder(EncoderNetwork):
             inputs_embeds=inputs_embeds,
             position_ids=position_ids,
             importance=importance,
+            belongs_to=belongs_to,
         )
         keep = bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states)
         encoded = self.encode(inputs, output_hidden_states=keep)
@@ -92,6 +94,7 @@ class LongspanModel(LongspanPreTrainedModel):
         return_dict: bool | None = None,
         position_ids: Tensor | None = None,
         importance: Tensor | None = None,
+        belongs_to: Tensor | None = None,
         **others: Any,
     ) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch.
@@ -110,6 +113,8 @@ class LongspanModel(LongspanPreTrainedModel):
                 tokens. Windows go by the place in the input all the same.
             importance: `(B, T)` from 0 to 1, how important each token is, for stacks that weigh tokens by it
                 (`top_down` with `pooling: importance`).
+            belongs_to: `(B, T)` int64, structure: the number of the global token to which each token belongs, counted
+                from 0 in each row, −1 for none; for mechanisms that read it (`etc`).
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Returns:
@@ -134,6 +139,7 @@ class LongspanModel(LongspanPreTrainedModel):
             output_attentions=output_attentions,
             position_ids=position_ids,
             importance=importance,
+            belongs_to=belongs_to,
         )
         pooled = encoded.get("pooler_output")
         if self.pooler is not None:

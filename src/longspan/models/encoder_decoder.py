@@ -19,7 +19,14 @@ from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextFromSourceOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
 
-_SOURCE_INPUTS = ("encoder_outputs", "attention_mask", "global_attention_mask", "inputs_embeds", "importance")
+_SOURCE_INPUTS = (
+    "encoder_outputs",
+    "attention_mask",
+    "global_attention_mask",
+    "inputs_embeds",
+    "importance",
+    "belongs_to",
+)
 
 
 class LongspanForConditionalGeneration(LongspanWriter):
@@ -84,6 +91,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
         decoder_inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         importance: Tensor | None = None,
+        belongs_to: Tensor | None = None,
         **others: Any,
     ) -> TextFromSourceOutput | tuple[Any, ...]:
         """Teacher-forced logits, and the loss when `labels` are given.
@@ -106,7 +114,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
             token_type_ids: `(B, S)` int64 types of the source tokens, for models with `type_vocab_size` > 0.
             decoder_inputs_embeds: `(B·beams, T, E)` instead of `decoder_input_ids`.
             output_attentions: refused; see `Attention.weights`.
-            importance: `(B, S)`, how important each source token is; as in `LongspanModel.forward`.
+            importance, belongs_to: `(B, S)`, of each source token, as in `LongspanModel.forward`.
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Raises:
@@ -123,6 +131,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
                 inputs_embeds,
                 output_hidden_states,
                 importance=importance,
+                belongs_to=belongs_to,
             )
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(input_ids if labels is None else labels)

@@ -116,6 +116,18 @@ def binary_loss(logits: Tensor, labels: Tensor, exists: Tensor | None) -> Tensor
     return (losses * counted).sum() / counted.sum().clamp(min=1)
 
 
+def contrastive_loss(predicted: Tensor, targets: Tensor) -> Tensor:
+    """Mean over N of `-log softmax_j(p_i·t_j)` at j = i, in float32 at least; 0 for none: the right target among all of
+    them (van den Oord et al. 2018, Contrastive Predictive Coding, arXiv 1807.03748, equation 4).
+
+    Args:
+        predicted, targets: `(N, E)`.
+    """
+    scores = wide(predicted) @ wide(targets).T
+    right = torch.arange(len(scores), device=scores.device)
+    return functional.cross_entropy(scores, right, reduction="sum") / max(1, len(scores))
+
+
 PAIRS = 10
 """How much more similarities count than cosines, whose errors are larger: both then weigh about the same."""
 

@@ -55,7 +55,11 @@ class MemoryFirst:
         if stands is not None:
             own = torch.arange(-count, 0, device=device)[None]
             stands = torch.cat([own.expand(len(stands), -1), stands], 1)
-        tokens = replace(tokens, mask=mask, is_global=None, global_slots=slots, places=stands)
+        belongs = tokens.belongs_to
+        if belongs is not None:  # the memory has the first numbers
+            belongs = torch.where(belongs < 0, belongs, belongs + count)
+            belongs = torch.cat([belongs.new_full((rows, count), -1), belongs], 1)
+        tokens = replace(tokens, mask=mask, is_global=None, global_slots=slots, places=stands, belongs_to=belongs)
         return cls(torch.cat([memory, hidden], 1), tokens, count, back)
 
     def apart(self, output: StackOutput) -> StackOutput:

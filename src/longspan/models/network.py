@@ -36,6 +36,7 @@ class ModelInputs:
         inputs_embeds: `(B, T, F)` instead of `input_ids`.
         position_ids: `(1 or B, T)` int64 rows of the position table.
         importance: `(B, T)`, 0 or more.
+        belongs_to: `(B, T)` int64, the number of the global token to which each token belongs, −1 for none.
         first_position: where the batch begins in longer documents of which it is a piece.
     """
 
@@ -46,6 +47,7 @@ class ModelInputs:
     inputs_embeds: Tensor | None = None
     position_ids: Tensor | None = None
     importance: Tensor | None = None
+    belongs_to: Tensor | None = None
     first_position: int = 0
 
 
@@ -123,6 +125,22 @@ def checked_importance(stack: StackConfig, importance: Tensor | None, hidden: Te
         if bool(wrong.any()):
             raise InputError(f"importance holds {importance[wrong][0].item():g}; give probabilities, from 0 to 1")
     return importance.to(hidden.device)
+
+
+def checked_structure(stack: StackConfig, belongs_to: Tensor, hidden: Tensor) -> Tensor:
+    """To which global token each token of states `(B, T, E)` belongs, `(B, T)` int64, on their device.
+
+    Raises:
+        InputError: the stack does not hand it on, it is of another shape, or not of whole numbers.
+    """
+    if not stack.passes_structure:
+        raise InputError(f"belongs_to was given, but the stack {stack.stack!r} hands no structure on; leave it out")
+    if tuple(belongs_to.shape) != tuple(hidden.shape[:2]) or belongs_to.is_floating_point():
+        raise InputError(
+            f"belongs_to is {belongs_to.dtype} of shape {tuple(belongs_to.shape)} but the input is "
+            f"{tuple(hidden.shape[:2])}; give one whole number per token"
+        )
+    return belongs_to.to(hidden.device).long()
 
 
 def bool_mask(
@@ -338,6 +356,8 @@ class EncoderNetwork(Network):
             tokens = describe_tokens(config, inputs, text, border)
         if inputs.importance is not None or reads.importance:
             tokens = replace(tokens, importance=checked_importance(self.stack, inputs.importance, text))
+        if inputs.belongs_to is not None:
+            tokens = replace(tokens, belongs_to=checked_structure(self.stack, inputs.belongs_to, text))
         if reads.adds_positions and position_ids is not None:
             tokens = replace(tokens, places=position_ids - self.embeddings.offset)
         elif reads.adds_positions and inputs.first_position:

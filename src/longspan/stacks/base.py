@@ -167,6 +167,8 @@ class StackConfig:
     plain_blocks: ClassVar[bool] = False
     """Whether its blocks are those of a plain stack, so that it can start from the weights of one; what it has besides
     starts anew."""
+    passes_structure: ClassVar[bool] = False
+    """Whether its blocks are given `Tokens.belongs_to` as it came."""
     takes_losses: ClassVar[bool] = False
     """Whether `AuxOutput.loss` has what inputs of attention add to the loss (`AttentionConfig.inputs_add_loss`)."""
     unused: ClassVar[Mapping[str, str]] = {}

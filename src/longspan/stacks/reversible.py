@@ -31,6 +31,7 @@ class ReversibleConfig(StackConfig):
     """
 
     stack: ClassVar[str] = "reversible"
+    passes_structure: ClassVar[bool] = True
     takes_memory: ClassVar[bool] = True
 
     join: Literal["concat", "both", "average"] = "concat"

@@ -19,6 +19,7 @@ class SequentialConfig(StackConfig):
     """Every block reads what the one before it wrote (Vaswani et al. 2017, section 3.1)."""
 
     stack: ClassVar[str] = "sequential"
+    passes_structure: ClassVar[bool] = True
     plain_blocks: ClassVar[bool] = True
     takes_losses: ClassVar[bool] = True
     takes_memory: ClassVar[bool] = True

@@ -48,6 +48,7 @@ class UniversalConfig(StackConfig):
     """
 
     stack: ClassVar[str] = "universal"
+    passes_structure: ClassVar[bool] = True
     takes_memory: ClassVar[bool] = True
     earlier_defaults: ClassVar[Mapping[str, Any]] = {"decoder_positions": "table"}
 

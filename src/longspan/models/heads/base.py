@@ -73,6 +73,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
         return_dict: bool | None = None,
         position_ids: Tensor | None = None,
         importance: Tensor | None = None,
+        belongs_to: Tensor | None = None,
         **others: Any,
     ) -> Any:
         """What the head says of a batch; inputs as in `LongspanModel.forward`, further arguments as in `predict`."""
@@ -87,6 +88,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
             "output_attentions": output_attentions,
             "position_ids": position_ids,
             "importance": importance,
+            "belongs_to": belongs_to,
         }
         encoded = self.encode({**inputs, **others}, own)
         output = self.predict(encoded, attention_mask, **own)

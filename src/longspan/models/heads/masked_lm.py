@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import MaskedLM
-from longspan.models.losses import IGNORED, check_labels, token_loss
+from longspan.models.losses import IGNORED, check_labels, contrastive_loss, token_loss
 from longspan.stacks.block import activation
 
 
@@ -37,7 +38,10 @@ class MaskedLMHead(nn.Module):
 
 
 class LongspanForMaskedLM(LongspanWithHead):
-    """Predict masked tokens."""
+    """Predict masked tokens; with `contrast_weight`, also which hidden segment stood where (Ainslie et al. 2020, ETC,
+    section 3): the state of a segment's summary token, all words of the segment hidden, times a matrix, against the
+    states of the summary tokens that see one segment each and nothing else. Those of all hidden segments of the batch
+    are compared, in a distributed run of the batch of each process."""
 
     spec = MaskedLM
     _tied_weights_keys = {"lm_head.decoder.weight": "model.encoder.embeddings.token.weight"}  # noqa: RUF012
@@ -45,6 +49,8 @@ class LongspanForMaskedLM(LongspanWithHead):
 
     def add_layers(self, config: Any) -> None:
         self.lm_head = MaskedLMHead(config)
+        if self.options.contrast_weight:
+            self.contrast = nn.Linear(config.states_width, config.states_width, bias=False)
 
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head.decoder
@@ -61,6 +67,9 @@ class LongspanForMaskedLM(LongspanWithHead):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         only_masked: bool | None = None,
+        contrast_ids: Tensor | None = None,
+        contrast_mask: Tensor | None = None,
+        contrast_places: Tensor | None = None,
     ) -> MaskedLMOutput:
         """`logits` `(B, T, V)`; `labels` `(B, T)` int64, −100 = not masked.
 
@@ -68,7 +77,23 @@ class LongspanForMaskedLM(LongspanWithHead):
             num_items_in_batch: divisor of the loss; `None` means the number of labels of this batch.
             only_masked: compute the vocabulary's scores only where there are labels: `logits` are `(M, V)`, M the
                 number of labels in row-major order. The loss is the same. `None` does so in training with labels.
+            contrast_ids: `(B, K, L)` int64, hidden segments as they were, each behind its summary token.
+            contrast_mask: `(B, K, L)`, 1/True = real.
+            contrast_places: `(B, K)` int64, where these summary tokens stand in the input, −1 where there is none.
+
+        Raises:
+            InputError: of labels or inputs of the contrast some are missing, or the head has no layer for it.
         """
+        extra = None
+        if self.options.contrast_weight and labels is not None and self.training:
+            share = 1.0 if num_items_in_batch is None else (labels != IGNORED).sum() / num_items_in_batch
+            segments = (contrast_ids, contrast_mask, contrast_places)
+            extra = share * self.options.contrast_weight * self.contrast_loss(encoded.last_hidden_state, *segments)
+        elif contrast_ids is not None and not self.options.contrast_weight:
+            raise InputError(
+                "contrast_ids were given, and head.contrast_weight=0 has no layer to compare them by; leave them out, "
+                "or build the model with a weight"
+            )
         hidden = encoded.last_hidden_state
         if only_masked or (only_masked is None and self.training and labels is not None):
             if labels is None:
@@ -78,4 +103,26 @@ class LongspanForMaskedLM(LongspanWithHead):
             hidden, labels = hidden.flatten(0, 1)[places], labels.flatten()[places]
         logits = self.lm_head(hidden)
         loss = None if labels is None else token_loss(logits, labels, count=num_items_in_batch)
+        if loss is not None and extra is not None:
+            loss = loss + extra
         return MaskedLMOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
+
+    def contrast_loss(self, states: Tensor, ids: Tensor | None, mask: Tensor | None, places: Tensor | None) -> Tensor:
+        """The loss of the contrast, of states `(B, T, E)` and inputs as in `predict`; 0 for no segment at all, by way
+        of the layer, so that every process of a distributed run has a gradient for it."""
+        if ids is None or mask is None or places is None or not bool((places >= 0).any()):
+            return 0.0 * self.contrast.weight.sum()
+        row, number = (places >= 0).nonzero(as_tuple=True)
+        predicted = self.contrast(states[row, places[row, number]])
+        ids, mask = ids[row, number], mask[row, number]
+        is_summary = torch.arange(ids.shape[1], device=ids.device) == 0
+        config = self.config
+        structured = all(config.layer_attention(layer).reads_structure for layer in range(config.num_hidden_layers))
+        alone = self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            global_attention_mask=is_summary.expand(ids.shape),
+            belongs_to=-is_summary.long().expand(ids.shape) if structured else None,
+            return_dict=True,
+        )
+        return contrastive_loss(predicted, alone.last_hidden_state[:, 0])

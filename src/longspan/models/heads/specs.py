@@ -75,6 +75,7 @@ class MaskedLM(HeadSpec):
         layers: "dense" (dense-activation-norm-linear, all published encoders but one) or "single" (one layer without
             bias: Reformer).
         activation: between its two layers, by its transformers name; None means the model's `activation_function`.
+        contrast_weight: of contrastive predictive coding in the loss, see `LongspanForMaskedLM`; 0 has no layer for it.
     """
 
     head: ClassVar[str] = "masked_lm"
@@ -86,6 +87,7 @@ class MaskedLM(HeadSpec):
 
     layers: Literal["dense", "single"] = "dense"
     activation: str | None = None
+    contrast_weight: Weight = 0.0
 
     def check_model(self, config: Any) -> None:
         """Refuse to tie a layer to a token table of another width."""

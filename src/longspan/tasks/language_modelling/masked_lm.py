@@ -15,11 +15,13 @@ from torch.nn.functional import cross_entropy
 
 from longspan.data.corpus.sources import Corpus
 from longspan.errors import InputError
+from longspan.models.heads.specs import Weight
 from longspan.models.losses import IGNORED
-from longspan.settings import Range, Share
+from longspan.settings import Range, Share, Whole
 from longspan.tasks.base import Metrics, room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 from longspan.tasks.language_modelling.masking import MaskedChunks, Masking
+from longspan.tasks.language_modelling.segments import Segments, padded_segments, sentence_ends, summary_token
 from longspan.tasks.predicting import pad
 from longspan.tasks.tokenizers import padding_id
 
@@ -34,6 +36,13 @@ class MaskedLM(CorpusTask):
         mask_share: of these, the share that is shown as the mask token.
         random_share: the share that is shown as some other token; the rest is shown as it is.
         global_tokens: "first" makes the first token of each chunk global, "none" none.
+        summary_tokens: G, room for summary tokens: global tokens in front of each chunk, one for each segment, to which
+            the segment's tokens belong (Ainslie et al. 2020, ETC); for mechanisms that read structure. 0 has none.
+        segments: what segments are: "sentences", which end with a token that ends with `.`, `!`, `?` or `…`; or
+            "blocks", G of equal size. A chunk of more sentences has the rest in its last segment.
+        hidden_segments: share of the segments of a training chunk of which every word is hidden, for the contrast.
+        contrast_weight: of contrastive predictive coding beside guessing tokens: from a hidden segment's summary token
+            tell which of the hidden segments of the batch it is, each encoded alone. 0 has none, and hides none.
     """
 
     name: ClassVar[str] = "masked_lm"
@@ -49,6 +58,10 @@ class MaskedLM(CorpusTask):
     mask_share: Share = 0.8
     random_share: Share = 0.1
     global_tokens: Literal["first", "none"] = "none"
+    summary_tokens: Whole = 0
+    segments: Literal["sentences", "blocks"] = "sentences"
+    hidden_segments: Annotated[float, Range(above=0, below=1)] = 0.1
+    contrast_weight: Weight = 0.0
 
     def __post_init__(self) -> None:
         """Refuse impossible options."""
@@ -57,10 +70,35 @@ class MaskedLM(CorpusTask):
             raise InputError(
                 f"mask_share={self.mask_share} and random_share={self.random_share} are more than 1 together; lower one"
             )
+        if self.summary_tokens and self.global_tokens == "first":
+            raise InputError(
+                f"global_tokens='first' and summary_tokens={self.summary_tokens} both choose the global tokens; leave "
+                "one out"
+            )
+        if self.contrast_weight and self.summary_tokens < 2:
+            raise InputError(
+                f"contrast_weight={self.contrast_weight:g} compares summary tokens, and summary_tokens="
+                f"{self.summary_tokens} leaves nothing to compare; raise it, or set contrast_weight to 0"
+            )
 
     def model_fields(self) -> dict[str, Any]:
-        """Which tokens are global, so that the model does the same without a mask."""
-        return super().model_fields() | {"global_tokens": self.global_tokens}
+        """Which tokens are global, so that the model does the same without a mask; and what the contrast adds."""
+        fields = super().model_fields() | {"global_tokens": self.global_tokens}
+        if self.contrast_weight:
+            fields["head"] = {"head": self.head, "contrast_weight": self.contrast_weight}
+        return fields
+
+    def check_model(self, config: Any) -> None:
+        """Refuse chunks longer than the model reads, and summary tokens that no layer would know what to do with."""
+        super().check_model(config)
+        if self.summary_tokens:
+            for layer in range(config.num_hidden_layers):
+                attention = config.layer_attention(layer)
+                if not attention.reads_structure:
+                    raise InputError(
+                        f"task.summary_tokens={self.summary_tokens} needs attention that reads structure, and "
+                        f"{attention.mechanism!r} in layer {layer} does not; choose 'etc', or set it to 0"
+                    )
 
     def fitted(self, config: Any) -> Self:
         """Chunks as long as the model has positions for, at most, and its global token."""
@@ -74,8 +112,10 @@ class MaskedLM(CorpusTask):
         if getattr(tokenizer, "mask_token_id", None) is None:
             raise InputError("the tokenizer has no mask_token, which hides tokens; set it, or use another tokenizer")
         before, after = around(tokenizer)
-        if self.max_tokens <= len(before) + len(after):
-            raise InputError(f"max_tokens={self.max_tokens} leaves no room beside the special tokens; raise it")
+        room = self.max_tokens - len(before) - len(after) - self.summary_tokens
+        if room <= 0:
+            beside = f" and summary_tokens={self.summary_tokens}" if self.summary_tokens else ""
+            raise InputError(f"max_tokens={self.max_tokens} leaves no room beside the special tokens{beside}; raise it")
         files = self.token_files(rows, tokenizer, training=training, folder=folder)
         special = np.array(sorted({*tokenizer.all_special_ids}), dtype=np.int64)
         masking = Masking(
@@ -94,12 +134,32 @@ class MaskedLM(CorpusTask):
             between=separator(tokenizer) if self.cross_documents else None,
             max_tokens=self.max_tokens,
             seed=seed if training else None,
+            segments=self._segments(tokenizer, room, hides=training) if self.summary_tokens else None,
+        )
+
+    def _segments(self, tokenizer: Any, room: int, *, hides: bool) -> Segments:
+        """How chunks of up to `room` tokens are cut; only training hides whole segments."""
+        return Segments(
+            count=self.summary_tokens,
+            ends=sentence_ends(tokenizer) if self.segments == "sentences" else None,
+            size=-(-room // self.summary_tokens),
+            summary_id=summary_token(tokenizer),
+            hidden_share=self.hidden_segments if hides and self.contrast_weight else 0.0,
         )
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads chunks to `input_ids`, `labels` `(B, T)` int64, `attention_mask`, `global_attention_mask` bool."""
-        fillers, leading = {"input_ids": padding_id(tokenizer), "labels": IGNORED}, int(self.global_tokens == "first")
-        return lambda features: pad(features, fillers, leading=[leading] * len(features))
+        """Pads chunks to `input_ids`, `labels` `(B, T)` int64, `attention_mask`, `global_attention_mask` bool; with
+        summary tokens also to `belongs_to` `(B, T)` int64 and the inputs of the contrast, see `padded_segments`."""
+        padding, first = padding_id(tokenizer), int(self.global_tokens == "first")
+        fillers = {"input_ids": padding, "labels": IGNORED, "belongs_to": -1}
+
+        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
+            if not self.summary_tokens:
+                return pad(features, fillers, leading=[first] * len(features))
+            batch = pad(features, fillers, leading=[each["summaries"] for each in features])
+            return batch | padded_segments(features, padding)
+
+        return collate
 
     @property
     def flavour(self) -> str:

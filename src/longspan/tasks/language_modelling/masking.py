@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 from longspan.data.corpus.tokens import TOKENS, Stream
 from longspan.data.ragged import Ragged
 from longspan.models.losses import IGNORED
+from longspan.tasks.language_modelling.segments import Segments
 from longspan.tasks.predicting import example_key
 
 
@@ -70,6 +71,8 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         between: the token between two documents in a chunk; None lets no chunk hold two documents.
         max_tokens: length of a chunk; only the last of a document (or of the corpus) is shorter.
         seed: of the training masks; None takes each chunk's content instead of seed, epoch and number.
+        segments: how chunks are cut into segments with a summary token each, which stand before all others; None has
+            none.
     """
 
     files: Ragged
@@ -81,9 +84,11 @@ class MaskedChunks(Dataset[dict[str, Any]]):
     between: int | None
     max_tokens: int
     seed: int | None
+    segments: Segments | None = None
 
     def __post_init__(self) -> None:
-        self.room = self.max_tokens - len(self.before) - len(self.after)
+        summaries = 0 if self.segments is None else self.segments.count
+        self.room = self.max_tokens - len(self.before) - len(self.after) - summaries
         self.epoch = 0
         self.ends = self.files.ends
         self.stream = None if self.between is None else Stream(self.files, self.between)
@@ -111,7 +116,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         return self.files.read(TOKENS, start, min(start + self.room, int(self.ends[document])))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """`input_ids` and `labels` of a chunk, `(T,)` int64."""
+        """`input_ids` and `labels` of a chunk, `(T,)` int64; with segments, what `with_segments` adds."""
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         index %= len(self)
@@ -119,5 +124,32 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         ids = np.concatenate([self.before, content, self.after]).astype(np.int64)
         fixed = np.isin(ids, self.special_ids)
         key = example_key(self.seed, self.epoch, index, content.astype("<i8").tobytes())
+        if self.segments is not None:
+            return self.with_segments(self.segments, content, ids, fixed, key)
         shown, labels = self.masking.apply(ids, fixed, key)
         return {"input_ids": shown, "labels": labels}
+
+    def with_segments(
+        self, segments: Segments, content: np.ndarray, ids: np.ndarray, fixed: np.ndarray, key: int
+    ) -> dict[str, Any]:
+        """A chunk behind the summary tokens of its segments: also `belongs_to` `(T,)` int64, the number of `summaries`,
+        and the hidden `segments` as they were with the places of their tokens, `segment_places`. What a hidden segment
+        says is not to be guessed word by word."""
+        owners = segments.owners(content)
+        count = int(owners.max()) + 1 if len(owners) else 0
+        hidden = segments.hidden(count, key)
+        summary, before = np.full(count, segments.summary_id), np.full(count + len(self.before), -1)
+        belongs = np.concatenate([before, owners, np.full(len(self.after), -1)]).astype(np.int64)
+        whole = np.isin(belongs, hidden)
+        ids = np.concatenate([summary, ids]).astype(np.int64)
+        fixed = np.concatenate([np.ones(count, dtype=bool), fixed]) | whole
+        shown, labels = self.masking.apply(ids, fixed, key)
+        shown = np.where(whole, self.masking.mask_id, shown)
+        return {
+            "input_ids": shown,
+            "labels": labels,
+            "belongs_to": belongs,
+            "summaries": count,
+            "segments": [np.append(summary[:1], content[owners == each]) for each in hidden],
+            "segment_places": hidden,
+        }

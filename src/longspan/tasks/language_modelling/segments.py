@@ -1,0 +1,100 @@
+"""Segments of a chunk, each with a global token that stands for it: where they end, and which are hidden whole.
+
+Ainslie et al. 2020, "ETC", arXiv 2004.08483, section 3: a summary token for each sentence stands in front of the text
+as a global token, and contrastive predictive coding hides all words of some sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from longspan.errors import InputError
+from longspan.tasks.predicting import pad
+
+ENDS = (".", "!", "?", "…", "。", "！", "？")
+"""What the last token of a sentence ends with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segments:
+    """How chunks are cut into segments.
+
+    Attributes:
+        count: the most segments of a chunk; a last one takes all that is left.
+        ends: `(V,)` bool, the tokens that end a sentence; `None` for segments of equal size.
+        size: tokens of these.
+        summary_id: the token that stands for a segment.
+        hidden_share: of the segments of a chunk, the share of which all words are hidden, at least one where there are
+            two; 0 hides none.
+    """
+
+    count: int
+    ends: np.ndarray | None
+    size: int
+    summary_id: int
+    hidden_share: float = 0.0
+
+    def owners(self, content: np.ndarray) -> np.ndarray:
+        """The number of each token's segment, `(N,)` int64, from 0 without gaps."""
+        if self.ends is None:
+            numbers = np.arange(len(content)) // self.size
+        else:
+            ends = self.ends[content]
+            numbers = np.cumsum(ends) - ends  # a token that ends a sentence belongs to it
+        return np.minimum(numbers, self.count - 1).astype(np.int64)
+
+    def hidden(self, count: int, key: int) -> np.ndarray:
+        """Which of so many segments are hidden, in rising order."""
+        if count < 2 or not self.hidden_share:
+            return np.empty(0, dtype=np.int64)
+        number = min(max(1, round(self.hidden_share * count)), count - 1)
+        # Another stream of numbers than that of single tokens.
+        raw = np.random.Philox(key=key ^ 1 << 127).random_raw(count)
+        return np.sort(np.argsort(raw, kind="stable")[:number])
+
+
+def sentence_ends(tokenizer: Any) -> np.ndarray:
+    """`(V,)` bool, the tokens of a tokenizer that end a sentence, by their last character."""
+    special = set(tokenizer.all_special_ids)
+    texts = [tokenizer.decode([number]).rstrip() for number in range(len(tokenizer))]
+    return np.array([text.endswith(ENDS) and number not in special for number, text in enumerate(texts)])
+
+
+def summary_token(tokenizer: Any) -> int:
+    """The id of the token that stands for segments: the one at the head of a text, or else one that separates texts.
+
+    Raises:
+        InputError: the tokenizer has none of these.
+    """
+    for name in ("cls_token_id", "bos_token_id", "sep_token_id", "eos_token_id"):
+        if (number := getattr(tokenizer, name, None)) is not None:
+            return int(number)
+    raise InputError("the tokenizer has no cls_token, bos_token, sep_token or eos_token for summaries; set one")
+
+
+def padded_segments(features: Sequence[dict[str, Any]], padding: int) -> dict[str, Tensor]:
+    """The hidden segments of B rows as they were, each behind its summary token: `contrast_ids` `(B, K, L)` int64,
+    `contrast_mask` bool, and `contrast_places` `(B, K)` int64, where that token stands, −1 where there is no segment;
+    empty where no row has any."""
+    most = max(len(each["segments"]) for each in features)
+    if not most:
+        return {}
+    rows = [{"input_ids": segment} for each in features for segment in each["segments"]]
+    filled = pad(rows, {"input_ids": padding})
+    places = torch.full((len(features), most), -1)
+    shape = (len(features), most, filled["input_ids"].shape[1])
+    ids, mask = torch.full(shape, padding), torch.zeros(shape, dtype=torch.bool)
+    start = 0
+    for row, each in enumerate(features):
+        count = len(each["segments"])
+        places[row, :count] = torch.as_tensor(each["segment_places"])
+        ids[row, :count] = filled["input_ids"][start : start + count]
+        mask[row, :count] = filled["attention_mask"][start : start + count]
+        start += count
+    return {"contrast_ids": ids, "contrast_mask": mask, "contrast_places": places}
