@@ -8,7 +8,9 @@ from longspan.attention import MECHANISMS
 from longspan.compare.budget import Clock, expected_seconds, steps_within, training_seconds, work_of
 from longspan.compare.settings import Cell, Comparison, Result, lengths_of, names_of, options_of, seconds_of
 from longspan.compare.skeleton import Skeleton
+from longspan.compare.summary import lines_of
 from longspan.errors import InputError
+from longspan.settings import from_plain, to_plain
 
 
 @pytest.mark.parametrize(
@@ -48,16 +50,43 @@ def test_names_and_options() -> None:
 
 def test_what_is_not_said_is_filled_in() -> None:
     comparison = Comparison(tokens=2048, lengths=(512, 2048, 16))
-    assert comparison.mechanisms == tuple(MECHANISMS)
+    assert comparison.mechanisms == (*MECHANISMS, "binary_partition")  # a stack that brings its attention
     assert comparison.budget == 300
     assert comparison.curve_lengths() == [512, 2048]  # 16 tokens are too few for the task
     assert Comparison(steps=3).budget is None
+
+
+def test_one_mechanism_with_several_sets_of_options() -> None:
+    deep = [{"left_tokens": 9, "right_tokens": 9}, {"left_tokens": 16, "right_tokens": 16}]
+    comparison = Comparison(
+        mechanisms=names_of("poolingformer,deep:poolingformer,linear", "mechanisms"),
+        options={"deep": {"levels": deep}, "poolingformer": {"left_tokens": 20}},
+        steps=1,
+    )
+    assert comparison.labels == {"poolingformer": "poolingformer", "deep": "poolingformer", "linear": "linear"}
+    plain, deeper = (comparison.quality(label, 2, 1) for label in ("poolingformer", "deep"))
+    assert (plain.name, deeper.name) == ("poolingformer-quality-seed2", "deep-quality-seed2")
+    assert (plain.options, deeper.options) == ({"left_tokens": 20}, {"levels": deep})
+    assert plain.mechanism == deeper.mechanism == "poolingformer"
+    measured = [Result(cell=cell, status="done", numbers={"score": 0.1 + cell.steps}) for cell in (plain, deeper)]
+    lines = lines_of(comparison, measured)
+    assert [(line.label, line.scores) for line in lines] == [("poolingformer", [1.1]), ("deep", [1.1]), ("linear", [])]
+    # A result that was written before there were labels is that of its mechanism.
+    old = to_plain(plain)
+    del old["label"]
+    assert from_plain(Cell, old) == plain
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"mechanisms": ("longfromer",)}, "did you mean 'longformer'"),
+        ({"mechanisms": ("near:longfromer",)}, "did you mean 'longformer'"),
+        ({"mechanisms": ("a/b:full",)}, "label 'a/b' of 'a/b:full' must be of letters"),
+        ({"mechanisms": (":full",)}, "label '' of ':full' must be of letters"),
+        ({"mechanisms": ("linear:full",)}, "is the name of another mechanism"),
+        ({"mechanisms": ("a:full", "a:linear")}, "'a' is compared twice"),
+        ({"mechanisms": ("a:full",), "options": {"full": {}}}, "options are given for 'full', which is not compared"),
         ({"task": "recal"}, "did you mean 'recall'"),
         ({"tokens": 0}, "tokens is 0; it must be at least 1"),
         ({"tokens": 20}, "too short for 'recall'"),

@@ -16,10 +16,16 @@ from longspan.cli.terminal import Told, say, say_json
 def compare(
     options: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[MECHANISM.OPTION=VALUE]...", help="Such as longformer.left_tokens=64."),
+        typer.Argument(
+            metavar="[MECHANISM.OPTION=VALUE]...", help="Such as longformer.left_tokens=64; LABEL.… where it has one."
+        ),
     ] = None,
     mechanisms: Annotated[
-        str, typer.Option(help="Names with commas between them.", show_default="all that `longspan mechanisms` lists")
+        str,
+        typer.Option(
+            help="Names with commas between them, LABEL:NAME for one more set of options.",
+            show_default="all, and stacks that bring their attention",
+        ),
     ] = "all",
     task: Annotated[
         str,
@@ -102,8 +108,8 @@ def compare(
     if stopped is not None:
         say("stopped; the report holds what was done by then, and the same command goes on from there", error=True)
         raise typer.Exit(Told(128 + stopped.number))
-    untrained = {each["cell"]["mechanism"] for each in report.data["results"] if each["status"] == "left out"}
-    untrained -= {each["cell"]["mechanism"] for each in report.data["results"] if "score" in each["numbers"]}
+    untrained = {each["cell"]["label"] for each in report.data["results"] if each["status"] == "left out"}
+    untrained -= {each["cell"]["label"] for each in report.data["results"] if "score" in each["numbers"]}
     if untrained:
         out = f"{len(untrained)} of {len(comparison.mechanisms)} mechanisms"
         say(

@@ -49,7 +49,7 @@ def draw_plots(lines: Sequence[Line], task: str, chance: float | None = None) ->
     `chance` is the score of guessing without reading the input.
     """
     looks: dict[str, dict[str, Any]] = {}  # told apart in grey as well
-    for number, name in enumerate(sorted(line.mechanism for line in lines)):
+    for number, name in enumerate(sorted(line.label for line in lines)):
         turn = number // len(COLOURS)
         style = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[turn % len(STYLES)]}
         marks = {"marker": MARKS[(number + turn) % len(MARKS)], "markersize": 4, "linewidth": 1.6}
@@ -81,7 +81,7 @@ def _quality(lines: Sequence[Line], task: str, chance: float | None) -> Figure |
     if not shown:
         return None
     figure, axes = _new_figure(f"{_capital(PROBES[task].score)}, {task}", height=1.0 + 0.3 * len(shown))
-    axes.barh([line.mechanism for line in shown], [line.score or 0.0 for line in shown], color=COLOURS[0], height=0.66)
+    axes.barh([line.label for line in shown], [line.score or 0.0 for line in shown], color=COLOURS[0], height=0.66)
     for place, line in enumerate(shown):
         axes.plot(line.scores, [place] * len(line.scores), "o", color=INK, markersize=3)
         axes.annotate(
@@ -109,7 +109,7 @@ def _distances(lines: Sequence[Line], looks: dict[str, dict[str, Any]], chance: 
     for line in shown:
         ends = sorted(end for end, (_, asked) in line.by_distance.items() if asked >= FEWEST_ANSWERS)
         shares = [line.by_distance[end][0] / line.by_distance[end][1] for end in ends]
-        axes.plot(ends, shares, label=line.mechanism, **looks[line.mechanism])
+        axes.plot(ends, shares, label=line.label, **looks[line.label])
     if chance is not None:
         axes.axhline(chance, color=QUIET, linewidth=1, linestyle=":", label="chance")
     axes.set_ylim(-0.03, 1.03)
@@ -126,9 +126,9 @@ def _price(lines: Sequence[Line], task: str, looks: dict[str, dict[str, Any]]) -
         return None
     figure, axes = _new_figure(f"{_capital(PROBES[task].score)} against speed", legend=len(shown))
     for line in shown:
-        look = looks[line.mechanism] | {"linestyle": "", "markersize": 7}
+        look = looks[line.label] | {"linestyle": "", "markersize": 7}
         speed, score = line.number("train_tokens_per_second") or 0.0, line.score or 0.0
-        axes.plot([speed], [score], label=line.mechanism, **look)
+        axes.plot([speed], [score], label=line.label, **look)
     axes.set_xscale("log")
     axes.minorticks_off()
     axes.set_xlabel("tokens per second in training", fontsize=9, color=QUIET)
@@ -153,7 +153,7 @@ def _curve(
         return None
     figure, axes = _new_figure(f"{title}, {unit}", legend=len(shown))
     for line, curve in shown:
-        axes.plot(*zip(*curve, strict=True), label=line.mechanism, **looks[line.mechanism])
+        axes.plot(*zip(*curve, strict=True), label=line.label, **looks[line.label])
     axes.set_yscale("log")
     axes.minorticks_off()
     axes.set_xlabel("tokens in a row", fontsize=9, color=QUIET)
@@ -287,7 +287,7 @@ def _settings(comparison: Comparison, record: dict[str, Any], lines: Sequence[Li
     for line in lines:
         if line.as_trained is not None and line.as_trained.words:
             words = line.as_trained.words
-            settings[line.mechanism] = f"{words['mechanism']}; {words['form']}; global tokens: {words['global_tokens']}"
+            settings[line.label] = f"{words['mechanism']}; {words['form']}; global tokens: {words['global_tokens']}"
     return settings
 
 

@@ -4,8 +4,8 @@ The output folder::
 
     report.html table.md cells.csv plots/      what came of it, written anew after every run
     comparison.json                            what was asked, and how many steps the budget gave
-    cells/<mechanism>-<what>.json              one result each; the same comparison again runs only what is missing
-    logs/<mechanism>-<what>.log                what its process said
+    cells/<label>-<what>    .json              one result each; the same comparison again runs only what is missing
+    logs/<label>-<what>    .log                what its process said
     documents-<task>/                          what the rows are made from, for tasks that read documents
 """
 
@@ -147,17 +147,17 @@ class Run:
         """Each mechanism as it will be trained, as long as there will be time to train it; the first in any case."""
         measured: dict[str, Result] = {}
         steps = self.known_steps() or FEWEST_STEPS
-        trained = {cell.mechanism for cell in _quality_cells(self.comparison, steps) if self.has(cell)}
+        trained = {cell.label for cell in _quality_cells(self.comparison, steps) if self.has(cell)}
         for cell in _speed_cells(self.comparison):
             waiting = [each for name, each in measured.items() if each.status == "done" and name not in trained]
             free = self.has(cell) is not None or form_of(cell.mechanism, PROBES[cell.task]) is None
             fits = self.clock.left and room_to_measure(waiting, steps, self.comparison.held_out, self.clock)
             if free or fits or not any(each.status != "refused" for each in measured.values()):
-                measured[cell.mechanism] = self.cell(cell, None)
+                measured[cell.label] = self.cell(cell, None)
             else:
                 reason = f"the budget, of which {self.clock.left:,.0f} s are left, has no time to measure and train it"
-                measured[cell.mechanism] = Result(cell=cell, status="left out", reason=reason)
-                write_result(measured[cell.mechanism], self.file(cell))
+                measured[cell.label] = Result(cell=cell, status="left out", reason=reason)
+                write_result(measured[cell.label], self.file(cell))
         out = [name for name, result in measured.items() if result.status == "left out"]
         if out:
             self.tell(f"left out, as the budget has no time to measure and train them: {', '.join(out)}")
@@ -171,23 +171,23 @@ class Run:
             for name, result in able.items()
         }
         for number, cell in enumerate(cells):
-            self.ahead = sum(expected.get(later.mechanism, 0.0) for later in cells[number + 1 :])
-            if cell.mechanism not in able:
+            self.ahead = sum(expected.get(later.label, 0.0) for later in cells[number + 1 :])
+            if cell.label not in able:
                 if self.has(cell) is None:  # for the same reason, which was told
-                    write_result(replace(measured[cell.mechanism], cell=cell, seconds=0.0, wall=0.0), self.file(cell))
+                    write_result(replace(measured[cell.label], cell=cell, seconds=0.0, wall=0.0), self.file(cell))
                 continue
-            seconds = expected[cell.mechanism] * self.clock.pace
+            seconds = expected[cell.label] * self.clock.pace
             if seconds > self.clock.room(cell) and self.has(cell) is None:
                 self.leave_out(cell, seconds, self.clock.left)
             else:
-                self.cell(cell, expected[cell.mechanism])
+                self.cell(cell, expected[cell.label])
 
     def curves(self, able: dict[str, Result]) -> None:
         """Speed and memory by length; what would take far more than its share of what is left is left out."""
-        cells = [cell for cell in _curve_cells(self.comparison) if cell.mechanism in able]
+        cells = [cell for cell in _curve_cells(self.comparison) if cell.label in able]
         last = dict(able)
         for number, cell in enumerate(cells):
-            known = last[cell.mechanism]
+            known = last[cell.label]
             expected = expected_seconds(cell, known, self.clock.start)
             share = self.clock.left / sum(later.tokens == cell.tokens for later in cells[number:])
             if expected > min(self.clock.left, SHARE * share) and not self.has(cell):
@@ -195,7 +195,7 @@ class Run:
                 continue
             result = self.cell(cell, expected)
             if result.status == "done":
-                last[cell.mechanism] = result
+                last[cell.label] = result
 
     def steps(self, able: dict[str, Result]) -> int:
         """The steps of every training: those asked for, those of before, or those that fit."""
@@ -285,7 +285,7 @@ class Run:
         if bar is None or bar.disable:
             return
         seed = f", seed {cell.seed}" if cell.kind == "quality" else f", {cell.tokens:,} tokens"
-        bar.set_description(f"{cell.mechanism}{seed}", refresh=False)
+        bar.set_description(f"{cell.label}{seed}", refresh=False)
         bar.n = self.clock.spent
         bar.total = bar.n + max(expected - gone, 0.0) + (self.ahead or 0.0)
         if self.ahead is None:
@@ -297,7 +297,7 @@ def told(result: Result) -> str:
     """A result on one line, for the terminal."""
     cell, numbers = result.cell, result.numbers
     what = f"seed {cell.seed}" if cell.kind == "quality" else f"{cell.tokens:,} tokens × {cell.rows}"
-    place = f"{cell.mechanism}, {what}"
+    place = f"{cell.label}, {what}"
     if result.status != "done":
         return f"{place}: {result.status}: {result.reason}"
     if cell.kind == "quality":
@@ -311,14 +311,14 @@ def told(result: Result) -> str:
 
 def _speed_cells(comparison: Comparison) -> list[Cell]:
     """Each mechanism as it will be trained."""
-    return [comparison.speed(name, comparison.tokens, comparison.rows) for name in comparison.mechanisms]
+    return [comparison.speed(name, comparison.tokens, comparison.rows) for name in comparison.labels]
 
 
 def _curve_cells(comparison: Comparison) -> list[Cell]:
     """One row at each length: the shortest, the longest, then whichever lies farthest from those before, so that a
     curve covers the whole range whenever the time ends."""
     lengths = in_gaps(comparison.curve_lengths())
-    cells = [comparison.speed(name, length, 1) for length in lengths for name in comparison.mechanisms]
+    cells = [comparison.speed(name, length, 1) for length in lengths for name in comparison.labels]
     return [cell for cell in cells if (cell.tokens, cell.rows) != (comparison.tokens, comparison.rows)]
 
 
@@ -335,7 +335,7 @@ def in_gaps(lengths: list[int]) -> list[int]:
 def _quality_cells(comparison: Comparison, steps: int) -> list[Cell]:
     """Each mechanism with each seed; all mechanisms of one seed before the next."""
     seeds = range(1, comparison.seeds + 1)
-    return [comparison.quality(name, seed, steps) for seed in seeds for name in comparison.mechanisms]
+    return [comparison.quality(name, seed, steps) for seed in seeds for name in comparison.labels]
 
 
 def _check_folder(folder: Path, comparison: Comparison) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ from longspan.files import write_whole
 from longspan.imports import load_plugins
 from longspan.plain_yaml import read_yaml
 from longspan.settings import BatchSize, Count, Range, Whole, check, entry, from_plain, show, show_key, to_plain
-from longspan.stacks import stack_config
+from longspan.stacks import STACKS, stack_config
 
 Kind = Literal["speed", "quality"]
 Status = Literal["done", "refused", "failed", "left out"]
@@ -34,6 +35,7 @@ class Cell:
         kind: "speed" measures tokens per second and memory, "quality" trains and scores.
         task: the probe, by its name.
         mechanism, options: what is compared.
+        label: what it is called in its comparison; empty is the mechanism's name.
         tokens: of a row.
         rows: in a batch.
         skeleton: what surrounds the attention.
@@ -56,15 +58,17 @@ class Cell:
     steps: Whole = 0
     learning_rate: float = 3e-3
     held_out: Whole = 0
+    label: str = ""
 
     def __post_init__(self) -> None:
         check(self)
+        object.__setattr__(self, "label", self.label or self.mechanism)
 
     @property
     def name(self) -> str:
         """The name of its files: what tells it from the others of a comparison."""
         what = f"{self.tokens}x{self.rows}" if self.kind == "speed" else f"seed{self.seed}"
-        return f"{self.mechanism}-{self.kind}-{what}"
+        return f"{self.label}-{self.kind}-{what}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +117,7 @@ BUDGET = 300.0
 LENGTHS = (512, 2048, 8192)
 """Lengths at which speed and memory are measured besides the task's own, where none are given."""
 MOST_TOKENS = 2**24
+_LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _SECONDS = (3600, 60, 1)
 
@@ -122,8 +127,9 @@ class Comparison:
     """One comparison: several mechanisms on one task.
 
     Attributes:
-        mechanisms: names; empty means all that there are.
-        options: mechanism → its options, where they differ from its defaults.
+        mechanisms: names of mechanisms, or of stacks that bring their attention; empty means all that there are.
+            `LABEL:NAME` compares one under a label, so that it may be there more than once with different options.
+        options: label, or name where there is none → options, where they differ from the defaults.
         task: a probe, by its name.
         tokens: length of the task's rows.
         lengths: at which speed and memory are measured, besides the task's own.
@@ -167,27 +173,31 @@ class Comparison:
             raise InputError("steps and budget both say how long to train; give one of them")
         if self.steps is None and self.budget is None:
             object.__setattr__(self, "budget", BUDGET)
-        object.__setattr__(self, "mechanisms", tuple(dict.fromkeys(self.mechanisms)) or tuple(MECHANISMS))
-        for name in self.mechanisms:
-            kind_of(name)
-        for name, options in self.options.items():
-            if name not in self.mechanisms:
+        object.__setattr__(self, "mechanisms", tuple(dict.fromkeys(self.mechanisms)) or comparable())
+        labels = self.labels
+        for label, options in self.options.items():
+            if label not in labels:
                 raise InputError(
-                    f"options are given for {show(name)}, which is not compared; name it in mechanisms too"
+                    f"options are given for {show(label)}, which is not compared; name it in mechanisms too"
                 )
-            config_of({"mechanism": name, **options})
+            config_of({"mechanism": labels[label], **options})
+
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """Label → mechanism, of all that are compared."""
+        return labels_of(self.mechanisms)
 
     def curve_lengths(self) -> list[int]:
         """The lengths of the curves of speed and memory, rising, as long as the task has rows of them."""
         least = PROBES[self.task].least
         return sorted({length for length in (*self.lengths, self.tokens) if length >= least})
 
-    def speed(self, mechanism: str, tokens: int, rows: int) -> Cell:
-        """The cell that measures a mechanism at a length."""
-        return Cell(kind="speed", tokens=tokens, rows=rows, **self._shared(mechanism))
+    def speed(self, label: str, tokens: int, rows: int) -> Cell:
+        """The cell that measures what stands under a label at a length."""
+        return Cell(kind="speed", tokens=tokens, rows=rows, **self._shared(label))
 
-    def quality(self, mechanism: str, seed: int, steps: int) -> Cell:
-        """The cell that trains and scores a mechanism with one seed for so many steps."""
+    def quality(self, label: str, seed: int, steps: int) -> Cell:
+        """The cell that trains and scores what stands under a label with one seed for so many steps."""
         return Cell(
             kind="quality",
             tokens=self.tokens,
@@ -196,14 +206,15 @@ class Comparison:
             steps=steps,
             learning_rate=self.learning_rate,
             held_out=self.held_out,
-            **self._shared(mechanism),
+            **self._shared(label),
         )
 
-    def _shared(self, mechanism: str) -> dict[str, Any]:
+    def _shared(self, label: str) -> dict[str, Any]:
         return {
             "task": self.task,
-            "mechanism": mechanism,
-            "options": self.options.get(mechanism, {}),
+            "mechanism": self.labels[label],
+            "label": label,
+            "options": self.options.get(label, {}),
             "skeleton": self.skeleton,
             "device": self.device,
         }
@@ -221,6 +232,33 @@ def seconds_of(budget: str) -> float:
     if not 1 <= seconds <= 1e8:
         raise InputError(f"budget is {show(budget)}; give a time such as 90s, 5m or 1h30m")
     return seconds
+
+
+def comparable() -> tuple[str, ...]:
+    """All that is compared where nothing is named: mechanisms, and stacks that bring an attention of their own."""
+    return (*MECHANISMS, *(name for name, kind in STACKS.items() if kind.own_attention is not None))
+
+
+def labels_of(mechanisms: Iterable[str]) -> dict[str, str]:
+    """`("full", "near:longformer")` → label → mechanism; what has no label goes by its own name.
+
+    Raises:
+        InputError: an unknown mechanism; a label that no file can have, that is there twice, or that is the name of
+            another mechanism.
+    """
+    labels: dict[str, str] = {}
+    for text in mechanisms:
+        label, _, name = text.rpartition(":")
+        label = label if ":" in text else name
+        kind_of(name)
+        if not _LABEL.fullmatch(label):
+            raise InputError(f"label {show(label)} of {show(text)} must be of letters, digits, '-' and '_'")
+        if label != name and label in comparable():
+            raise InputError(f"label {show(label)} of {show(text)} is the name of another mechanism; choose another")
+        if label in labels:
+            raise InputError(f"{show(label)} is compared twice; give one of them another label, as 'other:{name}'")
+        labels[label] = name
+    return labels
 
 
 def names_of(text: str, what: str) -> tuple[str, ...]:
@@ -259,7 +297,7 @@ def lengths_of(text: str) -> tuple[int, ...]:
 
 
 def options_of(changes: list[str]) -> dict[str, dict[str, Any]]:
-    """`["longformer.left_tokens=64"]` → mechanism → options.
+    """`["longformer.left_tokens=64"]` → mechanism or label → options.
 
     Raises:
         InputError: another form.
@@ -269,6 +307,9 @@ def options_of(changes: list[str]) -> dict[str, dict[str, Any]]:
         key, equals, text = change.partition("=")
         mechanism, dot, option = key.partition(".")
         if not (equals and dot and mechanism and option):
-            raise InputError(f"option {show(change)} is not of the form MECHANISM.OPTION=VALUE")
+            raise InputError(
+                f"option {show(change)} is not of the form MECHANISM.OPTION=VALUE, or LABEL.OPTION=VALUE where there "
+                "is a label"
+            )
         options.setdefault(mechanism, {})[option] = read_yaml(text, f"the value of {show_key(key)}")
     return options

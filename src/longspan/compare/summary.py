@@ -14,7 +14,7 @@ from longspan.compare.settings import Comparison, Result
 from longspan.compare.skeleton import NEAR
 
 COLUMNS = (
-    *("task", "kind", "mechanism", "tokens", "rows", "seed", "steps", "status"),
+    *("task", "kind", "label", "mechanism", "tokens", "rows", "seed", "steps", "status"),
     *("score", "accuracy", "bits", "train_loss"),
     *("train_tokens_per_second", "inference_tokens_per_second", "train_bytes", "inference_bytes"),
     *("parameters", "target_parameters", "feed_forward", "form", "global_tokens", "options", "wall", "reason"),
@@ -25,9 +25,9 @@ MEBI = 2**20
 
 @dataclass
 class Line:
-    """The results of one mechanism, a row of the table."""
+    """The results of one mechanism with its options, a row of the table."""
 
-    mechanism: str
+    label: str
     scores: list[float] = field(default_factory=list)
     """Of each seed."""
     as_trained: Result | None = None
@@ -59,9 +59,9 @@ class Line:
 
 def lines_of(comparison: Comparison, results: Sequence[Result]) -> list[Line]:
     """A line for each mechanism: those with the best scores first, those without any last."""
-    lines = {name: Line(name) for name in comparison.mechanisms}
+    lines = {label: Line(label) for label in comparison.labels}
     for result in results:
-        _add(lines[result.cell.mechanism], result, comparison)
+        _add(lines[result.cell.label], result, comparison)
     for line in lines.values():
         _note(line, PROBES[comparison.task].forms[0])
     sign = 1 if PROBES[comparison.task].score != "accuracy" else -1
@@ -123,7 +123,7 @@ def table_of(lines: Sequence[Line], score: str) -> tuple[list[str], list[list[st
     """Header and cells of the main table."""
     rows = []
     for line in lines:
-        cells = [line.mechanism, *("–" if number is None else f"{number:.3f}" for number in (line.score, line.spread))]
+        cells = [line.label, *("–" if number is None else f"{number:.3f}" for number in (line.score, line.spread))]
         for name, unit in NUMBERS.items():
             value = line.number(name)
             cells.append("–" if value is None else f"{value / unit:,.0f}")
