@@ -169,6 +169,7 @@ def test_names_of_a_package_are_imported_when_they_are_asked_for(package: str) -
         get("late")
 
 
+@pytest.mark.slow
 def test_a_transformer_xl_run_imports_no_other_system(tmp_path: Path) -> None:
     """Not the table of BART's weights, nothing of summaries, and of other systems only what their heads are called."""
     pytest.importorskip("yaml")
