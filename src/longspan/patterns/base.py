@@ -40,6 +40,14 @@ class Reach(NamedTuple):
     step: int | None = None
 
 
+class Band(NamedTuple):
+    """Exactly the keys j with `i − left ≤ j·stride ≤ i + right` are shown to query i."""
+
+    left: int
+    right: int
+    stride: int
+
+
 class Residues(NamedTuple):
     """What a pattern shows inside of a residue class, counted in places of that class, and how many classes there are;
     tokens of two classes never see each other."""
@@ -100,6 +108,11 @@ class Pattern:
     def reach(self) -> Reach:
         """Which offsets key − query it may show; by default any. A fast path is chosen by it."""
         return Reach()
+
+    def band(self) -> Band | None:
+        """The pattern as a band of offsets, for kernels that compute nothing else; `None` where it is none."""
+        first, last, step = self.reach()
+        return Band(-first, last, 1) if step == 1 else None
 
     def residues(self) -> Residues | None:
         """The pattern inside of residue classes, where it shows nothing between them; `None` by default.

@@ -11,6 +11,7 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.patterns.base import (
     LARGEST_TILE,
+    Band,
     NearFar,
     Pattern,
     Reach,
@@ -379,3 +380,6 @@ class PooledWindow(Pattern):
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [key_start * self.stride - query_start]
+
+    def band(self) -> Band:
+        return Band(*self._inner, self.stride)

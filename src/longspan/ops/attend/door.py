@@ -14,6 +14,8 @@ from longspan.ops.attend.dense import DENSE_PAIRS, attend_dense, attend_full, ca
 from longspan.ops.attend.flex import attend_flex, flex_serves
 from longspan.ops.attend.reference import attend_reference
 from longspan.ops.attend.terms import Bias, Term
+from longspan.ops.kernels.banded import attend_triton, triton_serves
+from longspan.ops.kernels.triton_backend import PREFERENCE
 from longspan.ops.runtime import has_tangent, needs_reference
 from longspan.ops.tiles.blocked import attend_tiles
 from longspan.ops.tiles.blocked_operator import attend_blocked
@@ -21,7 +23,7 @@ from longspan.ops.tiles.layout import Traits, known_traits_of, traits_of
 from longspan.patterns import Pattern
 from longspan.settings import show
 
-BACKENDS = {"reference": attend_reference, "blocked": attend_blocked, "flex": attend_flex}
+BACKENDS = {"reference": attend_reference, "blocked": attend_blocked, "flex": attend_flex, "triton": attend_triton}
 SHORT_SCORES = 1 << 18
 """Up to this many scores in all, relative positions train faster in autograd's dense steps than in tiles that recompute
 them."""
@@ -63,7 +65,8 @@ def attend(
         dropout_prob: probability of dropping an attention weight.
         query_offset: position of the first query, for queries that continue a sequence of keys.
         backend: `"reference"` (dense, quadratic memory), `"blocked"` (tiles, linear memory, any device), `"flex"`
-            (FlexAttention on CUDA, without terms), or `"auto"`, the cheapest that serves the call. All keep scores and
+            (FlexAttention on CUDA, without terms), `"triton"` (kernels for bands of offsets, unproven on a device), or
+            `"auto"`, the cheapest that serves the call. All keep scores and
             softmax in float32 at least, so results agree up to the rounding of the inputs' type. Forward-mode
             derivatives, and those of `torch.func`, come from `"reference"`.
 
@@ -107,6 +110,8 @@ def _computed(call: Call, backend: str) -> Tensor:
         return attend_full(call)
     if transformed:
         return attend_reference(call)
+    if PREFERENCE.triton and triton_serves(call):
+        return attend_triton(call)
     if query.is_cuda and flex_serves(call):
         return attend_flex(call)
     if not compiling:  # a graph must serve every length, and keeps to the tiles
