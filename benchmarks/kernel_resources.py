@@ -44,7 +44,7 @@ class NoDevice:
         return self.target
 
     def get_current_device(self) -> int:
-        return self.target.arch  # what is compiled is remembered by device
+        return int(self.target.arch)  # what is compiled is remembered by device
 
     def get_current_stream(self, device: int) -> int:
         return 0
@@ -106,7 +106,7 @@ def band(dtype: torch.dtype, width: int, *, stride: int, terms: bool) -> None:
 
 
 def causal(dtype: torch.dtype, width: int) -> None:
-    """Causal linear attention of float32 features, four for each channel, forward and backward."""
+    """Causal linear attention of features, four for each channel, always float32, forward and backward."""
     query, key, value, _ = tensors(torch.float32, width)
     query, key = (each.repeat(1, 1, 1, 4) for each in (query, key))
     sums = torch.zeros(1, HEADS, 4 * width, width + 1)

@@ -121,8 +121,9 @@ def tiles_of(kernel: str, width: int, value_width: int, dtype: torch.dtype, *, t
         size = min(size, 32)
     if terms and (dtype == torch.float32 or kernel == "tables"):
         size = 16
-    warps = 8 if terms or (kernel == "keys" and size == 64) else 4
-    return {"QUERIES": size, "KEYS": size, "num_warps": warps, "num_stages": 1 if terms and size == 16 else 2}
+    queries = 32 if kernel == "keys" and size == 64 else size  # beside the sums of keys and of values
+    stages = 1 if terms and size == 16 else 2
+    return {"QUERIES": queries, "KEYS": size, "num_warps": 8 if terms or queries < size else 4, "num_stages": stages}
 
 
 def _constants(

@@ -15,7 +15,14 @@ from longspan.ops.kernels.triton_backend import kernels, launch
 
 CHUNK = 64
 """Queries and keys of a chunk."""
-TILE = {"CHUNK": CHUNK, "FEATURES": 32, "WIDTH": 32, "PRECISION": "tf32x3", "num_warps": 4, "num_stages": 2}
+TILE: dict[str, Any] = {
+    "CHUNK": CHUNK,
+    "FEATURES": 32,
+    "WIDTH": 32,
+    "PRECISION": "tf32x3",
+    "num_warps": 8,
+    "num_stages": 1,
+}
 """Features and channels of a tile. Features are float32, and three products of tensor cores keep them so."""
 
 
@@ -29,7 +36,7 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, sums: Tensor) -> tuple[T
     before, last = _before(key, value, sums)
     sizes, chunks, rows = _sizes(key, value)
     launch(
-        kernels("causal_chunk").chunk_outputs, (chunks, _blocks(value, "WIDTH"), rows),
+        kernels("causal_chunk").chunk_outputs, (chunks, _blocks(value, TILE, "WIDTH"), rows),
         query, key, value, *before, mixed, total,
         *sizes, *_places(query), *_places(key), *_places(value), *_places(mixed), chunks, **TILE,
     )  # fmt: skip
@@ -57,35 +64,15 @@ def _backward(
     after, first = _after(query, grad, grad_total, grad_sums)
     sizes, chunks, rows = _sizes(key, value)
     places = *_places(grad), *_places(query), *_places(key), *_places(value)
+    narrow = TILE | {"FEATURES": 16}  # beside two sums it holds the gradients of all pairs of a chunk
     launch(
-        kernels("causal_chunk").chunk_feature_gradients,
-        (chunks, _blocks(key, "FEATURES"), rows),
-        grad,
-        grad_total,
-        query,
-        key,
-        value,
-        *before,
-        *after,
-        *grads[:2],
-        *sizes,
-        *places,
-        chunks,
-        **TILE,
-    )
+        kernels("causal_chunk").chunk_feature_gradients, (chunks, _blocks(key, narrow, "FEATURES"), rows),
+        grad, grad_total, query, key, value, *before, *after, *grads[:2], *sizes, *places, chunks, **narrow,
+    )  # fmt: skip
     launch(
-        kernels("causal_chunk").chunk_value_gradients,
-        (chunks, _blocks(value, "WIDTH"), rows),
-        grad,
-        query,
-        key,
-        after[0],
-        grads[2],
-        *sizes,
-        *places,
-        chunks,
-        **TILE,
-    )
+        kernels("causal_chunk").chunk_value_gradients, (chunks, _blocks(value, TILE, "WIDTH"), rows),
+        grad, query, key, after[0], grads[2], *sizes, *places, chunks, **TILE,
+    )  # fmt: skip
     return [*grads, first]
 
 
@@ -126,8 +113,8 @@ def _places(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[2] * tensor.shape[3], tensor.shape[3]
 
 
-def _blocks(tensor: Tensor, name: str) -> int:
-    return -(-tensor.shape[3] // int(TILE[name]))
+def _blocks(tensor: Tensor, tile: dict[str, Any], name: str) -> int:
+    return -(-tensor.shape[3] // tile[name])
 
 
 def _added(key: Tensor, value: Tensor, ones: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -135,8 +122,9 @@ def _added(key: Tensor, value: Tensor, ones: Tensor | None) -> tuple[Tensor, Ten
     sizes, chunks, rows = _sizes(key, value)
     added = key.new_empty((*key.shape[:2], chunks, *sizes[1:]))
     ones_added = key.new_empty((*key.shape[:2], chunks, sizes[1]))
+    blocks = _blocks(key, TILE, "FEATURES") * _blocks(value, TILE, "WIDTH")
     launch(
-        kernels("causal_chunk").chunk_sums, (chunks, _blocks(key, "FEATURES") * _blocks(value, "WIDTH"), rows),
+        kernels("causal_chunk").chunk_sums, (chunks, blocks, rows),
         key, value, key if ones is None else ones, added, ones_added,
         *sizes, *_places(key), *_places(value), chunks, HAS_ONES=ones is not None, **TILE,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from longspan.ops.runtime import full_precision
 
 def ldconv_block(width: int) -> int:
     """Slots, or tokens, of one program: as many as keep its rows in registers."""
-    return max(8, min(64, 4096 // block_of(width)))
+    return max(8, min(64, 2048 // block_of(width)))
 
 
 @torch.library.custom_op("longspan::ldconv_pool", mutates_args=())
