@@ -34,10 +34,27 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert found["choices"][0]["peak"] > found["choices"][0]["activations"] > 0
 
 
+def test_a_device_that_need_not_be_here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config(hidden_size=64).save_pretrained(tmp_path)
+    plan = ["plan", str(tmp_path), "--tokens", "16384", "--mechanism", "full", "--json"]
+    assert main([*plan, "--device", "l4"]) == 0
+    slow = json.loads(capsys.readouterr().out)
+    assert main([*plan, "--device", "h100"]) == 0
+    fast = json.loads(capsys.readouterr().out)
+    assert (slow["device_memory"], fast["device_memory"]) == (24 * 10**9, 80 * 10**9)
+    for one, other in zip(slow["choices"], fast["choices"], strict=True):
+        assert one["seconds"] > other["seconds"] > 1e-4
+    assert "predicted of one NVIDIA H100 SXM5 80 GB" in fast["advice"][-1]
+    assert main([*plan[:-1], "--train", "--device", "l4", "--no-time", "--device-memory", "0.001"]) == 0
+    out = capsys.readouterr().out
+    assert "of 0.001 GiB" in out  # and what would fit
+
+
 def test_recipes_and_mistakes(refused, tmp_path: Path) -> None:
     assert open_planned("small-mlm-window", 2048).config.hidden_size == 128
     assert "no recipe of the package" in refused("plan", "small-mlm-windw")
     assert "which is no folder here" in refused("plan", "longformer-imdb")
+    assert "choose one of h100, h200, a100, l4, rtx4090" in refused("plan", "small-mlm-window", "--device", "tpu")
     assert "--device-memory is -1.0" in refused("plan", "small-mlm-window", "--device-memory", "-1")
     assert "--mechanism is 'nothing'" in refused("plan", "small-mlm-window", "--mechanism", "nothing")
     assert "has no config.json, so it holds no model" in refused("plan", str(tmp_path))

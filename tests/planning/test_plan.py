@@ -12,8 +12,9 @@ import torch
 from longspan.attention import attention_config
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
+from longspan.planning.devices import DEVICES
 from longspan.planning.memory import Choice, largest_batch, memory_of, other_choices, weights_of
-from longspan.planning.plan import Stopwatch, block_work, make_plan
+from longspan.planning.plan import Forecast, Stopwatch, block_work, make_plan
 from longspan.planning.source import Planned, open_planned
 
 SIZES = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -216,3 +217,30 @@ def test_other_stacks_are_refused() -> None:
     reversible = planned(stack="reversible", normalization="pre")
     with pytest.raises(InputError, match="'reversible' is not counted block by block"):
         memory_of(reversible, Choice(tokens=64))
+
+
+def test_seconds_of_a_device_are_its_blocks_what_is_beside_them_and_the_update() -> None:
+    device = DEVICES["h100"]
+    model, forecast = planned("full", num_hidden_layers=3), Forecast(device)
+    weights, choice = weights_of(model), Choice(tokens=8192, train=True)
+    update = 28 * weights.total / (0.8 * device.bandwidth)  # AdamW reads four numbers and writes three
+    spec = model.config.layer_attention(0)
+    block = forecast.block(model.config, spec, choice, True)
+    forward = forecast.block(model.config, spec, choice, False)
+    assert block is not None
+    assert forward is not None
+    assert forecast.seconds(model, choice, weights) == pytest.approx(3 * block + update)
+    again = Choice(tokens=8192, train=True, checkpointing=True)
+    assert forecast.seconds(model, again, weights) == pytest.approx(3 * (block + forward) + update)
+    # Where products of matrices are what takes time, half precision takes less; and an L4 takes longer.
+    half = Choice(tokens=65536, precision="bfloat16")
+    seconds = forecast.seconds(model, half, weights)
+    assert seconds is not None
+    assert seconds < (forecast.seconds(model, Choice(tokens=65536), weights) or 0) / 5
+    assert 3 * seconds < (Forecast(DEVICES["l4"]).seconds(model, half, weights) or 0)
+    plan = make_plan(model, Choice(tokens=65536), device=DEVICES["l4"])
+    assert (plan.room, plan.rows[1].seconds) == (
+        24 * 10**9,
+        pytest.approx(Forecast(DEVICES["l4"]).seconds(model, half, weights)),
+    )
+    assert "NVIDIA L4" in plan.advice[-1]

@@ -20,29 +20,36 @@ def plan(
     ] = None,
     batch: Annotated[int, typer.Option(help="Rows at once.", min=1)] = 1,
     train: Annotated[bool, typer.Option("--train", help="A step of training, instead of a forward pass.")] = False,
+    device: Annotated[
+        str | None,
+        typer.Option(help="Predict seconds of h100, h200, a100, l4 or rtx4090.", show_default="this machine"),
+    ] = None,
     device_memory: Annotated[
-        float | None, typer.Option(help="GiB that the device has.", show_default="no limit")
+        float | None, typer.Option(help="GiB that the device has.", show_default="the device's, or no limit")
     ] = None,
     mechanism: Annotated[
         list[str] | None, typer.Option(help="Another mechanism to count; may be repeated.", show_default=False)
     ] = None,
-    time: Annotated[bool, typer.Option("--time/--no-time", help="Measure a block, to tell seconds here.")] = True,
+    time: Annotated[bool, typer.Option("--time/--no-time", help="Tell seconds too.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
     """Tell how much memory and time a model will need, before it is made.
 
     Peak memory is counted from the configuration: weights, gradients, states of the optimizer, activations, working
     memory; in float32 and bfloat16, and in training with and without checkpointing. Seconds are of this machine,
-    calibrated by one block on at most 2,048 tokens. Where the device has too little, says what to change.
+    calibrated by one block on at most 2,048 tokens, or predicted of a `--device` that need not be here. Where the
+    device has too little memory, says what to change.
 
-    Examples: `longspan plan small-mlm-window --tokens 2048 --train`, `longspan plan DIR --batch 4 --device-memory 80`.
+    Examples: `longspan plan small-mlm-window --tokens 2048 --train`, `longspan plan DIR --batch 4 --device h100`.
     """
+    from longspan.planning.devices import device_of
     from longspan.planning.memory import Choice
     from longspan.planning.plan import make_plan
     from longspan.planning.source import open_planned
 
     if device_memory is not None and not 0 < device_memory < 1e6:
         raise InputError(f"--device-memory is {device_memory}; give GiB above 0, such as 80")
+    chosen = None if device is None else device_of(device)
     planned = open_planned(model, tokens)
     counts = make_plan(
         planned,
@@ -50,6 +57,7 @@ def plan(
         room=None if device_memory is None else int(device_memory * 2**30),
         mechanisms=mechanism or (),
         timed=time,
+        device=chosen,
     )
     if json:
         say_json(counts.to_dict())
@@ -79,7 +87,9 @@ def _print(planned: "Plan") -> None:
 
 
 def _duration(seconds: float) -> str:
-    """ "0.42 s", "12 s", "20 min", "3.5 h" """
+    """ "4.2 ms", "0.42 s", "12 s", "20 min", "3.5 h" """
+    if seconds < 0.1:
+        return f"{1e3 * seconds:.2g} ms"
     if seconds < 10:
         return f"{seconds:.2g} s"
     if seconds < 120:

@@ -115,6 +115,10 @@ class OnCuda(torch.Tensor):
         return f"OnCuda({self.elem!r})"
 
 
+class UnknownNumbers(RuntimeError):
+    """What is to be done next depends on numbers that nobody computes."""
+
+
 class FakeCuda(TorchDispatchMode):
     """The device, while its context lasts: `"cuda"` for `Tensor.to`, `Module.to` and for what makes tensors.
 
@@ -213,9 +217,11 @@ def _execute(func: Any, args: Any, kwargs: Any, *, values: bool) -> Any:
         shapes = ", ".join(str(tuple(each.shape)) for each in hosts)
         raise RuntimeError(f"{func} got tensors on cuda:0 and on cpu ({shapes}); all must be on one device")
     to_host = packet is aten._to_copy and device is not None and torch.device(device) == HOST
+    # PyTorch's C++ names the layout too, in gradients of a cast and in `type_as`, and means where the tensor is.
+    to_host = to_host and kwargs.get("layout") is None
     hollow = any(_is_unknown(each) for each in ours)
-    if hollow and (to_host or packet in (aten._local_scalar_dense, aten.is_nonzero, aten.nonzero)):
-        raise RuntimeError(f"{func} asks for numbers, which FakeCuda(values=False) does not compute")
+    if hollow and (to_host or packet in (aten._local_scalar_dense, aten.is_nonzero, aten.nonzero, aten.bincount)):
+        raise UnknownNumbers(f"{func} asks for numbers, which FakeCuda(values=False) does not compute")
     if not values and not ours:
         hollow = _makes_floats(func, given, args, kwargs)
 

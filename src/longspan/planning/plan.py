@@ -17,6 +17,7 @@ import torch
 
 from longspan.attention import MECHANISMS, Tokens
 from longspan.characters import counted
+from longspan.planning.devices import Device
 from longspan.planning.memory import (
     Choice,
     Memory,
@@ -30,9 +31,12 @@ from longspan.planning.memory import (
     stack_cost,
     weights_of,
 )
+from longspan.planning.prediction import BANDWIDTH_SHARE, FLOPS_SHARE
 from longspan.planning.source import Planned, open_planned
+from longspan.planning.tracing import UnknownNumbers, module_launches
 from longspan.settings import entry
 from longspan.stacks.block import Block
+from longspan.training.optimisation import STATES
 
 SAMPLE = 2048
 """Tokens of the measured text; where attention takes tiles, as on longer ones."""
@@ -81,15 +85,7 @@ class Stopwatch:
 
     def _block(self, config: Any, spec: Any, choice: Choice, length: int, train: bool) -> float:
         """Seconds of one block on a text; the better of two, after one to warm up."""
-        block = Block(
-            spec.build(width=config.hidden_size, heads=config.num_attention_heads, causal=not spec.bidirectional),
-            inner=config.intermediate_size,
-            activation_function=config.activation_function,
-            eps=config.layer_norm_eps,
-            dropout=config.dropout if train else 0.0,
-            activation_dropout=0.0,
-            pre=config.normalization == "pre",
-        ).train(train)
+        block = block_of(config, spec, train)
         half = choice.precision == "bfloat16"
         if half and not train:
             block = block.bfloat16()
@@ -121,6 +117,19 @@ class Stopwatch:
         return self.updates[name]
 
 
+def block_of(config: Any, spec: Any, train: bool) -> Block:
+    """A block of a model, with weights that it would start from."""
+    return Block(
+        spec.build(width=config.hidden_size, heads=config.num_attention_heads, causal=not spec.bidirectional),
+        inner=config.intermediate_size,
+        activation_function=config.activation_function,
+        eps=config.layer_norm_eps,
+        dropout=config.dropout if train else 0.0,
+        activation_dropout=0.0,
+        pre=config.normalization == "pre",
+    ).train(train)
+
+
 def block_work(config: Any, spec: Any, length: int, memory: int = 0) -> float:
     """Multiply-adds of a block on one row, forward, of whose tokens so many are a memory that sees and is seen."""
     cost = spec.costs(length=length, width=config.hidden_size, heads=config.num_attention_heads)
@@ -142,6 +151,69 @@ def work_beside_blocks(config: Any, choice: Choice) -> float:
     return float(config.decoder_layers * block + written * width * config.vocab_size)
 
 
+class Forecast:
+    """Seconds that a device is predicted to take: every block is followed on one that is not there, what stands beside
+    the blocks is counted.
+
+    Args:
+        device: by its published numbers.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.blocks: dict[tuple[Any, ...], float | None] = {}
+
+    def seconds(self, planned: Planned, choice: Choice, weights: Weights) -> float | None:
+        """Seconds of a step, or of a forward pass; None where what a block does depends on the numbers of a text.
+
+        Raises:
+            InputError: as `longspan.planning.memory.stack_cost`.
+        """
+        config, device = planned.config, self.device
+        cost, total = stack_cost(config, choice.tokens), 0.0
+        passes = [choice.train, *([False] if choice.train and choice.checkpointing else [])]
+        for spec, length in [*layers_of_model(config, choice.tokens), *cost.layers]:
+            for train in passes:
+                block = self.block(config, spec, replace(choice, tokens=max(length, 1)), train)
+                if block is None:
+                    return None
+                total += block
+        work = work_beside_blocks(config, choice) + choice.batch * cost.readers * cost.multiply_adds
+        total += 2 * (3 if choice.train else 1) * work / (FLOPS_SHARE * device.flops[choice.precision])
+        # AdamW reads a weight, its gradient and states in float32, and writes all but the gradient.
+        moved = 4 * (3 + 2 * STATES[planned.optimizer]) * weights.total if choice.train else 0
+        return total + moved / (BANDWIDTH_SHARE * device.bandwidth)
+
+    def block(self, config: Any, spec: Any, choice: Choice, train: bool) -> float | None:
+        """Seconds of one block, followed once for each kind."""
+        key = (spec, config.hidden_size, config.intermediate_size, choice.precision, choice.tokens, choice.batch, train)
+        if key not in self.blocks:
+            half = choice.precision == "bfloat16"
+            try:
+                launches = module_launches(
+                    block_of(config, spec, train),
+                    tokens=choice.tokens,
+                    width=config.hidden_size,
+                    batch=choice.batch,
+                    training=train,
+                    dtype=torch.bfloat16 if half and not choice.train else torch.float32,
+                    autocast=half and choice.train,
+                )
+                self.blocks[key] = launches.seconds(self.device)
+            except UnknownNumbers:
+                self.blocks[key] = None
+        return self.blocks[key]
+
+    def notes(self) -> list[str]:
+        """What the seconds are, in sentences."""
+        said = [
+            f"Seconds are predicted of one {self.device.name}, from launches, bytes and FLOPs; nothing was run on it."
+        ]
+        if None in self.blocks.values():
+            said.append("Where none stand, what a block does depends on the text, and sizes alone do not tell it.")
+        return said
+
+
 GIB = 2**30
 
 
@@ -153,7 +225,7 @@ class Row:
         name: in words.
         choice: of precision and checkpointing.
         memory: of a step, or a forward pass.
-        seconds: on this machine; None where nothing was measured.
+        seconds: measured on this machine, or predicted of a device; None where neither was.
         planned: the model, with the mechanism that is chosen.
         weights: how many it has.
     """
@@ -202,6 +274,7 @@ def make_plan(
     room: int | None = None,
     mechanisms: Sequence[str] = (),
     timed: bool = True,
+    device: Device | None = None,
 ) -> Plan:
     """Count every choice for a model.
 
@@ -210,7 +283,8 @@ def make_plan(
         choice: its tokens, batch and whether it trains; precision and checkpointing vary.
         room: bytes of the device.
         mechanisms: names of others to count in place of the model's.
-        timed: measure blocks to tell seconds.
+        timed: tell seconds, of blocks that are measured here.
+        device: predict seconds of this device instead, whose memory is the room where none is given.
 
     Raises:
         InputError: as `open_planned`; an unknown mechanism, or one that the model cannot have.
@@ -218,7 +292,8 @@ def make_plan(
     for name in mechanisms:
         entry(MECHANISMS, name, "--mechanism")
     own = source if isinstance(source, Planned) else open_planned(source, choice.tokens)
-    watch = Stopwatch() if timed else None
+    watch = None if not timed else Stopwatch() if device is None else Forecast(device)
+    room = device.memory if room is None and device is not None else room
     rows: list[Row] = []
     for label, planned in [("", own), *((name, own.with_attention(name)) for name in mechanisms)]:
         weights = weights_of(planned)
@@ -233,7 +308,10 @@ def make_plan(
                     weights=weights,
                 )
             )
-    return Plan(rows=tuple(rows), room=room, advice=tuple(_advice(rows, room)))
+    advice = _advice(rows, room)
+    if isinstance(watch, Forecast):
+        advice += watch.notes()
+    return Plan(rows=tuple(rows), room=room, advice=tuple(advice))
 
 
 def _advice(rows: Sequence[Row], room: int | None) -> list[str]:

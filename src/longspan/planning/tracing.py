@@ -7,6 +7,7 @@ weights have values, since some mechanisms ask theirs how far they look.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from torch import Tensor, nn
 from longspan.attention import AttentionConfig, Tokens
 from longspan.planning.counting import Work
 from longspan.planning.devices import Device
-from longspan.planning.fake_cuda import FakeCuda
+from longspan.planning.fake_cuda import FakeCuda, UnknownNumbers
 from longspan.planning.prediction import Kernel, Kind, Launches
+
+__all__ = ["Trace", "UnknownNumbers", "layer_launches", "layer_seconds", "module_launches", "traced"]
 
 FUSED = ("flash_attention", "efficient_attention", "cudnn_attention")
 """Parts of the names of attention kernels."""
@@ -57,6 +60,7 @@ def module_launches(
     training: bool = False,
     padded: bool = False,
     dtype: torch.dtype = torch.bfloat16,
+    autocast: bool = False,
 ) -> Launches:
     """What a layer or a block launches, forward, or with the gradients of its weights.
 
@@ -68,9 +72,10 @@ def module_launches(
         training: forward and backward, instead of forward alone.
         padded: a quarter of each row is padding.
         dtype: of weights and states.
+        autocast: to bfloat16.
 
     Raises:
-        RuntimeError: what it does depends on the numbers of the hidden states, so that sizes do not tell it.
+        UnknownNumbers: what it does depends on the numbers of the hidden states, so that sizes do not tell it.
     """
     with FakeCuda() as device:
         module = module.to(dtype).to(device).train(training)
@@ -79,7 +84,8 @@ def module_launches(
         mask = (torch.arange(tokens, device=device) < tokens - tokens // 4).expand(batch, -1) if padded else None
 
         def run() -> None:
-            out = module(hidden, Tokens(mask=mask))
+            with torch.autocast("cuda", dtype=torch.bfloat16) if autocast else nullcontext():
+                out = module(hidden, Tokens(mask=mask))
             if training:
                 out.sum().backward()
 
