@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from gpu_sides import AGREEING, CORES, STEPS, WRITERS, Cell, Run, Setting, build
+from gpu_sides import AGREEING, CORES, STEPS, WRITERS, Cell, Run, Setting, build, layer_of
 from longspan.attention import MECHANISMS
 from longspan.compare.machine import machine, peak_memory
 from longspan.errors import InputError, is_out_of_memory, last_line
@@ -36,6 +36,8 @@ CHECKED = 2048
 """Tokens on which the device is compared with the processor."""
 LONGEST = 5.0
 """Seconds that one run may be predicted to take."""
+MOST_FOLLOWED = 65_536
+"""Tokens up to which launches are followed for a prediction."""
 MOST_RUNS = 50
 """Of a cell."""
 TOLERANCE = 6e-2
@@ -174,6 +176,28 @@ def read_predictions(file: Path, device: str | None) -> dict[tuple[Any, ...], fl
     return {Cell(**row["cell"]).key: row["milliseconds"][device] for row in rows}
 
 
+def predict(rows: Iterable[Cell], file: Path, setting: Setting, *, budget: float) -> None:
+    """Follow layers of mechanisms that the file does not have, on a device that is not there; a row for each, with
+    milliseconds of every device that is known. What is compiled is not predicted, nor what nobody can follow."""
+    from longspan.planning.devices import DEVICES
+    from longspan.planning.tracing import UnknownNumbers, module_launches
+
+    done, began = {Cell(**row["cell"]).key for row in finished(file)}, time.perf_counter()
+    for cell in rows:
+        if cell.key in done or cell.side not in MECHANISMS or cell.work not in WORKS or cell.compiled:
+            continue
+        if cell.tokens > MOST_FOLLOWED or time.perf_counter() - began > budget:
+            continue
+        sizes = {"tokens": cell.tokens, "width": setting.width, "dtype": setting.dtype}
+        try:
+            layer = layer_of(cell, replace(setting, device="cpu", dtype=torch.float32))
+            launches = module_launches(layer, **sizes, training=cell.work == "training", padded=cell.padded)
+        except UnknownNumbers:
+            continue
+        milliseconds = {name: round(1e3 * launches.seconds(device), 4) for name, device in DEVICES.items()}
+        add_run(file, {"cell": asdict(cell), "milliseconds": milliseconds, "launches": len(launches.kernels)})
+
+
 def device_here() -> str | None:
     """Which of the devices in the table this machine has."""
     from longspan.planning.devices import DEVICES
@@ -276,10 +300,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu.jsonl")
     parser.add_argument("--predicted", type=Path, default=RESULTS / "gpu-predicted.jsonl")
     parser.add_argument("--dry", action="store_true", help="small sizes, few lengths, nothing compiled")
+    parser.add_argument("--predict", action="store_true", help="write predictions, on any machine, and nothing else")
     parser.add_argument("--page", action="store_true", help="write the page from what is measured, and nothing else")
     options = parser.parse_args(arguments)
     if options.page:
         print(write_page("gpu", "Every mechanism on a GPU", page(finished(options.output))))
+        return 0
+    if options.predict:
+        rows = [row for row in cells(LENGTHS) if options.only in (None, row.side)]
+        predict(rows, options.predicted, Setting(), budget=options.budget)
         return 0
     if options.device == "cuda" and not torch.cuda.is_available():
         print(f"--device is 'cuda', and torch {torch.__version__} sees none; give --device cpu, or --dry with it")

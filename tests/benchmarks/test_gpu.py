@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import gpu
-from gpu import DRY, LENGTHS, cells, page, read_predictions, run_cells
+from gpu import DRY, LENGTHS, cells, page, predict, read_predictions, run_cells
 from gpu_sides import CORES, Cell
 from longspan.attention import MECHANISMS
 from longspan.planning.fake_cuda import FakeCuda
@@ -111,7 +111,15 @@ def test_a_device_that_is_lost_ends_the_call(tmp_path: Path, monkeypatch: pytest
     assert "call again" in said[-1]
 
 
-def test_predictions_are_read_for_one_device(tmp_path: Path) -> None:
+def test_predictions_are_made_once_and_read_for_one_device(tmp_path: Path) -> None:
+    rows = [row for row in cells((64,)) if row.side in ("linear", "sdpa") and not row.causal and not row.padded]
+    for _ in range(2):
+        predict(rows, tmp_path / "made.jsonl", replace(DRY, dtype=torch.bfloat16), budget=600)
+    made = finished(tmp_path / "made.jsonl")
+    assert [(row["cell"]["work"], row["cell"]["dropout"]) for row in made] == [
+        ("forward", 0.0), ("training", 0.0), ("training", 0.1),
+    ]  # fmt: skip
+    assert made[0]["milliseconds"]["h100"] == pytest.approx(6e-3 * made[0]["launches"])  # so small that launches count
     cell = Cell(side="linear", work="forward", tokens=64)
     add_run(tmp_path / "rows.jsonl", {"cell": cell.__dict__, "milliseconds": {"h100": 2.5}})
     assert read_predictions(tmp_path / "rows.jsonl", "h100") == {cell.key: 2.5}
