@@ -122,8 +122,12 @@ def tiles_of(kernel: str, width: int, value_width: int, dtype: torch.dtype, *, t
     if terms and (dtype == torch.float32 or kernel == "tables"):
         size = 16
     queries = 32 if kernel == "keys" and size == 64 else size  # beside the sums of keys and of values
-    stages = 1 if terms and size == 16 else 2
-    return {"QUERIES": queries, "KEYS": size, "num_warps": 8 if terms or queries < size else 4, "num_stages": stages}
+    warps = 8 if terms or queries < size else 4
+    # Whether the next tile may be loaded ahead: operands of products by three halves fill the registers in float32.
+    ahead = not (kernel == "tables" and dtype != torch.float32)
+    if dtype == torch.float32 and not terms:
+        ahead = kernel == "keys"
+    return {"QUERIES": queries, "KEYS": size, "num_warps": warps, "num_stages": 2 if ahead else 1}
 
 
 def _constants(
