@@ -28,6 +28,11 @@ SMALL = {
         "global_tokens": "question",
         "max_global_tokens": 6,
     },
+    "etc": {
+        "attention": {"mechanism": "etc", "radius_tokens": 3, "clamp_tokens": 2, "projections": "pieces"},
+        "global_tokens": "question",
+        "max_global_tokens": 6,
+    },
     "poolingformer": {
         "attention": {
             "mechanism": "poolingformer",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.attention import AttentionConfig
+from longspan.attention import AttentionConfig, EtcConfig
 
 from .forms import CONFIGS, FORMS, Form
 
@@ -18,6 +18,25 @@ def over(forms: list[Form]):
 
 PLAIN = [form for form in FORMS if form.name.removesuffix("-causal") == form.config.mechanism]
 STATEFUL = [form for form in FORMS if form.causal and form.config.incremental]
+
+HARD = [
+    Form(
+        "etc-hard",
+        EtcConfig(
+            radius_tokens=8,
+            window="blocks",
+            block_tokens=5,
+            clamp_tokens=None,
+            hard_global_to_long=True,
+            hard_long_to_global=True,
+            projections="parts",
+            shared_output=True,
+        ),
+        causal=False,
+    ),
+    Form("etc-hard-labels", EtcConfig(radius_tokens=3, clamp_tokens=2, hard_global_to_long=True), causal=False),
+]
+"""Forms that differ from others by what they make of structure."""
 
 form = over(FORMS)
 causal_form = over([form for form in FORMS if form.causal])
@@ -32,7 +51,7 @@ unbounded_form = over([form for form in FORMS if not form.causal and form.config
 no_prefix_form = over([form for form in FORMS if not (form.causal and form.config.reads_prefix)])
 croppable_form = over([form for form in STATEFUL if form.build().new_state().is_croppable])
 uncroppable_form = over([form for form in STATEFUL if not form.build().new_state().is_croppable])
-structured_form = over([form for form in FORMS if form.config.reads_structure])
+structured_form = over([*(form for form in FORMS if form.config.reads_structure), *HARD])
 plain_global_form = over([form for form in PLAIN if len(form.globals) > 1])
 plain_stateful_form = over([form for form in PLAIN if form in STATEFUL])
 plain_form = over(PLAIN)

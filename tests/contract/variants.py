@@ -67,16 +67,6 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "etc": {
         "plain": {"radius_tokens": 3, "clamp_tokens": 2},
-        "hard": {
-            "radius_tokens": 8,
-            "window": "blocks",
-            "block_tokens": 5,
-            "clamp_tokens": None,
-            "hard_global_to_long": True,
-            "hard_long_to_global": True,
-            "projections": "parts",
-            "shared_output": True,
-        },
         "drawn": {"window": "blocks", "radius_tokens": 32, "random_blocks": 2, "projections": "pieces"},
     },
     "routing": {
