@@ -89,9 +89,10 @@ class OnCuda(torch.Tensor):
         device = kwargs.pop("device", None)
         if args and isinstance(args[0], str | torch.device):
             device, args = args[0], args[1:]
-        if device is None or torch.device(device).type == "cuda":
-            return _to_of_torch(self, *args, **kwargs) if args or kwargs else self
         dtype = kwargs.get("dtype") or next((each for each in args if isinstance(each, torch.dtype)), None)
+        if device is None or torch.device(device).type == "cuda":
+            copy = bool(kwargs.get("copy", False))
+            return _to_of_torch(self, dtype or self.dtype, copy=copy)
         return aten._to_copy(self, dtype=dtype, device=torch.device(device))
 
     def cpu(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -141,13 +142,15 @@ class FakeCuda(TorchDispatchMode):
             (torch, "tensor", _copied(torch.tensor)),
             (torch, "as_tensor", _copied(torch.as_tensor)),
             (torch.cuda, "_lazy_init", lambda: None),
+            (torch.cuda, "get_rng_state", lambda device=CUDA: torch.get_rng_state()),
+            (torch.cuda, "set_rng_state", lambda state, device=CUDA: torch.set_rng_state(state)),
             (torch.autograd, "has_torch_function", lambda given: False),  # which would go back without `OnCuda`
             (flex, "_kernel", lambda: _flex_attention),
         ):
             self._stack.enter_context(mock.patch.object(home, name, replacement))
-        overwrites = torch.__future__.get_overwrite_module_params_on_conversion()
-        self._stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrites)
-        torch.__future__.set_overwrite_module_params_on_conversion(True)  # for `Module.to`
+        swaps = torch.__future__.get_swap_module_params_on_conversion()
+        self._stack.callback(torch.__future__.set_swap_module_params_on_conversion, swaps)
+        torch.__future__.set_swap_module_params_on_conversion(True)  # `Module.to` keeps parameters, as on CUDA
         super().__enter__()
         return CUDA
 
