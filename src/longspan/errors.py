@@ -60,7 +60,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 def memory_sentence(error: BaseException) -> str:
     """That the memory was not enough, as far as it is known for what, and what to do."""
-    asked = re.search(r"tried to allocate ([\d.]+) ?(bytes|[KMG]i?B)", str(error))
+    asked = re.search(r"tried to allocate ([\d.]+) ?(bytes|[KMG]i?B)", str(error), re.IGNORECASE)
     if asked is None:
         more = ""
     elif asked[2] == "bytes":

@@ -13,6 +13,10 @@ import torch
 
 from longspan.cli import main
 from longspan.errors import InputError, is_out_of_memory, memory_sentence, one_sentence
+from longspan.models import LongspanConfig, LongspanModel
+from longspan.planning.plan import what_fits
+from longspan.planning.source import Planned
+from longspan.training.optimisation import Optimisation, trainer_arguments
 
 LIMITED = """
 import resource, sys
@@ -103,6 +107,34 @@ def test_what_libraries_say_is_known(
     assert out == ""
     assert err.startswith("error: memory ran out")
     assert err.count("\n") == 1
+
+
+def test_a_training_that_runs_out_says_what_a_plan_fits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def train(*arguments: object, **options: object) -> None:
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 1 GiB."
+        )
+
+    monkeypatch.setattr("longspan.training.train.train", train)
+    assert main(["train", "small-mlm-window", "--output", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert "memory ran out (2.00 GiB more were asked for)" in err
+    assert "by `longspan plan`, float32 fits into" in err
+    config = LongspanConfig(vocab_size=50, hidden_size=32, num_attention_heads=2, position_embedding="none")
+    planned = Planned(name="a model", config=config, model_class=LongspanModel, tokens=4096)
+    said = what_fits(planned, 8, train=True, room=60 << 20)
+    assert said.startswith("by `longspan plan`, float32 needs")
+    assert "a batch of" in said
+
+
+def test_a_gpu_without_bfloat16_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    with pytest.raises(InputError, match="bf16 is true, but Tesla T4 has no bfloat16; set it to false"):
+        trainer_arguments(Optimisation(steps=2, bf16=True), None, tmp_path)
 
 
 def test_what_is_a_fault_of_ours_stays_one() -> None:

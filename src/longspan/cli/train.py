@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from longspan.cli.terminal import Told, say
+from longspan.errors import InputError, is_out_of_memory, memory_sentence
 
 if TYPE_CHECKING:
     from longspan.training.recipe import Recipe
@@ -57,6 +58,10 @@ def train(
         _end(f"saved step {stopped.step}; go on with: {again}", stopped.number, tell=is_main_process())
     except KeyboardInterrupt:
         _end(f"stopped at once; go on from the last checkpoint with: {again}", signal.SIGINT, tell=is_main_process())
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InputError(f"{memory_sentence(error)}; {_what_fits(recipe, settings)}") from error
     if not is_main_process():  # one of several says it
         return
     scores = ", ".join(f"{name.removeprefix('eval_')} {value:.4g}" for name, value in result.best.items())
@@ -65,6 +70,14 @@ def train(
         aim = ", ".join(f"{name} {value}" for name, value in settings.published.scores.items())
         say(f"published row this recipe aims at: {aim} ({settings.published.source})")
     say(f"model: {result.folder}")
+
+
+def _what_fits(source: str, recipe: "Recipe") -> str:
+    """What a plan of the recipe says."""
+    from longspan.planning.plan import what_fits
+    from longspan.planning.source import planned_recipe
+
+    return what_fits(planned_recipe(source, recipe), recipe.optimisation.micro_batch_size, train=True)
 
 
 def _announce(recipe: "Recipe") -> None:

@@ -7,6 +7,7 @@ it. So one block of each mechanism is run on at most `SAMPLE` tokens, and its ti
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -312,6 +313,23 @@ def make_plan(
     if isinstance(watch, Forecast):
         advice += watch.notes()
     return Plan(rows=tuple(rows), room=room, advice=tuple(advice))
+
+
+def what_fits(planned: Planned, batch: int, *, train: bool, room: int | None = None) -> str:
+    """What a plan says where memory ran out, in one line.
+
+    Args:
+        planned: the model, with the tokens of a row.
+        batch: rows that were too many.
+        train: a step of training was too much, instead of a forward pass.
+        room: bytes; None takes the GPU that is here, or the memory of the machine.
+    """
+    if room is None and torch.cuda.is_available():
+        room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    elif room is None:
+        room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    plan = make_plan(planned, Choice(tokens=planned.tokens, batch=batch, train=train), room=room, timed=False)
+    return f"by `longspan plan`, {' '.join(plan.advice)}"
 
 
 def _advice(rows: Sequence[Row], room: int | None) -> list[str]:

@@ -79,10 +79,19 @@ def _of_folder(folder: Path) -> Planned:
 
 
 def _of_recipe(source: str) -> Planned:
-    from longspan.training.models import check_start, new_config, published_model
     from longspan.training.recipe_file import load_recipe
 
-    recipe = load_recipe(source)
+    return planned_recipe(source, load_recipe(source))
+
+
+def planned_recipe(source: str, recipe: Any) -> Planned:
+    """The model of a recipe that was read from `source`, with changes or without.
+
+    Raises:
+        InputError: the recipe starts from a model that is not here.
+    """
+    from longspan.training.models import check_start, new_config, published_model
+
     task = recipe.built_task
     if recipe.model.source is not None:
         check_start(recipe.model, recipe.tokenizer)

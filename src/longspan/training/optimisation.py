@@ -242,6 +242,8 @@ def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> Traini
     """
     from transformers import TrainingArguments
 
+    if settings.bf16:
+        _check_bfloat16()
     options = _updates(settings) | _records(settings, task) | _machine(settings)
     try:
         arguments = TrainingArguments(output_dir=str(folder), **options)
@@ -263,6 +265,15 @@ def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> Traini
         )
     arguments.gradient_accumulation_steps = settings.batch_size // together
     return arguments
+
+
+def _check_bfloat16() -> None:
+    """Raise `InputError` for a GPU that has no bfloat16 of its own; what imitates it is slower than float32."""
+    import torch
+
+    if torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False):
+        name = torch.cuda.get_device_name()
+        raise InputError(f"optimisation.bf16 is true, but {name} has no bfloat16; set it to false")
 
 
 def _updates(settings: Optimisation) -> dict[str, Any]:
