@@ -431,7 +431,7 @@ def test_operator_passes_pytorchs_own_checks():
     ("change", "names"),
     [
         ({"backend": "fast"}, ["backend='fast'", "reference"]),
-        ({"backend": "flex"}, ["flex", "CUDA", "blocked"]),
+        ({"backend": "flex", "dropout_prob": 0.1}, ["flex", "dropout_prob=0.1", "blocked"]),
         ({"pattern": "window(3)"}, ["pattern", "parse"]),
         ({"pattern": PerHead([Full()] * 2)}, ["2 heads", "3"]),
         ({"key_mask": torch.ones(2, 8)}, ["key_mask", "bool"]),

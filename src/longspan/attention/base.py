@@ -354,7 +354,9 @@ class ProjectedAttention(Attention):
                 length = int(state.get_seq_length())
                 key, value = key[:, :, :length], value[:, :, :length]
         offset = key.shape[2] - hidden.shape[1]
-        key_mask = None if tokens.mask is None else tokens.mask[:, tokens.mask.shape[1] - key.shape[2] :]
+        key_mask = tokens.mask
+        if key_mask is not None and key_mask.shape[1] != key.shape[2]:
+            key_mask = key_mask[:, key_mask.shape[1] - key.shape[2] :]
         return query, key, value, key_mask, offset
 
     def dense_weights(

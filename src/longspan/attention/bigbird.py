@@ -17,6 +17,7 @@ from longspan.attention.parts.tokens import Tokens, real_first
 from longspan.attention.parts.windowed import CountedAttention, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
+from longspan.ops.runtime import shared_in_pass
 from longspan.patterns import Blocks, DrawnBlocks, Full, Pattern, PerHead, PlannedBlocks, RandomBlocks
 from longspan.patterns.random_blocks import MOST_BLOCKS
 from longspan.settings import Count, Range, Whole
@@ -192,24 +193,34 @@ class BigBirdAttention(CountedAttention):
         (batch, length), tokens = hidden.shape[:2], tokens.with_slots()
         if not length:
             return replace(tokens, is_global=None, global_slots=None)
-        if tokens.mask is None:
-            slots = self._end_slots(torch.full((batch, 1), length, device=hidden.device))
-        else:
-            slots = self._end_slots(tokens.mask.sum(1, keepdim=True))
-            slots = torch.where(slots < 0, -1, real_first(tokens.mask).gather(1, slots.clamp(min=0)))
-        if tokens.global_slots is not None:
-            slots = torch.cat([tokens.global_slots, slots], 1)
+        config = self.config
+        ends = (config.extra_tokens, config.global_blocks * config.block_tokens, config.block_tokens)
+        slots = _slots_with_ends(*ends, batch, length, hidden.device, tokens.mask, tokens.global_slots)
         return replace(tokens, is_global=None, global_slots=slots if slots.shape[1] else None)
 
-    def _end_slots(self, count: Tensor) -> Tensor:
-        """Which of `count` `(B, 1)` tokens are global, as slots `(B, G)`: extra ones, the first and the last blocks."""
-        size, extra = self.config.block_tokens, self.config.extra_tokens
-        each = self.config.global_blocks * size
-        first = torch.arange(extra + each, device=count.device).expand(count.shape[0], -1)
-        block_after = torch.div(count - extra - 1, size, rounding_mode="floor") + 1
-        last = block_after * size + extra - each + torch.arange(each, device=count.device)
-        slots = torch.cat([first, last], 1)
-        return torch.where((slots >= 0) & (slots < count), slots, -1)
+
+@shared_in_pass
+def _slots_with_ends(
+    extra: int,
+    each: int,
+    size: int,
+    batch: int,
+    length: int,
+    device: torch.device,
+    mask: Tensor | None,
+    others: Tensor | None,
+) -> Tensor:
+    """Slots `(B, G)` of the `others` that are global, of the first `extra` and `each` real tokens behind them, and of
+    `each` in the last blocks of `size` tokens."""
+    count = torch.full((batch, 1), length, device=device) if mask is None else mask.sum(1, keepdim=True)
+    first = torch.arange(extra + each, device=device).expand(batch, -1)
+    block_after = torch.div(count - extra - 1, size, rounding_mode="floor") + 1
+    last = block_after * size + extra - each + torch.arange(each, device=device)
+    slots = torch.cat([first, last], 1)
+    slots = torch.where((slots >= 0) & (slots < count), slots, -1)
+    if mask is not None:
+        slots = torch.where(slots < 0, -1, real_first(mask).gather(1, slots.clamp(min=0)))
+    return slots if others is None else torch.cat([others, slots], 1)
 
 
 class PublishedBigBirdAttention(ProjectedAttention):

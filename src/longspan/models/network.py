@@ -6,6 +6,7 @@ What runs here needs nothing of transformers; `encoder`, `decoder` and the model
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +18,7 @@ from longspan.attention import Attention, AttentionConfig, Tokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.memory import MemoryFirst
+from longspan.ops.runtime import one_pass
 from longspan.stacks import Sizes, Source, StackConfig, StackOutput, stack_config
 from longspan.stacks.block import Block, BlockState, CrossAttention, total_loss
 
@@ -291,15 +293,16 @@ class Network(nn.Module):
         """From the embeddings `(B, T, E)` to the final states; arguments as in `Sequential.forward`. `through` is what
         goes through the layers instead of one after the other."""
         tables = () if self.relative is None else self.relative()
-        output = (through or self.layers)(
-            hidden,
-            tokens,
-            source,
-            source_mask,
-            *tables,
-            block_states=block_states,
-            output_hidden_states=output_hidden_states,
-        )
+        with nullcontext() if torch.compiler.is_compiling() else one_pass():
+            output = (through or self.layers)(
+                hidden,
+                tokens,
+                source,
+                source_mask,
+                *tables,
+                block_states=block_states,
+                output_hidden_states=output_hidden_states,
+            )
         if self.training:
             output = output._replace(aux=output.aux._replace(loss=self._loss(output)))
         if self.final_norm is None and self.final_dropout is None:

@@ -10,6 +10,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -83,6 +84,44 @@ def cached(function: Callable[P, R]) -> Callable[P, R]:
         if torch.compiler.is_compiling():
             return function(*args, **kwargs)
         return LAYOUT_CACHE.get((function, args, tuple(kwargs.items())), lambda: function(*args, **kwargs))
+
+    return looked_up
+
+
+class _Pass(threading.local):
+    entries: dict[Hashable, tuple[Any, Any]] | None = None
+
+
+_PASS = _Pass()
+
+
+@contextmanager
+def one_pass() -> Iterator[None]:
+    """One pass through a model, in which nobody writes into a mask: what its layers derive of masks is computed once.
+
+    A mask is known by being the same tensor, since to compare its numbers would wait for them on a GPU; so nothing is
+    kept from one pass to the next.
+    """
+    before, _PASS.entries = _PASS.entries, {} if _PASS.entries is None else _PASS.entries
+    try:
+        yield
+    finally:
+        _PASS.entries = before
+
+
+def shared_in_pass(function: Callable[..., R]) -> Callable[..., R]:
+    """A function of tensors and hashable arguments by position, computed once for the same ones in `one_pass`, and anew
+    elsewhere and while a graph is compiled. Its results must not be changed."""
+
+    @wraps(function)
+    def looked_up(*args: Any) -> R:
+        entries = None if torch.compiler.is_compiling() else _PASS.entries
+        if entries is None or _functorch.get_interpreter_stack():
+            return function(*args)
+        key = (function, *(id(each) if isinstance(each, Tensor) else each for each in args))
+        if key not in entries:
+            entries[key] = function(*args), args  # which holds the tensors, so that no other gets their id
+        return entries[key][0]
 
     return looked_up
 

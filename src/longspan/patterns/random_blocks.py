@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.patterns.base import Pattern, Span
+from longspan.patterns.base import LARGEST_TILE, Pattern, Span
 from longspan.patterns.kinds import whole
 
 MOST_BLOCKS = 256
@@ -101,7 +101,7 @@ class RandomBlocks(Pattern):
         """Whether a block from `later[0]` to `later[1]` draws one from `earlier[0]` to `earlier[1]` in a direction."""
         first, last = later
         some = (first != first) & (earlier[0] != earlier[0])
-        steps = int((last - first).max()) + 1 if last.numel() else 0
+        steps = _blocks_across(first, last, self.block)
         if steps * self.count > MOST_STEPS:
             return (last > earlier[0]) & (earlier[1] >= 0)
         for step in range(steps):
@@ -237,7 +237,7 @@ class DrawnBlocks(Pattern):
     def some(self, span: Span) -> Tensor:
         first, last = self._block(span.q0), self._block(span.q1)
         keys = self._block(span.k0).clamp(min=0), self._block(span.k1)
-        steps = int((last - first).max()) + 1 if last.numel() else 0
+        steps = _blocks_across(first, last, self.block)
         if steps * self.count > MOST_STEPS:
             return (first < self._drawing) & (last >= 0) & (keys[0] < self._drawing) & (keys[1] >= 0)
         some = (first != first) & (keys[0] != keys[0])
@@ -271,6 +271,14 @@ class PlannedBlocks(DrawnBlocks):
             _choice(short, everywhere, _choice(long, early, between))
             for everywhere, early, between in zip((0, last, left), (0, far, left), middle, strict=True)
         )  # pyright: ignore[reportReturnType]
+
+
+def _blocks_across(first: Tensor, last: Tensor, block: int) -> int:
+    """How many blocks of `block` positions a rectangle touches at most, by its first and last ones. A compiled graph,
+    which cannot look, is for rectangles of up to `LARGEST_TILE` positions."""
+    if torch.compiler.is_compiling():
+        return (LARGEST_TILE - 1) // block + 2
+    return int((last - first).max()) + 1 if last.numel() else 0
 
 
 def _least(left: Any, right: int) -> Any:

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._library.custom_ops import OPDEFS
+from torch.nn.attention.flex_attention import AuxOutput
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -346,8 +347,9 @@ def _flex_attention(
     score_mod: Any = None,
     block_mask: Any = None,
     scale: float | None = None,
+    return_aux: Any = None,
     **options: Any,
-) -> Tensor:
+) -> Any:
     """One launch: the blocks that a mask shows, and its predicate inside of them."""
 
     def shown(scores: Tensor) -> Tensor:
@@ -359,7 +361,8 @@ def _flex_attention(
     number = next(_numbers)
     SHOWN[number] = shown
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    return flex_forward(query, key, value, number, _pairs_of(block_mask, query, key), scale)
+    context, logs = flex_forward(query, key, value, number, _pairs_of(block_mask, query, key), scale)
+    return context if return_aux is None else (context, AuxOutput(lse=logs))
 
 
 def _pairs_of(block_mask: Any, query: Tensor, key: Tensor) -> int:

@@ -111,15 +111,24 @@ SHOWN: dict[int, Shown] = {}
 
 
 @torch.library.custom_op("longspan_fake::flex_forward", mutates_args=())
-def flex_forward(query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float) -> Tensor:
-    """FlexAttention, which computes so many pairs: `(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T,
-    Dv)`."""
+def flex_forward(
+    query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """FlexAttention, which computes so many pairs: `(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`
+    and the logarithms of the sums of its softmax, `(B, H, T)`."""
     raise NotImplementedError("this operator is computed by FakeCuda only")
 
 
 @torch.library.custom_op("longspan_fake::flex_backward", mutates_args=())
 def flex_backward(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float
+    grad: Tensor,
+    grad_logs: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    number: int,
+    pairs: int,
+    scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value."""
     raise NotImplementedError("this operator is computed by FakeCuda only")
@@ -128,33 +137,52 @@ def flex_backward(
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*inputs[:3])
     ctx.options = inputs[3:]
+    ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return *flex_backward(grad, *ctx.saved_tensors, *ctx.options), None, None, None
+def _gradient(ctx: Any, grad: Tensor | None, grad_logs: Tensor | None) -> tuple[Tensor | None, ...]:
+    query, _, value = ctx.saved_tensors
+    grad = query.new_zeros(*query.shape[:-1], value.shape[-1]) if grad is None else grad
+    return *flex_backward(grad, grad_logs, *ctx.saved_tensors, *ctx.options), None, None, None
 
 
 flex_forward.register_autograd(_gradient, setup_context=_save)
 
 
-def _flex_forward(query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float) -> Tensor:
+def _flex_forward(
+    query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float
+) -> tuple[Tensor, Tensor]:
     if query.is_meta:
-        return query.new_empty(*query.shape[:-1], value.shape[-1])
-    return _mixed(SHOWN[number](scores_of(query, key, None, False, scale)), value)
+        logs = query.new_empty(query.shape[:-1], dtype=torch.float32)
+        return query.new_empty(*query.shape[:-1], value.shape[-1]), logs
+    scores = SHOWN[number](scores_of(query, key, None, False, scale))
+    return _mixed(scores, value), scores.logsumexp(-1)
 
 
 def _flex_backward(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float
+    grad: Tensor,
+    grad_logs: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    number: int,
+    pairs: int,
+    scale: float,
 ) -> tuple[Tensor, ...]:
     if query.is_meta:
         return tuple(torch.empty_like(each) for each in (query, key, value))
     scores = SHOWN[number](scores_of(query, key, None, False, scale))
-    return _gradients(grad, scores, query, key, value, scale, 0.0, 0)[:3]
+    grads = _gradients(grad, scores, query, key, value, scale, 0.0, 0)
+    if grad_logs is None:
+        return grads[:3]
+    by_logs = torch.softmax(scores, -1).nan_to_num(0.0) * grad_logs[..., None] * scale
+    own = by_logs @ key.to(by_logs.dtype), by_logs.mT @ query.to(by_logs.dtype)
+    return grads[0] + own[0].to(query.dtype), grads[1] + own[1].to(key.dtype), grads[2]
 
 
 FLEX, FLEX_BACKWARD = torch.ops.longspan_fake.flex_forward, torch.ops.longspan_fake.flex_backward
 FLOPS[FLEX] = lambda query, key, value, number, pairs, scale: 2 * pairs * (query.shape[-1] + value.shape[-1])
-FLOPS[FLEX_BACKWARD] = lambda grad, query, key, value, number, pairs, scale: (
+FLOPS[FLEX_BACKWARD] = lambda grad, grad_logs, query, key, value, number, pairs, scale: (
     2 * pairs * (3 * query.shape[-1] + 2 * value.shape[-1])
 )
 

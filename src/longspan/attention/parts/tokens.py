@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import distinct_slots, mask_of_slots, slots_of_mask
+from longspan.ops.attend.call import mask_of_slots, real_slots, slots_of_mask
+from longspan.ops.runtime import shared_in_pass
 from longspan.patterns import Prefix
 
 
@@ -95,8 +96,7 @@ class Tokens:
         """`global_slots` with each real position once; what is on padding, or named again, becomes −1."""
         if self.global_slots is None or (self.mask is not None and not self.mask.shape[1]):
             return None
-        slots = distinct_slots(self.global_slots)
-        return slots if self.mask is None else torch.where(self.mask.gather(1, slots.clamp(min=0)), slots, -1)
+        return real_slots(self.global_slots, self.mask)
 
     def check_structure(self) -> None:
         """Raise unless every real token belongs to a global token that is there, or to none (−1).
@@ -199,6 +199,7 @@ def inverse_order(order: Tensor) -> Tensor:
     return torch.zeros_like(order).scatter(1, order, places)
 
 
+@shared_in_pass
 def real_first(mask: Tensor) -> Tensor:
     """An order `(B, T)` of the places of a mask in which real tokens come first."""
     places = torch.where(mask, mask.cumsum(1), mask.sum(1, keepdim=True) + (~mask).cumsum(1)) - 1
@@ -208,9 +209,18 @@ def real_first(mask: Tensor) -> Tensor:
 def permuted(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tokens, Tensor]:
     """`(B, T, E)` and what is known of its tokens, with each row's places in another order `(B, T)`, and the way back
     for `in_order`. Global tokens are those of the slots; for structure, they must keep their order."""
-    back, slots = inverse_order(order), tokens.global_slots if order.shape[1] else None
-    if slots is not None:
-        slots = torch.where(slots < 0, -1, back.gather(1, slots.clamp(min=0)))
-    mask, belongs = (None if each is None else in_order(each, order) for each in (tokens.mask, tokens.belongs_to))
+    mask, slots, back = _permuted_flags(tokens.mask, tokens.global_slots if order.shape[1] else None, order)
+    belongs = None if tokens.belongs_to is None else in_order(tokens.belongs_to, order)
     tokens = replace(tokens, mask=mask, is_global=None, global_slots=slots, belongs_to=belongs)
     return in_order(hidden, order), tokens, back
+
+
+@shared_in_pass
+def _permuted_flags(
+    mask: Tensor | None, slots: Tensor | None, order: Tensor
+) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """A mask and slots in another order, and the way back."""
+    back = inverse_order(order)
+    if slots is not None:
+        slots = torch.where(slots < 0, -1, back.gather(1, slots.clamp(min=0)))
+    return None if mask is None else in_order(mask, order), slots, back

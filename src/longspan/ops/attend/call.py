@@ -18,6 +18,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from longspan.errors import InputError
 from longspan.ops.attend.terms import OffsetTerm, Term
+from longspan.ops.runtime import shared_in_pass
 from longspan.ops.tiles.layout import known_traits_of
 from longspan.patterns import Pattern
 
@@ -70,10 +71,13 @@ class Call:
 # Global tokens as slots.
 
 
-def distinct_slots(slots: Tensor) -> Tensor:
-    """`(B, G)` int64 with every position once: what names an earlier one again becomes −1."""
+@shared_in_pass
+def real_slots(slots: Tensor, mask: Tensor | None) -> Tensor:
+    """`(B, G)` int64 with every position once: what names an earlier one again, or no key of a mask `(B, S)`, becomes
+    −1."""
     earlier = (slots[:, :, None] == slots[:, None, :]).tril(-1).any(-1)
-    return torch.where(earlier | (slots < 0), -1, slots)
+    slots = torch.where(earlier | (slots < 0), -1, slots)
+    return slots if mask is None else torch.where(mask.gather(1, slots.clamp(min=0)), slots, -1)
 
 
 def check_slots(name: str, slots: Tensor, length: int) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import Call, by_length, check_slots, distinct_slots, joined, slots_of_mask
+from longspan.ops.attend.call import Call, by_length, check_slots, joined, real_slots, slots_of_mask
 from longspan.ops.attend.dense import DENSE_PAIRS, attend_dense, attend_full, causal_serves, dense_is_cheaper
-from longspan.ops.attend.flex import attend_flex, flex_serves
+from longspan.ops.attend.flex import FlexFailedError, attend_flex, flex_serves
 from longspan.ops.attend.reference import attend_reference
 from longspan.ops.attend.terms import Bias, Term
 from longspan.ops.kernels.banded import attend_triton, triton_serves
@@ -113,7 +114,10 @@ def _computed(call: Call, backend: str) -> Tensor:
     if PREFERENCE.triton and triton_serves(call):
         return attend_triton(call)
     if query.is_cuda and flex_serves(call):
-        return attend_flex(call)
+        try:
+            return attend_flex(call)
+        except FlexFailedError as error:
+            warnings.warn(f"attention is computed by backend='blocked' instead: {error}", stacklevel=3)
     if not compiling:  # a graph must serve every length, and keeps to the tiles
         pairs = query.shape[2] * call.key.shape[2]
         looks = query.is_cuda and call.slots is not None  # where global tokens are, which a GPU would be waited for
@@ -256,16 +260,11 @@ def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None,
             f"globals is {globals.dtype} of shape {tuple(globals.shape)}; give a bool mask {(key.shape[0], length)} "
             f"or int64 positions ({key.shape[0]}, G)"
         )
+    if globals.dtype == torch.bool and globals.shape[1] != length:
+        raise InputError(f"globals has {globals.shape[1]} positions and key has {length}; give them the same length")
     if globals.dtype == torch.bool:
-        if globals.shape[1] != length:
-            raise InputError(
-                f"globals has {globals.shape[1]} positions and key has {length}; give them the same length"
-            )
         return slots_of_mask(globals if key_mask is None else globals & key_mask)
     check_slots("globals", globals, length)
     if not length:
         return globals[:, :0]  # nothing but unused slots
-    slots = distinct_slots(globals)
-    if key_mask is not None:
-        slots = torch.where(torch.gather(key_mask, 1, slots.clamp(min=0)), slots, -1)
-    return slots
+    return real_slots(globals, key_mask)

@@ -1,50 +1,206 @@
-"""FlexAttention on CUDA: block tables from the tile layout, no T×S tensor anywhere."""
+"""FlexAttention: block tables from the tiles of a pattern, and one compiled program for all lengths; never dense.
+
+Global keys follow those of the text, and the rows of global queries are a call of their own, so that blocks depend on
+the pattern alone, and the data only on what is captured.
+"""
 
 from __future__ import annotations
 
+import importlib
+import warnings
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import Call, mask_of_slots, patterns_of_rows, row_lengths
-from longspan.ops.runtime import cached
-from longspan.patterns import Pattern, Span
+from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, put_slots, row_lengths
+from longspan.ops.attend.dense import attend_full
+from longspan.ops.attend.flex_predicates import mask_mod_of
+from longspan.ops.attend.flex_scores import BITS, MOST_PRODUCTS, products_of, score_mod_of, with_dropout
+from longspan.ops.attend.flex_tables import Tables, block_mask_in_graph, tables_of_rows
+from longspan.ops.attend.reference import attend_reference, column_terms, row_terms
+from longspan.ops.attend.terms import Bias, GlobalKeyBias
+from longspan.ops.runtime import cached, shared_in_pass
+from longspan.ops.tiles.arranged import Arranged, by_pattern, heads_only, permute
+from longspan.ops.tiles.layout import known_traits_of
+from longspan.ops.tiles.split import NOTHING, parts_of, sets_of
+from longspan.patterns import Full, Pattern, PerHead
 
-BLOCK = 128
-"""Queries and keys to a block, FlexAttention's own default."""
+PROGRAMS = 256
+"""How many programs PyTorch may compile for different patterns, terms and types; its own limit of 8 is for one function
+of a model, beyond which it would compute all scores at once."""
+TYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class FlexFailedError(InputError):
+    """FlexAttention could not be compiled for a call."""
+
+
+_failed: set[tuple[Any, ...]] = set()
+"""What could not be compiled, so that it is not tried in every layer and step."""
 
 
 def flex_serves(call: Call) -> bool:
-    """Whether FlexAttention serves such a call well: on CUDA, in half or single precision, without dropout or terms."""
+    """Whether FlexAttention serves such a call well: on CUDA, in half or single precision, with terms that learn
+    nothing. Gradients of a table are sums over all pairs, which its backward pass would add one by one."""
     query = call.query
     return (
         query.is_cuda
-        and query.dtype in (torch.float16, torch.bfloat16, torch.float32)
-        and len(call.terms) == 0
-        and call.dropout_prob == 0
+        and query.dtype in TYPES
         and query.shape[2] > 0
         and all(width >= 16 and width & (width - 1) == 0 for width in (query.shape[-1], call.value.shape[-1]))
+        and (not call.terms or (not _terms_learn(call) and products_of(call) <= MOST_PRODUCTS))
+        and not (torch.compiler.is_compiling() and _needs_order(call.pattern))
+        and (not _failed or _kind(call) not in _failed)
     )
+
+
+def _terms_learn(call: Call) -> bool:
+    """Whether something that terms are made of has a gradient."""
+    made = [call.query, call.key] if products_of(call) else []
+    made += [tensor for term in call.terms for tensor in term.tensors]
+    return torch.is_grad_enabled() and any(each.requires_grad for each in made)
+
+
+def _needs_order(pattern: Pattern) -> bool:
+    """Whether some head has keys far apart, which a compiled graph leaves to tiles."""
+    heads = (pattern.head(index) for index in range(pattern.heads or 1))
+    return any(each.residues() is not None or each.near_far() is not None for each in heads)
 
 
 def attend_flex(call: Call) -> Tensor:
     """Attention by FlexAttention.
 
     Raises:
-        InputError: dropout or a term is asked for, or a device other than CUDA.
+        InputError: what it does not serve is asked for: a type, or dropout or a gradient on a processor.
+        FlexFailedError: it cannot be compiled for this pattern here.
     """
     _check(call)
-    query, queries, keys = call.query, call.query.shape[2], call.key.shape[2]
+    query, value, slots = call.query, call.value, call.slots
     if not query.numel() or not call.key.numel():
-        return query.new_zeros(*query.shape[:-1], call.value.shape[-1])
-    marked = None if call.slots is None else mask_of_slots(call.slots, keys)
-    sizes = (queries, keys, call.query_offset, query.device)
-    block_mask = block_mask_of(call.pattern, *sizes, call.key_mask, marked, call.global_rows)
-    return _kernel()(query, call.key, call.value, block_mask=block_mask, scale=call.scale)
+        return query.new_zeros(*query.shape[:-1], value.shape[-1])
+    near = tuple(term for term in call.terms if not isinstance(term, GlobalKeyBias))
+    columns = column_terms(call) if call.terms and slots is not None else None
+    result = _in_turns(replace(call, terms=near if columns is None else (*near, GlobalKeyBias(columns))))
+    if slots is None or not call.global_rows:
+        return result
+    bias, rows = row_terms(call) if call.terms else None, gather_slots(query, slots)
+    rows = replace(
+        call, query=rows, pattern=Full(), slots=None, query_offset=0, terms=() if bias is None else (Bias(bias),)
+    )
+    return put_slots(result, attend_full(rows) if bias is None else attend_reference(rows), slots)
+
+
+def _in_turns(call: Call) -> Tensor:
+    """What all queries gather: in one go, or the heads in turns whose positions stand better in another order."""
+    turns = turns_of(call)
+    if len(turns) == 1:
+        return _over_sets(turns[0][1])
+    order = torch.tensor([head for heads, _ in turns for head in heads]).argsort()
+    return torch.cat([_over_sets(parts) for _, parts in turns], dim=1)[:, order.to(call.query.device)]
+
+
+def turns_of(call: Call) -> list[tuple[list[int], list[Arranged]]]:
+    """Which heads are computed at a time, and as which sets of their keys: residue classes side by side, keys that are
+    gathered. Blocks of 128 would hold little of a pattern that shows every n-th key, and still compute all of them."""
+    everything = list(range(call.query.shape[1]))
+    if torch.compiler.is_compiling() or not known_traits_of(call.pattern).is_rearranged:
+        return [(everything, [Arranged(call)])]
+    turns, plain = [], []
+    for pattern, members in by_pattern(call.pattern).items():
+        heads = everything if call.pattern.heads is None else members
+        own = call if len(heads) == len(everything) else heads_only(call, heads, pattern)
+        own = replace(own, pattern=pattern)
+        sets = sets_of(own) if call.query.is_cuda else None  # on processors it gives no logarithms of sums
+        permuted = permute(own) if sets is None and pattern.residues() is not None else None
+        if sets is not None or permuted is not None:
+            turns.append((heads, [permuted] if sets is None else parts_of(own, sets)))
+        else:
+            plain += heads
+    if len(plain) == len(everything):
+        return [(everything, [Arranged(call)])]
+    if plain:
+        own = [call.pattern.head(head) for head in sorted(plain)]
+        rest = own[0] if len(set(own)) == 1 else PerHead(own)
+        turns.append((sorted(plain), [Arranged(heads_only(call, sorted(plain), rest))]))
+    return turns
+
+
+def _over_sets(parts: list[Arranged]) -> Tensor:
+    """The softmax over several sets of keys, from that over each and the logarithms of their sums."""
+    if len(parts) == 1:
+        return parts[0].output(_by_pattern(parts[0].call)[0])
+    results = [(part, *_by_pattern(part.call, logs=True)) for part in parts]
+    # A query that sees nothing of a set has −∞, which would make the gradients of the others NaN.
+    logs = torch.stack([part.output(logs[..., None].clamp(min=-NOTHING)) for part, _, logs in results])  # pyright: ignore[reportOptionalSubscript]
+    outputs = torch.stack([part.output(output) for part, output, _ in results])
+    return (torch.softmax(logs, 0) * outputs).sum(0).to(outputs.dtype)
+
+
+def _by_pattern(call: Call, logs: bool = False) -> tuple[Tensor, Tensor | None]:
+    """What the queries gather by the pattern and from global keys, and with `logs` the logarithms of the sums of the
+    softmax, `(B, H, T)`."""
+    query, key, value, slots, keys = call.query, call.key, call.value, call.slots, call.key.shape[2]
+    sizes = (call.pattern, query.shape[2], keys, call.query_offset, query.device)
+    block_mask = block_mask_of(*sizes, call.key_mask, slots)
+    if slots is not None:
+        key, value = (torch.cat([each, gather_slots(each, slots)], dim=2) for each in (key, value))
+    options: dict[str, Any] = {"block_mask": block_mask, "scale": call.scale}
+    flex = flex_attention if torch.compiler.is_compiling() else partial(_compiled, call)
+    score_mod, prob = score_mod_of(call), call.dropout_prob
+    if not prob and not logs:
+        return flex(query, key, value, score_mod=score_mod, **options), None
+    options["return_aux"] = AuxRequest(lse=True)
+    if not prob:
+        result, aux = flex(query, key, value, score_mod=score_mod, **options)
+        return result, aux.lse
+    # The weights that stay are shares of the sum over all, for which the narrowest of values serve.
+    total = flex(query, key, value[..., :16], score_mod=score_mod, **options)[1].lse
+    seed = torch.randint(1 << BITS, (1,), device=query.device)
+    dropped = with_dropout(score_mod, seed, prob, query.shape[1])
+    result, aux = flex(query, key, value, score_mod=dropped, **options)
+    factors = (aux.lse.clamp(min=-NOTHING) - total.clamp(min=-NOTHING)).exp() / (1 - prob if prob < 1 else 1)
+    return (result * factors[..., None]).to(result.dtype), total
+
+
+def _compiled(call: Call, *tensors: Tensor, **options: Any) -> Any:
+    """The result of the compiled program, which is made at the first call of its kind."""
+    from torch._dynamo import config
+    from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+
+    try:
+        # Lengths are free where they are shapes; the numbers of a pattern are part of a program.
+        limits: dict[str, Any] = {"recompile_limit": PROGRAMS, "accumulated_recompile_limit": 4 * PROGRAMS}
+        # Inductor's kernel for processors takes no symbols beside its own.
+        with config.patch(specialize_int=True, automatic_dynamic_shapes=call.query.is_cuda, **limits):
+            return _kernel()(*tensors, **options)
+    except (TorchDynamoException, FailOnRecompileLimitHit) as error:
+        _failed.add(_kind(call))
+        reason = " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:2])
+        raise FlexFailedError(
+            f"backend='flex' cannot be compiled for pattern {call.pattern} in {call.query.dtype} ({reason}); use "
+            "backend='blocked'"
+        ) from error
+
+
+def _kind(call: Call) -> tuple[Any, ...]:
+    """What decides whether a call can be compiled."""
+    kinds, widths = tuple(type(term) for term in call.terms), (call.query.shape[-1], call.value.shape[-1])
+    return call.pattern, call.query.dtype, call.query.device.type, widths, kinds, call.dropout_prob > 0
+
+
+@lru_cache(maxsize=1)
+def _kernel() -> Callable[..., Any]:
+    """FlexAttention, compiled whole or not at all: in parts it would be dense."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyTorch's own code, which nobody here can mend
+        importlib.import_module("torch._inductor.compile_fx")
+    return torch.compile(flex_attention, fullgraph=True)
 
 
 def block_mask_of(
@@ -54,124 +210,62 @@ def block_mask_of(
     query_offset: int,
     device: torch.device,
     key_mask: Tensor | None = None,
-    marked: Tensor | None = None,
-    global_rows: bool = True,
+    slots: Tensor | None = None,
 ) -> BlockMask:
     """FlexAttention's mask: tables of partial and full blocks, and the predicate inside partial ones.
 
-    `key_mask` and `marked` (global tokens) are `(B, S)` bool.
+    `key_mask` is `(B, S)` bool; the keys of the slots `(B, G)` follow those of the text, where they are hidden.
     """
-    mask_mod = _mask_mod(pattern, key_mask, marked, global_rows, query_offset, keys, device)
-    tables = block_tables(pattern, queries, keys, query_offset, device, marked, global_rows, key_mask)
-    return BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys))
+    sizes = (pattern, queries, keys, query_offset, device)
+    if key_mask is None and slots is None:
+        return _block_mask_of_pattern(*sizes)[1]
+    return _block_mask_of_data(*sizes, key_mask, slots)[1]
 
 
-def _check(call: Call) -> None:
-    device, prob = call.query.device, call.dropout_prob
-    if not call.query.is_cuda:
-        raise InputError(f"backend='flex' runs on CUDA only, and query is on {device}; use backend='blocked'")
-    if prob:
-        raise InputError(f"backend='flex' has no dropout, and dropout_prob={prob}; use backend='blocked'")
-    if call.terms:
-        kind = type(call.terms[0]).__name__
-        raise InputError(f"backend='flex' adds no terms to the scores, and terms holds {kind}; use backend='blocked'")
-
-
-def _mask_mod(
-    pattern: Pattern,
-    key_mask: Tensor | None,
-    marked: Tensor | None,
-    global_rows: bool,
-    query_offset: int,
-    keys: int,
-    device: torch.device,
-) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """What FlexAttention asks of every pair in a partial block; lengths are data, so that one program serves all."""
-    lengths = None
-    if pattern.reads_length:
-        lengths = torch.full((1,), keys, device=device) if key_mask is None else row_lengths(key_mask)
-
-    def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        shown = pattern if lengths is None else pattern.of_length(lengths[b if key_mask is not None else 0 * b])
-        visible = _visible_to_head(shown, h, q_idx + query_offset, kv_idx)
-        if marked is not None:
-            visible = visible | marked[b, kv_idx]
-            if global_rows:
-                visible = visible | marked[b, q_idx]
-        return visible if key_mask is None else visible & key_mask[b, kv_idx]
-
-    return mask_mod
-
-
-def _visible_to_head(pattern: Pattern, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
-    """The predicate of one head, where the head is only known inside the kernel."""
-    if pattern.heads is None:
-        return pattern.visible(query_index, key_index)
-    visible = pattern.head(0).visible(query_index, key_index) & (head == 0)
-    for index in range(1, pattern.heads):
-        visible = visible | (pattern.head(index).visible(query_index, key_index) & (head == index))
-    return visible
-
-
-def block_tables(
+def _block_mask(
     pattern: Pattern,
     queries: int,
     keys: int,
     query_offset: int,
     device: torch.device,
-    marked: Tensor | None,
-    global_rows: bool,
-    key_mask: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Counts and indices of partial blocks, then of full ones, as `BlockMask.from_kv_blocks` takes them.
-
-    A row of the tables is as wide as its fullest row. Padding makes every block partial, since any key may be masked.
-    """
-    shared = patterns_of_rows(pattern, key_mask, keys) if pattern.reads_length else {pattern: []}
-    shown = {row: each for each, rows in shared.items() for row in rows or [0]}
-    sizes = (queries, keys, query_offset, key_mask is None)
-    heads = range(pattern.heads or 1)
-    blocks = [[_blocks_of(shown[row].head(head), *sizes) for row in sorted(shown)] for head in heads]
-    partial, full = ([torch.stack([each[part] for each in rows]) for rows in blocks] for part in (0, 1))
-    if marked is not None:
-        extra = _global_blocks(marked, queries, global_rows)
-        partial = [p.to(device) | (extra & ~f.to(device)) for p, f in zip(partial, full, strict=True)]
-    tables = [_table(torch.stack([each.to(device) for each in kind], dim=1)) for kind in (partial, full)]
-    return (*tables[0], None, None) if key_mask is not None else (*tables[0], *tables[1])
-
-
-@cached
-def _blocks_of(pattern: Pattern, queries: int, keys: int, offset: int, full_too: bool) -> tuple[Tensor, Tensor]:
-    """`(query blocks, key blocks)` bool ×2: blocks that are partial, and blocks that are full."""
-    key_start, query_start = torch.arange(0, keys, BLOCK)[None, :], torch.arange(0, queries, BLOCK)[:, None]
-    key_end, query_end = (key_start + BLOCK).clamp(max=keys) - 1, (query_start + BLOCK).clamp(max=queries) - 1
-    span = Span(query_start + offset, query_end + offset, key_start, key_end)
-    shape = (query_start.shape[0], key_start.shape[1])
-    some, every = pattern.some(span).expand(shape), pattern.every(span).expand(shape)
-    if not full_too:
-        every = torch.zeros_like(every)
-    # The last block of keys is never full when the sequence ends inside it.
-    every = every & (key_start + BLOCK <= keys)
-    return some & ~every, every
+    key_mask: Tensor | None = None,
+    slots: Tensor | None = None,
+) -> tuple[Tables | None, BlockMask]:
+    """The same, and the tables by which a cache knows how large it is."""
+    real, beside = key_mask, 0 if slots is None else slots.shape[1]
+    if slots is not None:
+        near = ~mask_of_slots(slots, keys)
+        real = torch.cat([near if key_mask is None else near & key_mask, slots >= 0], dim=1)
+    mask_mod = mask_mod_of(pattern, queries, keys, query_offset, key_mask, real, device)
+    sizes = (queries, keys, query_offset, beside)
+    if torch.compiler.is_compiling():
+        shown = pattern
+        if pattern.reads_length:
+            mask = torch.ones(1, keys, dtype=torch.bool, device=device) if key_mask is None else key_mask
+            shown = pattern.of_length(row_lengths(mask)[:, None, None])
+        return None, block_mask_in_graph(shown, *sizes, mask_mod, device)
+    tables = tables_of_rows(pattern, *sizes, device, key_mask)
+    tables = tables if real is None else tables.thinned(real)
+    return tables, tables.block_mask(queries, keys + beside, mask_mod)
 
 
-def _global_blocks(marked: Tensor, queries: int, global_rows: bool) -> Tensor:
-    """`(B, query blocks, key blocks)` bool: blocks that hold a global row or column."""
-    length = marked.shape[1]
-    blocks = -(-length // BLOCK)
-    some = torch.nn.functional.pad(marked, (0, blocks * BLOCK - length)).unflatten(1, (blocks, BLOCK)).any(-1)
-    rows = some if global_rows else torch.zeros_like(some)
-    return some[:, None, :] | rows[:, :, None]
+_block_mask_of_pattern, _block_mask_of_data = cached(_block_mask), shared_in_pass(_block_mask)
 
 
-def _table(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """`(B, H, query blocks, key blocks)` bool → counts `(B, H, query blocks)` and sorted indices, both int32."""
-    count = blocks.sum(dim=-1, dtype=torch.int32)
-    order = torch.argsort(blocks.to(torch.int8), dim=-1, descending=True, stable=True)
-    return count, order.to(torch.int32)
-
-
-@lru_cache(maxsize=1)
-def _kernel() -> Callable[..., Tensor]:
-    """FlexAttention, compiled once."""
-    return torch.compile(flex_attention)
+def _check(call: Call) -> None:
+    device, prob = call.query.device, call.dropout_prob
+    if not call.query.is_cuda and device.type != "cpu":
+        raise InputError(f"backend='flex' runs on CUDA and processors, and query is on {device}; use backend='blocked'")
+    if device.type == "cpu" and torch.is_grad_enabled() and any(each.requires_grad for each in call.tensors):
+        raise InputError("backend='flex' has no gradients on a processor, and one is asked for; use backend='blocked'")
+    if call.query.dtype not in TYPES:
+        raise InputError(f"backend='flex' serves no {call.query.dtype}; use backend='blocked', or float32")
+    if prob and device.type == "cpu":
+        raise InputError(
+            f"backend='flex' has no dropout on a processor, and dropout_prob={prob}; use backend='blocked'"
+        )
+    if products_of(call) > MOST_PRODUCTS:
+        raise InputError(
+            f"backend='flex' makes all products of tokens and positions before, which are {products_of(call):,} here; "
+            "use backend='blocked'"
+        )

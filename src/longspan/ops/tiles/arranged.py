@@ -19,7 +19,7 @@ from torch import Tensor
 
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, OffsetTerm, PositionToContent
-from longspan.ops.runtime import cached
+from longspan.ops.runtime import cached, shared_in_pass
 from longspan.ops.tiles.layout import ONE_TILE, SCORE_COST, TILE_SIZES, known_traits_of, least_cost
 from longspan.patterns import Blocks, Pattern, PerHead
 
@@ -52,7 +52,7 @@ class Arranged:
 
 def arrange(call: Call) -> list[tuple[list[int] | slice, Arranged]]:
     """The call as its tiles are cheapest: all heads at once where they can be, else in turns those of each pattern."""
-    permuted = _permute(call)
+    permuted = permute(call)
     if permuted is not None or known_traits_of(call.pattern).heads is None:
         return [(slice(None), permuted or _fill(call) or Arranged(call))]
     shared = by_pattern(call.pattern)
@@ -186,7 +186,7 @@ class _Permuted(Arranged):
         return zip(self.parts, tensor.chunk(len(self.parts)), strict=True)
 
 
-def _permute(call: Call) -> _Permuted | None:
+def permute(call: Call) -> _Permuted | None:
     """The call in another order, where queries and keys are the same positions. A bias has places of its own, and a
     table its heads: heads with these take turns."""
     if not call.is_square:
@@ -199,17 +199,37 @@ def _permute(call: Call) -> _Permuted | None:
     if not all(isinstance(term, kinds) for term in call.terms):
         return None
     query, key, value = (_permuted(tensor, parts) for tensor in (call.query, call.key, call.value))
-    mask = torch.cat([part.real.expand(call.query.shape[0], -1) for part in parts])
-    if call.key_mask is not None:
-        mask = mask & torch.cat([call.key_mask[:, part.order] for part in parts])
-    slots = call.slots
-    if slots is not None:
-        slots = torch.cat([torch.where(slots < 0, slots, part.inverse_order[slots.clamp(min=0)]) for part in parts])
+    sizes = (call.pattern, call.query.shape[1], call.query.shape[2], call.query.device, call.query.shape[0])
+    mask, slots = _permuted_flags(*sizes, call.key_mask, call.slots)
     terms = tuple(
         GlobalKeyBias(_permuted(term.values, parts)) if isinstance(term, GlobalKeyBias) else term for term in call.terms
     )
     options = {"pattern": pattern, "terms": terms, "key_mask": mask, "slots": slots, "step": step}
     return _Permuted(replace(call, query=query, key=key, value=value, **options), parts)
+
+
+@shared_in_pass
+def _permuted_flags(
+    pattern: Pattern,
+    heads: int,
+    length: int,
+    device: torch.device,
+    batch: int,
+    key_mask: Tensor | None,
+    slots: Tensor | None,
+) -> tuple[Tensor | None, Tensor | None]:
+    """The mask of the permuted keys, `None` where none is hidden, and the slots of the global ones."""
+    permutation = _permutation_of(pattern, heads, length, device)
+    assert permutation is not None
+    mask, parts = None, permutation.parts
+    if any(part.has_spare for part in parts):
+        mask = torch.cat([part.real.expand(batch, -1) for part in parts])
+    if key_mask is not None:
+        own = torch.cat([key_mask[:, part.order] for part in parts])
+        mask = own if mask is None else mask & own
+    if slots is not None:
+        slots = torch.cat([torch.where(slots < 0, slots, part.inverse_order[slots.clamp(min=0)]) for part in parts])
+    return mask, slots
 
 
 def _permuted(tensor: Tensor, parts: list[_Part]) -> Tensor:

@@ -21,6 +21,8 @@ TILE_SIZES = (32, 64, 128)
 # Small tiles fit a narrow window better, large ones make better matrix products: relative cost of a score by tile size.
 ONE_TILE = 1 << 20
 """Most pairs of an input that may be one tile."""
+CELLS = 1 << 20
+"""Most tiles that are looked at together."""
 SCORE_COST = {32: 1.35, 64: 1.0, 128: 0.9}
 
 
@@ -113,14 +115,14 @@ def _costs(
     sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
     if one_tile and queries == keys and 0 < queries * keys <= ONE_TILE:
         sizes.append(queries)
-    counts = [_visible_tiles(pattern, queries, keys, query_offset, size).shape[1] for size in sizes]
+    counts = [visible_tiles(pattern, queries, keys, query_offset, size).shape[1] for size in sizes]
     costs = [SCORE_COST.get(size, SCORE_COST[TILE_SIZES[-1]]) for size in sizes]
     return [(count * size**2 * each, size) for count, size, each in zip(counts, sizes, costs, strict=True)]
 
 
 def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:
     """Cut `queries` × `keys` into tiles of `size`: those in which `pattern` shows something to some head."""
-    tiles = _visible_tiles(pattern, queries, keys, query_offset, size)
+    tiles = visible_tiles(pattern, queries, keys, query_offset, size)
     counts = torch.bincount(tiles[0], minlength=-(-queries // size))
     offsets = counts.cumsum(0) - counts
     groups = []
@@ -134,11 +136,11 @@ def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: i
     return Layout(size, queries, keys, tuple(groups), -(-queries // size), -(-keys // size), scores)
 
 
-def _visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Tensor:
+def visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Tensor:
     """`(2, tiles)`: query tile and key tile of every tile that may show something, in row order."""
     key_start = torch.arange(0, keys, size)[None, :]
     key_end = torch.clamp(key_start + size, max=keys) - 1
-    rows = max(1, (1 << 20) // max(key_start.shape[1], 1))
+    rows = max(1, CELLS // max(key_start.shape[1], 1))
     tiles = []
     for first in range(0, -(-queries // size), rows):
         start = torch.arange(first * size, min((first + rows) * size, queries), size)[:, None]

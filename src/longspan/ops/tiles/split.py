@@ -34,12 +34,12 @@ def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
     """The call as it is served best: some heads at a time, sets of their keys together or apart, in tiles or not."""
     if _has_only_biases(call):
         return [(slice(None), Biased(call))]
-    sets = _sets_of(call)
+    sets = sets_of(call)
     if sets is not None:
-        return [(slice(None), Apart(_parts(call, sets)))]
+        return [(slice(None), Apart(parts_of(call, sets)))]
     if known_traits_of(call.pattern).heads is not None:
         shared = [(heads, heads_only(call, heads, each)) for each, heads in by_pattern(call.pattern).items()]
-        if any(_sets_of(each) for _, each in shared):
+        if any(sets_of(each) for _, each in shared):
             return [(as_run(heads), split(each)[0][1]) for heads, each in shared]
     return [(heads, Whole(part)) for heads, part in arrange(call)]
 
@@ -115,7 +115,7 @@ def near_far_of(pattern: Pattern) -> NearFar | None:
     return pattern.near_far()
 
 
-def _sets_of(call: Call) -> NearFar | None:
+def sets_of(call: Call) -> NearFar | None:
     """The two sets of a call, where they are better apart."""
     sets = near_far_of(call.pattern) if call.is_square and not call.terms else None
     return sets if sets is not None and _cheaper_apart(call.pattern, call.query.shape[2]) else None
@@ -135,7 +135,7 @@ def _cheaper_apart(pattern: Pattern, length: int) -> bool:
     return least_cost(sets.near, length, length) + far <= CHEAPER * least_cost(pattern, length, length)
 
 
-def _parts(call: Call, sets: NearFar) -> list[Arranged]:
+def parts_of(call: Call, sets: NearFar) -> list[Arranged]:
     """The calls, near and far; global keys count in the near one."""
     length = call.query.shape[2]
     near = arrange(replace(call, pattern=sets.near))[0][1]

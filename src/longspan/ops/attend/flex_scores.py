@@ -1,0 +1,141 @@
+"""What FlexAttention does to the score of every pair: terms, and dropout by a hash of the pair's place.
+
+A score that is left out counts in no sum. So with dropout there are two passes, one over all pairs for the logarithm of
+the sum, and one over those that stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from longspan.ops.attend.call import Call
+from longspan.ops.attend.flex_predicates import captured
+from longspan.ops.attend.terms import (
+    Bias,
+    ContentToPosition,
+    GlobalKeyBias,
+    PositionBias,
+    PositionToContent,
+    SoftSpan,
+    Term,
+)
+from longspan.patterns.random_blocks import hash_bits
+
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+Added = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+MOST_PRODUCTS = 1 << 28
+"""Most products of tokens and rows of a table, of all content terms together, that are made before."""
+BITS = 31
+
+
+def products_of(call: Call) -> int:
+    """How many products of tokens and positions its terms need beforehand: linear in the length, with the rows of a
+    table for a factor."""
+    content = (term for term in call.terms if isinstance(term, ContentToPosition | PositionToContent))
+    lengths = {ContentToPosition: call.query.shape[2], PositionToContent: call.key.shape[2]}
+    return sum(call.query.shape[:2].numel() * lengths[type(term)] * term.table.shape[1] for term in content)
+
+
+def score_mod_of(call: Call) -> ScoreMod | None:
+    """What terms add to the scaled score of each pair, those for near keys and `GlobalKeyBias` for global ones, which
+    stand behind the keys of the text; `None` where there are none."""
+    near = [_added(call, term) for term in call.terms if not isinstance(term, GlobalKeyBias)]
+    behind = [term.values for term in call.terms if isinstance(term, GlobalKeyBias)]
+    if not near and not behind:
+        return None
+    end = captured(call.key.shape[2], call.query.device)
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        keys = end[0 * b]
+        for added in near:
+            score = score + torch.where(kv_idx < keys, added(b, h, q_idx, torch.minimum(kv_idx, keys - 1)), 0.0)
+        for values in behind:
+            own = values[b, h, q_idx, (kv_idx - keys).clamp(min=0)]
+            score = score + torch.where(kv_idx < keys, 0.0, own)
+        return score
+
+    return score_mod
+
+
+def with_dropout(score_mod: ScoreMod | None, seed: Tensor, prob: float, heads: int) -> ScoreMod:
+    """The same, and −∞ for the pairs that dropout leaves out; `seed` is `(1,)` int64."""
+
+    def dropped(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        score = score if score_mod is None else score_mod(score, b, h, q_idx, kv_idx)
+        return torch.where(stays(seed, prob, b * heads + h, q_idx, kv_idx), score, -torch.inf)
+
+    return dropped
+
+
+def stays(seed: Tensor, prob: float, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """Whether dropout leaves the weight of a pair, by its place: the same in the backward pass, and in any order."""
+    row, query, key = (each.to(torch.int64) for each in (row, query, key))
+    bits = hash_bits(seed[0 * row], 1) ^ hash_bits(row, 2)
+    bits = hash_bits(hash_bits(bits + query, 3) ^ hash_bits(key, 4), 5)
+    return bits >= int(prob * (1 << BITS))
+
+
+def _added(call: Call, term: Term) -> Added:
+    """What a term adds to the scaled score of a query and a near key."""
+    if isinstance(term, Bias):
+        values = term.values
+
+        def bias(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            places = (index if size > 1 else 0 * index for index, size in zip((b, h, query, key), sizes, strict=True))
+            return values[tuple(places)]
+
+        sizes = values.shape
+        return bias
+    if isinstance(term, SoftSpan):
+        return _soft_span(call, term)
+    assert isinstance(term, PositionBias | ContentToPosition | PositionToContent)
+    apart, first, last = _apart_of(call), term.start, term.table.shape[1] - 1
+    if isinstance(term, PositionBias):
+        table = term.table
+
+        def by_offset(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return table[h, (apart(query, key) - first).clamp(0, last)]
+
+        return by_offset
+    of_query, products = isinstance(term, ContentToPosition), _products(call, term)
+
+    def by_content(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        row = (apart(query, key) - first).clamp(0, last)
+        return products[b, h, query if of_query else key, row]
+
+    return by_content
+
+
+def _apart_of(call: Call) -> Callable[[Tensor, Tensor], Tensor]:
+    """How many positions a key lies behind a query."""
+    step, shifted, offset = call.step, call.query_offset != 0, captured(call.query_offset, call.query.device)
+
+    def apart(query: Tensor, key: Tensor) -> Tensor:
+        return (key - query - offset[0 * query] if shifted else key - query) * step
+
+    return apart
+
+
+def _products(call: Call, term: ContentToPosition | PositionToContent) -> Tensor:
+    """`(B, H, T or S, R)`: the scaled products of every query or key with every row of a table, in float32."""
+    content = (call.query if isinstance(term, ContentToPosition) else call.key).float()
+    if isinstance(term, ContentToPosition) and term.query_bias is not None:
+        content = content + term.query_bias[:, None].float()
+    with torch.autocast(content.device.type, enabled=False):
+        return call.scale * (content @ term.table.float().transpose(-1, -2))
+
+
+def _soft_span(call: Call, term: SoftSpan) -> Added:
+    span, ramp, apart = term.span, term.ramp, _apart_of(call)
+    by_row, by_query = span.shape[0] > 1, span.shape[2] > 1
+
+    def soft_span(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        own = span[b if by_row else 0 * b, h, query if by_query else 0 * query]
+        share = (own.float() + ramp - apart(query, key).abs()) / ramp
+        hidden = share <= 0  # whose logarithm is never taken, so that no gradient of it is
+        return torch.where(hidden, -torch.inf, torch.where(hidden, 1.0, share).clamp(max=1.0).log())
+
+    return soft_span

@@ -1,0 +1,171 @@
+"""FlexAttention on a CUDA device that is not there: its predicate, its scores, and how sets and dropout are put
+together, forward and backward; the kernel itself is PyTorch's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from longspan.errors import InputError
+from longspan.ops import attend
+from longspan.ops.attend import flex_scores
+from longspan.ops.attend.terms import (
+    Bias,
+    ContentToPosition,
+    GlobalKeyBias,
+    PositionBias,
+    PositionToContent,
+    SoftSpan,
+    Term,
+)
+from longspan.patterns import Causal, Fixed, Full, Pattern, PerHead, Strided, Window
+from longspan.planning.counting import Work
+from longspan.planning.fake_cuda import FakeCuda
+
+BATCH, HEADS, LENGTH, WIDTH = 2, 3, 67, 16
+PATTERNS = [
+    Window(9, 4),
+    Window(3, 2, 5),
+    Window(8, 8) | Strided(8),
+    Fixed(8, 2) & Causal(),
+    PerHead([Window(5, 5), Window(4, 4, 3), Window(8, 8) | Strided(8)]),
+]
+
+
+def terms() -> list[Term]:
+    """One of each kind, those of offsets with fewer rows than there are offsets."""
+    return [
+        Bias(torch.randn(BATCH, 1, LENGTH, LENGTH)),
+        Bias(torch.randn(HEADS, 1, 1), globals=False),
+        GlobalKeyBias(torch.randn(BATCH, HEADS, LENGTH, 3)),
+        PositionBias(torch.randn(HEADS, 11)),
+        PositionBias(torch.randn(HEADS, 8), first=-3, globals=False),
+        ContentToPosition(torch.randn(HEADS, 7, WIDTH), query_bias=torch.randn(HEADS, WIDTH)),
+        PositionToContent(torch.randn(HEADS, 9, WIDTH), globals=False),
+        SoftSpan(4 * torch.rand(BATCH, HEADS, LENGTH), 6),
+    ]
+
+
+def inputs() -> list[Tensor]:
+    return [torch.randn(BATCH, HEADS, LENGTH, WIDTH, requires_grad=True) for _ in range(3)]
+
+
+def masks() -> dict[str, Tensor]:
+    key_mask = torch.arange(LENGTH)[None] < torch.tensor([[LENGTH], [41]])
+    return {"key_mask": key_mask, "globals": torch.tensor([[0, 33, 66], [7, -1, -1]])}
+
+
+def placed(term: Term, device: torch.device) -> Term:
+    return replace(
+        term, **{name: None if (each := getattr(term, name)) is None else each.to(device) for name in term.tensor_names}
+    )
+
+
+def on_fake_gpu(given: list[Tensor], own: list[Term], tensors: dict[str, Tensor], **options) -> list[Tensor]:
+    """The result there, and the gradients of query, key and value."""
+    with FakeCuda() as device:
+        there = [each.detach().to(device).requires_grad_() for each in given]
+        tensors = {name: each.to(device) for name, each in tensors.items()}
+        output = attend(*there, terms=[placed(term, device) for term in own], **tensors, **options)
+        return [each.cpu() for each in (output.detach(), *torch.autograd.grad(output.square().sum(), there))]
+
+
+def on_processor(given: list[Tensor], own: list[Term], tensors: dict[str, Tensor], **options) -> list[Tensor]:
+    output = attend(*given, terms=own, **tensors, **options, backend="reference")
+    return [output.detach(), *torch.autograd.grad(output.square().sum(), given)]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_patterns_and_masks(pattern: Pattern) -> None:
+    given = inputs()
+    for tensors in ({}, masks()):
+        expected = on_processor(given, [], tensors, pattern=pattern)
+        found = on_fake_gpu(given, [], tensors, pattern=pattern, backend="flex")
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_each_term_and_all_of_them() -> None:
+    given, tensors = inputs(), masks()
+    for pattern in (Window(9, 4), Window(3, 2, 5), Causal()):
+        for own in [*([term] for term in terms()), terms()]:
+            expected = on_processor(given, own, tensors, pattern=pattern)
+            found = on_fake_gpu(given, own, tensors, pattern=pattern, backend="flex")
+            compared = (
+                1 if any(isinstance(term, ContentToPosition | PositionToContent) for term in own) else 4
+            )  # captured products have gradients on CUDA only
+            for one, other in list(zip(found, expected, strict=True))[:compared]:
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_queries_that_continue_a_sequence() -> None:
+    query, key, value = (each.detach() for each in inputs())
+    own = [PositionBias(torch.randn(HEADS, 11)), SoftSpan(4 * torch.rand(BATCH, HEADS, 5), 6)]
+    options = {"pattern": Window(9, 0), "query_offset": LENGTH - 5, "key_mask": masks()["key_mask"]}
+    expected = attend(query[:, :, :5], key, value, terms=own, backend="reference", **options)
+    with FakeCuda() as device:
+        there = [each.to(device) for each in (query[:, :, :5], key, value)]
+        options["key_mask"] = options["key_mask"].to(device)
+        found = attend(*there, terms=[placed(term, device) for term in own], backend="flex", **options)
+        torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("pattern", [PATTERNS[0], PATTERNS[2], PATTERNS[4]], ids=str)
+def test_dropout_leaves_out_weights_and_their_gradients(pattern: Pattern) -> None:
+    """Values that name their places show the weights: some are 0, the others those of the reference by 1/(1 − p)."""
+    (query, key, _), prob = inputs(), 0.3
+    value = torch.eye(LENGTH, 128).expand(BATCH, HEADS, -1, -1).clone().requires_grad_()
+    options = {"pattern": pattern, "global_rows": False}
+    found = on_fake_gpu([query, key, value], [], masks(), **options, backend="flex", dropout_prob=prob)
+    whole = attend(query, key, value, **masks(), **options, backend="reference")
+    factors = torch.where(whole > 0, found[0] / whole, 0.0).detach()
+    left = factors[whole > 0]
+    assert ((left < 1e-6) | ((left - 1 / (1 - prob)).abs() < 1e-3)).all()
+    assert abs((left < 1e-6).float().mean() - prob) < 0.05
+    rounded = torch.where(factors > 0.5, 1 / (1 - prob), 0.0)[..., :LENGTH]
+    output = (whole[..., :LENGTH] * rounded) @ value  # of which the gradient of the values is that of the weights
+    expected = torch.autograd.grad(found[0].detach().mul(2).mul(output).sum(), [query, key])
+    for one, other in zip(found[1:3], expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    again = on_fake_gpu([query, key, value], [], masks(), **options, backend="flex", dropout_prob=prob)
+    assert not torch.equal(again[0] > 0, found[0] > 0)
+
+
+def test_the_hash_of_dropout_draws_evenly() -> None:
+    """Shares of rows, columns and neighbours are those of independent draws."""
+    place = torch.arange(512)
+    kept = flex_scores.stays(torch.tensor([7]), 0.2, torch.arange(8)[:, None, None], place[:, None], place).float()
+    assert abs(kept.mean() - 0.8) < 0.002
+    spread = (0.8 * 0.2 / 512) ** 0.5
+    for dim in (1, 2):
+        assert kept.mean(dim).std() < 1.1 * spread
+        neighbours = kept.narrow(dim, 1, 511) * kept.narrow(dim, 0, 511)
+        assert abs(neighbours.mean() - 0.64) < 0.002
+    assert abs((kept[1:] * kept[:-1]).mean() - 0.64) < 0.002
+    other = flex_scores.stays(torch.tensor([8]), 0.2, torch.arange(8)[:, None, None], place[:, None], place).float()
+    assert abs((kept * other).mean() - 0.64) < 0.002
+
+
+def test_auto_takes_it_for_dropout_and_for_terms_that_learn_nothing() -> None:
+    long = [torch.randn(1, 2, 1500, WIDTH) for _ in range(3)]
+    bias = PositionBias(torch.randn(2, 9))
+    for own, prob, learns, taken in ((bias, 0.0, False, 1), (bias, 0.0, True, 0), (None, 0.1, True, 2)):
+        with FakeCuda(values=False) as device:
+            there = [each.to(device).requires_grad_(learns) for each in long]
+            given = [] if own is None else [replace(own, table=own.table.to(device).requires_grad_(learns))]
+            with Work("cuda") as work:
+                attend(*there, pattern=Window(9, 9), terms=given, dropout_prob=prob)
+        assert work.kernels["longspan_fake::flex_forward"] == taken
+
+
+def test_what_a_processor_lacks_is_an_error() -> None:
+    given = [each.detach() for each in inputs()]
+    with pytest.raises(InputError, match="no dropout on a processor"):
+        attend(*given, pattern=Full(), dropout_prob=0.1, backend="flex")
+    many = [torch.zeros(1, 1, 1, 1).expand(1, 4, 1 << 18, 16) for _ in range(3)]
+    own = ContentToPosition(torch.zeros(4, 512, 16))
+    with pytest.raises(InputError, match="all products of tokens and positions before"):
+        attend(*many, pattern=Window(9, 9), terms=[own], backend="flex")
