@@ -169,3 +169,28 @@ def test_what_a_processor_lacks_is_an_error() -> None:
     own = ContentToPosition(torch.zeros(4, 512, 16))
     with pytest.raises(InputError, match="all products of tokens and positions before"):
         attend(*many, pattern=Window(9, 9), terms=[own], backend="flex")
+
+
+def test_a_single_query_is_a_few_launches() -> None:
+    """Of the keys within reach, or of all that a padded row has."""
+    for pattern, most in ((Window(50, 0), 1), (Causal(), 1), (Strided(7) & Causal(), 20)):
+        with FakeCuda(values=False) as device:
+            query, key = (torch.empty(1, 2, length, WIDTH, device=device) for length in (1, 4000))
+            with Work("cuda") as work, torch.no_grad():
+                attend(query, key, key, pattern=pattern, query_offset=3999)
+        assert work.operations <= most, pattern
+        assert work.waits == 0
+
+
+def test_full_attention_with_padding_is_one_launch_of_flash_attention() -> None:
+    given = [each.detach().bfloat16().requires_grad_() for each in inputs()]
+    tensors = {"key_mask": torch.arange(LENGTH)[None] < torch.tensor([[41], [0]])}
+    expected = on_processor([each.detach().float().requires_grad_() for each in given], [], tensors, pattern=Full())
+    for one, other in zip(on_fake_gpu(given, [], tensors, pattern=Full()), expected, strict=True):
+        torch.testing.assert_close(one.float(), other, rtol=0.05, atol=0.05)
+    with FakeCuda(values=False) as device:
+        there, key_mask = [each.detach().to(device) for each in given], tensors["key_mask"].to(device)
+        with Work("cuda") as work:
+            attend(*there, pattern=Full(), key_mask=key_mask)
+    assert work.kernels["aten::_scaled_dot_product_flash_attention"] == 1
+    assert work.waits == 0

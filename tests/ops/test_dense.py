@@ -9,7 +9,7 @@ from longspan import attend
 from longspan.ops.attend import dense
 from longspan.ops.attend.door import checked
 from longspan.ops.runtime import LAYOUT_CACHE
-from longspan.patterns import Blocks, Causal, Fixed, PerHead, RandomBlocks, Window
+from longspan.patterns import Blocks, Causal, First, Fixed, PerHead, RandomBlocks, Strided, Window
 
 LENGTH = 97
 PATTERNS = [
@@ -82,3 +82,20 @@ def test_it_is_taken_for_short_inputs_with_globals_and_draws_by_head(length, che
     inputs = [torch.zeros(1, 3, length, 4) for _ in range(3)]
     pattern = PerHead([Blocks(64, 1, 1) | RandomBlocks(64, 3, seed) for seed in range(3)])
     assert dense.dense_is_cheaper(call_of(inputs, pattern, globals=torch.arange(64)[None])) == cheaper
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_single_query_sees_what_its_pattern_shows(dtype):
+    """As in decoding: one query at any place of 37 keys, some of them padding."""
+    masks = [None, torch.arange(37)[None] >= torch.tensor([[0], [30]])]
+    patterns = [Window(5, 0), Window(3, 2, 4), Causal(), Blocks(7), Strided(5) & Causal(), First(2)]
+    patterns.append(PerHead([Window(5, 0), Strided(3)]))
+    query, key, value = torch.randn(2, 2, 1, 8, dtype=dtype), *torch.randn(2, 2, 2, 37, 8, dtype=dtype)
+    for pattern in patterns:
+        for key_mask in masks:
+            for place in (0, 6, 36, 60):
+                options = {"pattern": pattern, "key_mask": key_mask, "query_offset": place}
+                expected, found = (
+                    attend(query, key, value, **options, backend=backend) for backend in ("reference", "auto")
+                )
+                torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)

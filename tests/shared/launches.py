@@ -48,7 +48,7 @@ def count(name: str, causal: bool, length: int, *, padded: bool, **changes: Any)
         tokens = Tokens(mask=place < length - length // 3, is_global=place == 0 if takes else None)
         tokens = tokens.with_slots() if padded else Tokens()
         hidden = torch.empty(1, length, WIDTH, device=device)
-        for learns in (True, False, True):
+        for learns in (True, False, True, False):
             with Work("cuda") as work, torch.set_grad_enabled(learns):
                 output = module(hidden.detach().requires_grad_(learns), tokens)
                 if learns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -70,15 +71,38 @@ def attend_full(call: Call) -> Tensor:
         return scaled(*inputs, dropout_p=call.dropout_prob, is_causal=causal, scale=call.scale)
     visible, length = call.key_mask[:, None, None, :], call.query.shape[2]
     if not causal:
-        return _attend_visible(call, visible)
+        half = call.query.dtype in (torch.float16, torch.bfloat16)
+        # With a mask CUDA would not take FlashAttention, which is for half precision.
+        return _attend_hiding(call, call.key_mask) if call.query.is_cuda and half else _attend_visible(call, visible)
     if torch.compiler.is_compiling() or length**2 > MASK_PAIRS:
-        return _attend_causal(call, call.key_mask)
+        return _attend_hiding(call, call.key_mask)
     return _attend_visible(call, visible & Causal().dense(length).to(call.query.device))
 
 
-def _attend_causal(call: Call, key_mask: Tensor) -> Tensor:
-    """Causal attention over padded keys, without a mask of all pairs: one more number in each query and key hides a
-    key by a score so low that its weight is exactly 0."""
+def attend_single(call: Call) -> Tensor:
+    """Attention of one query without terms and globals, as in decoding: over the keys within reach, by a mask that is
+    made on the device where the pattern does not show all of these."""
+    place, keys = call.query_offset, call.key.shape[2]
+    first, last, step = call.pattern.reach()
+    low, high = min(max(0, place + first), keys), max(0, min(keys, place + last + 1))
+    high = max(low, high)
+    own = replace(call, key=call.key[:, :, low:high], value=call.value[:, :, low:high])
+    if low == high:
+        return call.query.new_zeros(*call.query.shape[:-1], call.value.shape[-1])
+    visible = None if call.key_mask is None else call.key_mask[:, None, None, low:high]
+    if step != 1:
+        index = torch.arange(low, high, device=call.key.device)[None]
+        shown = call.pattern.visible(torch.full_like(index[:, :1], place), index)
+        shown = shown[None] if call.pattern.heads else shown[None, None]
+        visible = shown if visible is None else visible & shown
+    if visible is not None:
+        return _attend_visible(own, visible)
+    return scaled(own.query, own.key, own.value, dropout_p=call.dropout_prob, scale=call.scale)
+
+
+def _attend_hiding(call: Call, key_mask: Tensor) -> Tensor:
+    """Full or causal attention over padded keys, without a mask of all pairs: one more number in each query and key
+    hides a key by a score so low that its weight is exactly 0."""
     query, key, value = call.query, call.key, call.value
     width = max(query.shape[-1], value.shape[-1])  # the kernel of linear memory wants one width for all
     low = torch.zeros(key_mask.shape, dtype=key.dtype, device=key.device).masked_fill(~key_mask, -HIDING)
@@ -90,10 +114,10 @@ def _attend_causal(call: Call, key_mask: Tensor) -> Tensor:
         torch.cat([key, low], dim=-1),
         F.pad(value, (0, width + 1 - value.shape[-1])),
         dropout_p=call.dropout_prob,
-        is_causal=True,
+        is_causal=call.pattern.is_causal,
         scale=call.scale,
     )
-    sees = key_mask.cumsum(1)[:, None, :, None] > 0
+    sees = key_mask.cumsum(1)[:, None, :, None] > 0 if call.pattern.is_causal else key_mask.any(1)[:, None, None, None]
     return mixed[..., : value.shape[-1]] * sees
 
 

@@ -11,7 +11,14 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.ops.attend.call import Call, by_length, check_slots, joined, real_slots, slots_of_mask
-from longspan.ops.attend.dense import DENSE_PAIRS, attend_dense, attend_full, causal_serves, dense_is_cheaper
+from longspan.ops.attend.dense import (
+    DENSE_PAIRS,
+    attend_dense,
+    attend_full,
+    attend_single,
+    causal_serves,
+    dense_is_cheaper,
+)
 from longspan.ops.attend.flex import FlexFailedError, attend_flex, flex_serves
 from longspan.ops.attend.reference import attend_reference
 from longspan.ops.attend.terms import Bias, Term
@@ -113,6 +120,8 @@ def _computed(call: Call, backend: str) -> Tensor:
         return attend_reference(call)
     if PREFERENCE.triton and triton_serves(call):
         return attend_triton(call)
+    if plain and call.slots is None and query.shape[2] == 1 and not compiling and not traits.reads_length:
+        return attend_single(call)
     if query.is_cuda and flex_serves(call):
         try:
             return attend_flex(call)
