@@ -100,7 +100,20 @@ def band(dtype: torch.dtype, width: int, *, stride: int, terms: bool) -> None:
     query, _, _, grad = tensors(dtype, width)
     _, key, value, _ = tensors(dtype, width, LENGTH // stride)
     tables = [torch.zeros(HEADS, 257, width, dtype=dtype) for _ in range(2 if terms else 0)]
-    inputs = query, key, value, torch.ones(1, key.shape[2], dtype=torch.bool), tables, 128, 128, stride, -128, 0, 0.125
+    inputs = (
+        query,
+        key,
+        value,
+        torch.ones(1, key.shape[2], dtype=torch.bool),
+        tables,
+        128,
+        128,
+        stride,
+        -128,
+        0,
+        0.125,
+        False,
+    )
     mixed, logs = banded_attention(*inputs)
     banded_attention_backward(grad, logs, mixed, logs, *inputs)
 

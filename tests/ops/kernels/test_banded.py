@@ -128,7 +128,7 @@ def test_in_half_precision_it_errs_no_more_than_twice_the_reference() -> None:
 
 def test_it_is_an_operator_that_pytorch_can_trace() -> None:
     query, key, value = leaves_of(Case(Window(2, 1), 3, 3))
-    torch.library.opcheck(banded_attention, (query, key, value, None, [], 2, 1, 1, 0, 0, 0.25))
+    torch.library.opcheck(banded_attention, (query, key, value, None, [], 2, 1, 1, 0, 0, 0.25, True))
 
 
 def test_what_it_cannot_serve_is_said() -> None:

@@ -58,7 +58,9 @@ def attend_triton(call: Call) -> Tensor:
         near = ~mask_of_slots(call.slots, call.key.shape[2])
         mask = near if mask is None else near & mask
     numbers = (*band, first, call.query_offset)
-    mixed, logs = banded_attention(call.query, call.key, call.value, mask, tables, *numbers, call.scale)
+    mixed, logs = banded_attention(
+        call.query, call.key, call.value, mask, tables, *numbers, call.scale, call.slots is not None
+    )
     return mixed if call.slots is None else _with_globals(call, mixed, logs)
 
 
@@ -103,7 +105,7 @@ def _with_globals(call: Call, mixed: Tensor, logs: Tensor) -> Tensor:
         scores = torch.cat([logs[..., None], scores], dim=-1)
         seen = scores > -torch.inf
         weights = scores.masked_fill(~seen, torch.finfo(wide).min).softmax(-1) * seen
-        result = (weights[..., :1] * mixed + weights[..., 1:] @ value).to(mixed.dtype)
+        result = (weights[..., :1] * mixed + weights[..., 1:] @ value).to(call.query.dtype)
     if not call.global_rows:
         return result
     bias = row_terms(call) if call.terms else None
@@ -153,11 +155,11 @@ def _sizes(query: Tensor, key: Tensor, value: Tensor, tables: list[Tensor], numb
 
 SCHEMA = (
     "Tensor query, Tensor key, Tensor value, Tensor? mask, Tensor[] tables, "
-    "SymInt left, SymInt right, SymInt stride, SymInt first, SymInt offset, float scale"
+    "SymInt left, SymInt right, SymInt stride, SymInt first, SymInt offset, float scale, bool wide"
 )
 
 
-def _forward(query, key, value, mask, tables, left, right, stride, first, offset, scale):  # type: ignore[no-untyped-def]
+def _forward(query, key, value, mask, tables, left, right, stride, first, offset, scale, wide):  # type: ignore[no-untyped-def]
     """Attention of `(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` within a band: `(B, H, T, Dv)`, and the logarithms
     of the sums of each softmax `(B, H, T)` in float32, −∞ where nothing is seen.
 
@@ -167,9 +169,10 @@ def _forward(query, key, value, mask, tables, left, right, stride, first, offset
         left, right, stride: key m stands at `m·stride`, and is seen from `left` behind to `right` ahead of a query.
         first: the offset that the first row of the tables stands for.
         offset: position of the first query.
+        wide: whether the result is float32, since more is added to it, or else of the type of the query.
     """
     (batch, heads, queries, _), keys = query.shape, key.shape[2]
-    mixed = heads_inside(query, queries, value.shape[3], query.dtype)
+    mixed = heads_inside(query, queries, value.shape[3], torch.float32 if wide else query.dtype)
     logs = query.new_empty((batch, heads, queries), dtype=torch.float32)
     if not batch * heads * queries * keys:
         return mixed.zero_(), logs.fill_(-torch.inf)
@@ -192,19 +195,20 @@ banded_attention = torch.library.custom_op(
 
 @banded_attention.register_fake
 def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
+    dtype = torch.float32 if rest[-1] else query.dtype
     logs = query.new_empty(query.shape[:3], dtype=torch.float32)
-    return heads_inside(query, query.shape[2], value.shape[3], query.dtype), logs
+    return heads_inside(query, query.shape[2], value.shape[3], dtype), logs
 
 
 def _backward(  # type: ignore[no-untyped-def]
-    grad, grad_logs, mixed, logs, query, key, value, mask, tables, left, right, stride, first, offset, scale
+    grad, grad_logs, mixed, logs, query, key, value, mask, tables, left, right, stride, first, offset, scale, wide
 ):
     """The gradients of query, key, value and the tables."""
     (batch, heads, queries, _), keys = query.shape, key.shape[2]
     grads = [heads_inside(each, each.shape[2], each.shape[3], each.dtype) for each in (query, key, value)]
     if not batch * heads * queries * keys:
         return [*(each.zero_() for each in grads), *(torch.zeros_like(table) for table in tables)]
-    query, key, value, grad = (_laid_out(each) for each in (query, key, value, grad))
+    query, key, value, grad = (_laid_out(each) for each in (query, key, value, grad.to(query.dtype)))
     sizes = _sizes(query, key, value, tables, (left, right, stride, first, offset), scale)
     means = torch.empty_like(logs)
     inputs = query, key, value, bytes_of(mask, query), *(tables or (query, query))
@@ -270,7 +274,7 @@ def _gradients(ctx: Any, grad: Tensor, grad_logs: Tensor) -> tuple[Any, ...]:
     mixed, logs, query, key, value, mask, *tables = ctx.saved_tensors
     inputs = (mixed, logs, query, key, value, mask, tables)
     grads = banded_attention_backward(grad, grad_logs, *inputs, *ctx.numbers)
-    return *grads[:3], None, list(grads[3:]), *([None] * 6)
+    return *grads[:3], None, list(grads[3:]), *([None] * 7)
 
 
 banded_attention.register_autograd(_gradients, setup_context=_setup)
