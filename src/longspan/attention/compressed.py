@@ -189,7 +189,7 @@ class CompressedAttention(ProjectedAttention):
 
     def _nothing(self, hidden: Tensor) -> dict[str, Tensor]:
         """What is held before the first token."""
-        batch, kind = len(hidden), self.key(hidden[:, :0]).dtype  # autocast's, where that is on
+        batch, kind = hidden.shape[0], self.key(hidden[:, :0]).dtype  # autocast's, where that is on
         none = hidden.new_zeros(batch, self.heads, 0, self.head_width, dtype=kind)
         opened = hidden.new_zeros(batch, 0, self.width, dtype=kind)
         count = hidden.new_zeros(batch, dtype=torch.int64)

@@ -239,7 +239,7 @@ class Embeddings(nn.Module):
         """Rows of the position table `(1 or B, T)`, which from each border `(B,)` on begin with that of a first token;
         padding that has a row of its own keeps it. `(B, T)`."""
         length = rows.shape[1]
-        rows = rows.expand(len(border), length)
+        rows = rows.expand(border.shape[0], length)
         if length == 0:
             return rows
         before = rows.gather(1, border.clamp(max=length - 1)[:, None]) - self.offset

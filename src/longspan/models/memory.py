@@ -54,7 +54,7 @@ class MemoryFirst:
             mask = torch.cat([mask.new_ones(rows, count), mask], 1)
         if stands is not None:
             own = torch.arange(-count, 0, device=device)[None]
-            stands = torch.cat([own.expand(len(stands), -1), stands], 1)
+            stands = torch.cat([own.expand(stands.shape[0], -1), stands], 1)
         belongs = tokens.belongs_to
         if belongs is not None:  # the memory has the first numbers
             belongs = torch.where(belongs < 0, belongs, belongs + count)

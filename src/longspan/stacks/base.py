@@ -185,8 +185,6 @@ class StackConfig:
     front of a text."""
     runs_ranges: ClassVar[bool] = False
     """Whether its module runs some of its blocks alone, as `Sequential` does with `layers`."""
-    without_onnx: ClassVar[str] = ""
-    """Why it cannot be written as ONNX; empty where it can."""
     earlier_defaults: ClassVar[Mapping[str, Any]] = {}
     """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
 

@@ -71,7 +71,6 @@ class BinaryPartitionConfig(StackConfig):
     stack: ClassVar[str] = "binary_partition"
     own_attention: ClassVar[type[AttentionConfig]] = NodeAttentionConfig
     work_exponent: ClassVar[float] = 1.2
-    without_onnx: ClassVar[str] = "what its files give is off by up to 0.001 for more than 63 tokens"
     unused: ClassVar[Mapping[str, str]] = {
         "attention": "which brings its own",
         "decoder_attention": "which brings its own",
@@ -231,7 +230,7 @@ class BinaryPartition(Layers):
         states = None if checkpoints else block_states  # as transformers' checkpointed layers leave them out
         tree, order = self._tree(hidden, tokens, states)
         nodes = in_order(hidden, order)
-        nodes = torch.cat([nodes, nodes.new_zeros(len(nodes), tree.nodes - tree.tokens, nodes.shape[2])], dim=1)
+        nodes = torch.cat([nodes, nodes.new_zeros(nodes.shape[0], tree.nodes - tree.tokens, nodes.shape[2])], dim=1)
         back = None if order is None else inverse_order(order)
         all_hidden_states = [hidden]
         for number, layer in enumerate(self):

@@ -142,7 +142,7 @@ def passage_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:
 def joined(parts: Sequence[Part], border: Tensor, length: int) -> Tensor:
     """Both parts' states where they belong, `(B, T, E)`."""
     question, passage = (part.hidden for part in parts)
-    places = torch.arange(length, device=question.device).expand(len(border), length)
+    places = torch.arange(length, device=question.device).expand(border.shape[0], length)
     first = functional.pad(question, (0, 0, 0, length - question.shape[1]))
     if passage.shape[1] == 0:
         return first

@@ -41,7 +41,7 @@ class WholeTree:
     def roots(self, nodes: Tensor) -> Tensor:
         """The root of each row's tree, `(B, N, E)` → `(B, E)`; zeros for a row without a token."""
         if self.nodes == 0:
-            return nodes.new_zeros(len(nodes), nodes.shape[2])
+            return nodes.new_zeros(nodes.shape[0], nodes.shape[2])
         level, _ = self.partition.node_starts(nodes.device)
         # A row's root is on the last level that it has, and the first node there.
         highest = torch.where(self.present(nodes), level, -1)
