@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from longspan.attention import MECHANISMS
+from longspan.attention import MECHANISMS, AttentionConfig
 from longspan.planning.devices import DEVICES
 from longspan.planning.tracing import UnknownNumbers, layer_seconds
 
@@ -19,6 +19,8 @@ DEVICE = "h100"
 FOLLOWED = (4096, 16_384, 32_768, 65_536)
 """Tokens at which launches are followed."""
 MILLION = 1_048_576
+JUMPING = ("fusion",)
+"""Take another path for long texts, so that a million tokens are followed, where others are continued."""
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / f"benchmarks/results/predicted-{DEVICE}.json"
 PAGE = ROOT / "docs/mechanisms/index.md"
@@ -45,9 +47,15 @@ def predict(only: str | None = None) -> Predictions:
                 row[str(tokens)] = round(1e3 * seconds, 3)
         except UnknownNumbers:
             continue
-        row[str(MILLION)] = round(continued(row), 1)
+        row[str(MILLION)] = round(million(kind, causal) if name in JUMPING else continued(row), 1)
         found[name + ", causal" * causal] = row
     return found
+
+
+def million(kind: type[AttentionConfig], causal: bool) -> float:
+    """Milliseconds at a million tokens, followed like the others."""
+    config = kind(**kind.defaults_for(MILLION, {}))
+    return 1e3 * layer_seconds(config, DEVICES[DEVICE], tokens=MILLION, causal=causal)
 
 
 def continued(row: dict[str, float]) -> float:
