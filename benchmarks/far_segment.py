@@ -193,10 +193,13 @@ def differences(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     for kernel in KERNELS:
         for better, worse in ((ADAPTIVE, AVERAGE), (AVERAGE, CONCATENATION), (CONCATENATION, BOTTOM_UP)):
             one, two = of(rows, better, kernel), of(rows, worse, None if worse == BOTTOM_UP else kernel)
-            if one and [run["seed"] for run in one] == [run["seed"] for run in two]:
+            both = {run["seed"] for run in one} & {run["seed"] for run in two}
+            one, two = ([run for run in runs if run["seed"] in both] for runs in (one, two))
+            if both:
                 far = bootstrap_difference(percents(one, "far"), percents(two, "far"))
                 saved = bootstrap_difference(updates(two), updates(one))
-                cells.append([f"{better} over {worse}", str(kernel), shown(far, signed=True), shown(saved, digits=0)])
+                name = f"{better} over {worse}"
+                cells.append([name, str(kernel), str(len(both)), shown(far, signed=True), shown(saved, digits=0)])
     return cells
 
 
@@ -225,7 +228,7 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
             lines(rows),
         ),
         "Paired by seed; a run that never learned counts as the last update:",
-        table(["", "tokens of a segment", "far, points more", "updates fewer"], differences(rows)),
+        table(["", "tokens of a segment", "seeds", "far, points more", "updates fewer"], differences(rows)),
     ]
 
 
