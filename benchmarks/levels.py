@@ -285,8 +285,8 @@ def recall_lines(rows: Sequence[dict[str, Any]]) -> list[list[str]]:
         cells = []
         for band, low in enumerate((0, *BANDS[:-1])):
             cell = shown(bootstrap([run["by_distance"][band] for run in runs]))
-            if len(runs) == 1:
-                cell = f"{runs[0]['by_distance'][band]:.1f}"
+            if len(runs) < 3:  # too few for an interval
+                cell = " / ".join(f"{run['by_distance'][band]:.1f}" for run in runs)
             cells.append(f"[{cell}]" if arm.reach is not None and low >= arm.reach else cell)
         lines.append([name, reach_of(arm), str(len(runs)), *cells, seconds(runs)])
     return lines
@@ -331,7 +331,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> None:
     right = means("recall", lambda run: [(point["update"], point["right"]) for point in run["curve"]])
     bits = means("novels", lambda run: [(point["update"], point["bits"]) for point in run["curve"]])
     panels = [
-        Panel("Right answers, %", "distance of the fact, up to", by_distance, ("log", "linear")),
+        Panel("Right answers, %", "distance of the fact, up to", by_distance, ("linear", "linear")),
         Panel("Right answers, %", "updates", right, ("linear", "linear")),
         Panel("Novels, bits per byte", "updates", bits, ("linear", "linear")),
     ]
@@ -344,6 +344,11 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
     costs = {row["arm"]: (f"{row['weights']:,}", row["scores_per_token"]) for row in rows if row["task"] == "recall"}
     lines = [[*line, *costs.get(line[0], ("–", "–"))] for line in arms]
     bands = [f"{low + 1}–{high}" for low, high in zip((0, *BANDS[:-1]), BANDS, strict=True)]
+    novels = [
+        "## Novels\n\nBits per byte of held-out text, behind half a row at least; lower is better.",
+        table(["arm", "reach", "seeds", "bits per byte ↓", "against 1 level", "CPU s"], novel_lines(rows)),
+    ]
+    novels = novels if any(row["task"] == "novels" for row in rows) else []
     training = "; ".join(
         f"{task}: {UPDATES[task]:,} updates of {BATCH[task]} rows, AdamW at {RATE[task]}" for task in UPDATES
     )
@@ -352,13 +357,12 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
         f"Causal, {TOKENS} tokens, {LAYERS} layers, {WIDTH} wide, {HEADS} heads. {training}; the rate rises over a "
         "sixth of the updates and falls over the last third. *Reach* is what two layers bring to a token at most. "
         "Scores per token are a layer's, edges of the row counted. Feed-forward layers are narrowed until weights are "
-        "equal. Intervals are 95 % bootstrap intervals over seeds; an arm with one seed has none.",
+        "equal. Intervals are 95 % bootstrap intervals over seeds; an arm with fewer than three has its scores.",
         table(["arm", "windows to the left", "reach", "weights, recall", "scores per token"], lines),
         f"## Recall\n\nRight answers in percent by the distance of the fact, of {TESTED['recall']} rows; chance is "
         f"{100 / FarRecall.values:.0f}. In brackets: beyond the reach, where chance is all that can be.",
         table(["arm", "reach", "seeds", *bands, "CPU s"], recall_lines(rows)),
-        "## Novels\n\nBits per byte of held-out text, behind half a row at least; lower is better.",
-        table(["arm", "reach", "seeds", "bits per byte ↓", "against 1 level", "CPU s"], novel_lines(rows)),
+        *novels,
         "![Recall by distance and by update, and bits per byte](levels.png)",
     ]
 
