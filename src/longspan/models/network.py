@@ -293,7 +293,8 @@ class Network(nn.Module):
         """From the embeddings `(B, T, E)` to the final states; arguments as in `Sequential.forward`. `through` is what
         goes through the layers instead of one after the other."""
         tables = () if self.relative is None else self.relative()
-        with nullcontext() if torch.compiler.is_compiling() else one_pass():
+        # On a processor to derive the same again costs less than to look it up.
+        with one_pass() if hidden.is_cuda and not torch.compiler.is_compiling() else nullcontext():
             output = (through or self.layers)(
                 hidden,
                 tokens,

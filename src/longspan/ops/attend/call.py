@@ -19,7 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from longspan.errors import InputError
 from longspan.ops.attend.terms import OffsetTerm, Term
 from longspan.ops.runtime import shared_in_pass
-from longspan.ops.tiles.layout import known_traits_of
+from longspan.ops.tiles.layout import traits_of
 from longspan.patterns import Pattern
 
 
@@ -183,7 +183,7 @@ def by_length(call: Call) -> list[tuple[Tensor | None, Call]]:
 
     Rows are told apart only where their patterns differ; they are looked up, so this waits for the data on a GPU.
     """
-    if not known_traits_of(call.pattern).reads_length:
+    if not traits_of(call.pattern).reads_length:
         return [(None, call)]
     shared = patterns_of_rows(call.pattern, call.key_mask, call.key.shape[2])
     if len(shared) == 1:

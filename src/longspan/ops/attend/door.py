@@ -27,7 +27,7 @@ from longspan.ops.kernels.triton_backend import PREFERENCE
 from longspan.ops.runtime import has_tangent, needs_reference
 from longspan.ops.tiles.blocked import attend_tiles
 from longspan.ops.tiles.blocked_operator import attend_blocked
-from longspan.ops.tiles.layout import Traits, known_traits_of, traits_of
+from longspan.ops.tiles.layout import traits_of
 from longspan.patterns import Pattern
 from longspan.settings import show
 
@@ -92,7 +92,7 @@ def attend(
     )  # fmt: skip
     # Rows of one length each, where the pattern reads that, unless the way it goes tells rows apart itself: what does
     # not look at the data, and FlexAttention, which would be compiled for every length.
-    if _traits(pattern).reads_length and not torch.compiler.is_compiling() and not needs_reference(*call.tensors):
+    if traits_of(pattern).reads_length and not torch.compiler.is_compiling() and not needs_reference(*call.tensors):
         flex = query.is_cuda and flex_serves(call) if backend == "auto" else backend == "flex"
         if not flex and backend != "reference":
             return joined(by_length(call), lambda part: _computed(part, backend))
@@ -113,7 +113,7 @@ def _computed(call: Call, backend: str) -> Tensor:
         return BACKENDS[backend](call)
     if transformed and has_tangent(*tensors):  # PyTorch's own kernels have no forward mode either
         return attend_reference(call)
-    traits = _traits(call.pattern)
+    traits = traits_of(call.pattern)
     if plain and call.slots is None and (traits.is_full or (traits.is_causal and causal_serves(call))):
         return attend_full(call)
     if transformed:
@@ -138,10 +138,6 @@ def _computed(call: Call, backend: str) -> Tensor:
     # order is put together there.
     in_operator = torch.is_grad_enabled() or compiling or call.dropout_prob or traits.is_rearranged or not plain
     return attend_blocked(call) if in_operator else attend_tiles(call)
-
-
-def _traits(pattern: Pattern) -> Traits:
-    return traits_of(pattern) if torch.compiler.is_compiling() else known_traits_of(pattern)
 
 
 def _trains_short(call: Call) -> bool:
@@ -207,7 +203,7 @@ def checked(
         )
     if not isinstance(pattern, Pattern):
         raise InputError(f"pattern={pattern!r} is no pattern; give one of longspan.patterns, or parse its text first")
-    heads = _traits(pattern).heads
+    heads = traits_of(pattern).heads
     if heads not in (None, query.shape[1]):
         raise InputError(f"pattern has {heads} heads and query has {query.shape[1]}; give one pattern for each head")
     if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != (key.shape[0], key.shape[2])):

@@ -27,7 +27,7 @@ from longspan.ops.attend.reference import attend_reference, column_terms, row_te
 from longspan.ops.attend.terms import Bias, GlobalKeyBias
 from longspan.ops.runtime import cached, shared_in_pass
 from longspan.ops.tiles.arranged import Arranged, by_pattern, heads_only, permute
-from longspan.ops.tiles.layout import known_traits_of
+from longspan.ops.tiles.layout import traits_of
 from longspan.ops.tiles.split import NOTHING, parts_of, sets_of
 from longspan.patterns import Full, Pattern, PerHead
 
@@ -109,7 +109,7 @@ def turns_of(call: Call) -> list[tuple[list[int], list[Arranged]]]:
     """Which heads are computed at a time, and as which sets of their keys: residue classes side by side, keys that are
     gathered. Blocks of 128 would hold little of a pattern that shows every n-th key, and still compute all of them."""
     everything = list(range(call.query.shape[1]))
-    if torch.compiler.is_compiling() or not known_traits_of(call.pattern).is_rearranged:
+    if torch.compiler.is_compiling() or not traits_of(call.pattern).is_rearranged:
         return [(everything, [Arranged(call)])]
     turns, plain = [], []
     for pattern, members in by_pattern(call.pattern).items():

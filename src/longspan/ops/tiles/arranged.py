@@ -20,7 +20,7 @@ from torch import Tensor
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, OffsetTerm, PositionToContent
 from longspan.ops.runtime import cached, shared_in_pass
-from longspan.ops.tiles.layout import ONE_TILE, SCORE_COST, TILE_SIZES, known_traits_of, least_cost
+from longspan.ops.tiles.layout import ONE_TILE, SCORE_COST, TILE_SIZES, least_cost, traits_of
 from longspan.patterns import Blocks, Pattern, PerHead
 
 TOGETHER = 1.15
@@ -53,7 +53,7 @@ class Arranged:
 def arrange(call: Call) -> list[tuple[list[int] | slice, Arranged]]:
     """The call as its tiles are cheapest: all heads at once where they can be, else in turns those of each pattern."""
     permuted = permute(call)
-    if permuted is not None or known_traits_of(call.pattern).heads is None:
+    if permuted is not None or traits_of(call.pattern).heads is None:
         return [(slice(None), permuted or _fill(call) or Arranged(call))]
     shared = by_pattern(call.pattern)
     return [(as_run(heads), arrange(heads_only(call, heads, each))[0][1]) for each, heads in shared.items()]

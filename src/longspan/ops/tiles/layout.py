@@ -8,7 +8,7 @@ the diagonal, so only one of each kind is stored. Everything here is indices; th
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -197,11 +197,8 @@ class Traits(NamedTuple):
     is_rearranged: bool
 
 
+@cached
 def traits_of(pattern: Pattern) -> Traits:
-    """What a pattern answers, asked anew; `known_traits_of` asks each pattern once."""
+    """What a pattern answers, asked once of each outside of compiled graphs."""
     splits = pattern.heads is not None or pattern.residues() is not None or pattern.near_far() is not None
     return Traits(pattern.heads, pattern.is_full, pattern.is_causal, pattern.reads_length, splits)
-
-
-known_traits_of = lru_cache(maxsize=256)(traits_of)
-"""The same outside of compiled graphs, in which a table cannot be followed: asked once of each pattern."""

@@ -21,7 +21,7 @@ from longspan.ops.runtime import cached
 from longspan.ops.tiles import blocked
 from longspan.ops.tiles.arranged import Arranged, arrange, as_run, by_pattern, heads_only
 from longspan.ops.tiles.biased import Biased
-from longspan.ops.tiles.layout import known_traits_of, least_cost
+from longspan.ops.tiles.layout import least_cost, traits_of
 from longspan.patterns import Blocks, NearFar, Pattern
 
 NOTHING = 1e30
@@ -37,7 +37,7 @@ def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
     sets = sets_of(call)
     if sets is not None:
         return [(slice(None), Apart(parts_of(call, sets)))]
-    if known_traits_of(call.pattern).heads is not None:
+    if traits_of(call.pattern).heads is not None:
         shared = [(heads, heads_only(call, heads, each)) for each, heads in by_pattern(call.pattern).items()]
         if any(sets_of(each) for _, each in shared):
             return [(as_run(heads), split(each)[0][1]) for heads, each in shared]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from longspan.attention import MECHANISMS
 from longspan.data.corpus.sources import Corpus
 from longspan.errors import InputError
 from longspan.models.heads.specs import Weight
@@ -95,9 +96,11 @@ class MaskedLM(CorpusTask):
             for layer in range(config.num_hidden_layers):
                 attention = config.layer_attention(layer)
                 if not attention.reads_structure:
+                    serving = ", ".join(name for name, kind in MECHANISMS.items() if kind.reads_structure)
                     raise InputError(
                         f"task.summary_tokens={self.summary_tokens} needs attention that reads structure, and "
-                        f"{attention.mechanism!r} in layer {layer} does not; choose 'etc', or set it to 0"
+                        f"{attention.mechanism!r} in layer {layer} does not; choose one that does ({serving}), or set "
+                        "summary_tokens to 0"
                     )
 
     def fitted(self, config: Any) -> Self:
