@@ -70,6 +70,11 @@ def _imported_once() -> None:
     gc.set_threshold(20_000, 20, 20)  # modules are made by the thousand, and hold few circles
 
 
+def pytest_unconfigure() -> None:
+    """Objects that were frozen would be reported as leaks by Triton's bindings when Python ends."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _repeatable() -> Iterator[None]:
     """Every test starts from the same random state and the same registered names, whatever ran before it."""
