@@ -321,8 +321,7 @@ class Network(nn.Module):
 
 
 def _shared_positions(layers: nn.Module) -> nn.Module | None:
-    """The tables of all layers that share some, as those of relative positions in DeBERTa; `None` if there are no such
-    layers. The configuration has checked that they ask for equal tables."""
+    """The tables of all layers that share some, as DeBERTa's, checked to be equal; `None` without any."""
     shared = None
     for attention in (module for module in layers.modules() if isinstance(module, Attention)):
         tables = attention.config.shared_tables()

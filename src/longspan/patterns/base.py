@@ -61,11 +61,9 @@ class KeyPlaces(Protocol):
 
     def places(self, length: int) -> Tensor:
         """`(S',)` int64, rising: those of a text of `length` tokens."""
-        ...
 
     def count(self, length: int) -> int:
         """How many these are, S'."""
-        ...
 
 
 class NearFar(NamedTuple):
@@ -99,10 +97,8 @@ class Pattern:
         return torch.zeros_like(span.q0 + span.k0, dtype=torch.bool)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        """What a tile shows: tiles of one size, up to `LARGEST_TILE`, with equal phases have equal masks.
-
-        By default the two starting positions themselves; a pattern that repeats itself says how.
-        """
+        """What a tile shows: tiles of one size, up to `LARGEST_TILE`, with equal phases have equal masks. By default
+        the two starting positions themselves; a pattern that repeats itself says how."""
         return list(torch.broadcast_tensors(query_start, key_start))
 
     def reach(self) -> Reach:
@@ -388,8 +384,7 @@ class PerHead(Pattern):
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         # Those that know the lengths of several texts have them for a leading axis.
-        shown = torch.broadcast_tensors(*(pattern.visible(query_index, key_index) for pattern in self.patterns))
-        return torch.stack(shown)
+        return torch.stack(torch.broadcast_tensors(*(each.visible(query_index, key_index) for each in self.patterns)))
 
     def some(self, span: Span) -> Tensor:
         return torch.stack([pattern.some(span) for pattern in self.patterns])
