@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from collections.abc import Iterator
@@ -49,10 +50,15 @@ def count(name: str, causal: bool, length: int, *, padded: bool, **changes: Any)
         tokens = tokens.with_slots() if padded else Tokens()
         hidden = torch.empty(1, length, WIDTH, device=device)
         for learns in (True, False, True, False):
-            with Work("cuda") as work, torch.set_grad_enabled(learns):
-                output = module(hidden.detach().requires_grad_(learns), tokens)
-                if learns:
-                    output.sum().backward()
+            gc.collect()  # what earlier passes left behind must not end, and be counted, in this one
+            gc.disable()
+            try:
+                with Work("cuda") as work, torch.set_grad_enabled(learns):
+                    output = module(hidden.detach().requires_grad_(learns), tokens)
+                    if learns:
+                        output.sum().backward()
+            finally:
+                gc.enable()
             counts["trained" if learns else "read"] = {field: getattr(work, field) for field in FIELDS}
             module.zero_grad()
             del output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -61,16 +61,16 @@ class KeyPlaces(Protocol):
 
     def places(self, length: int) -> Tensor:
         """`(S',)` int64, rising: those of a text of `length` tokens."""
+        ...
 
     def count(self, length: int) -> int:
         """How many these are, S'."""
+        ...
 
 
 class NearFar(NamedTuple):
-    """Two patterns that together show what one did, no pair twice.
-
-    `near` is for all keys. `far` is for all keys too, or for those of `columns`, counted by themselves.
-    """
+    """Two patterns that together show what one did, no pair twice: `near` for all keys, `far` for all too, or for those
+    of `columns`, counted by themselves."""
 
     near: Pattern
     far: Pattern
@@ -86,10 +86,8 @@ class Pattern:
         raise NotImplementedError(f"pattern {type(self).__name__} must define visible(query_index, key_index)")
 
     def some(self, span: Span) -> Tensor:
-        """False only where no pair of the rectangle is visible (True may be an over-estimate).
-
-        By default True everywhere: a pattern that does not say more is computed in whole, as full attention would be.
-        """
+        """False only where no pair of the rectangle is visible (True may be an over-estimate). By default True
+        everywhere: a pattern that does not say more is computed in whole, as full attention would be."""
         return torch.ones_like(span.q0 + span.k0, dtype=torch.bool)
 
     def every(self, span: Span) -> Tensor:
@@ -109,6 +107,10 @@ class Pattern:
         """The pattern as a band of offsets, for kernels that compute nothing else; `None` where it is none."""
         first, last, step = self.reach()
         return Band(-first, last, 1) if step == 1 else None
+
+    def block_draws(self) -> Any:
+        """Itself, a `DrawnBlocks`, where few blocks are all that it shows, to be looked up in a table; else `None`."""
+        return None
 
     def residues(self) -> Residues | None:
         """The pattern inside of residue classes, where it shows nothing between them; `None` by default.
@@ -242,9 +244,7 @@ class _Pair(Pattern):
         return self.first.reads_length or self.second.reads_length
 
     def of_length(self, length: int | Tensor) -> Pattern:
-        if not self.reads_length:
-            return self
-        return type(self)(self.first.of_length(length), self.second.of_length(length))
+        return type(self)(self.first.of_length(length), self.second.of_length(length)) if self.reads_length else self
 
 
 @dataclass(frozen=True)

@@ -158,6 +158,9 @@ class DrawnBlocks(Pattern):
         ):
             whole(self, name, 0)
 
+    def block_draws(self) -> Self | None:
+        return self if self.count <= FEW else None
+
     @property
     def reads_length(self) -> bool:
         return not isinstance(self.blocks, Tensor) and self.blocks == 0

@@ -12,7 +12,6 @@ from longspan.ops.attend.flex_tables import MaskMod
 from longspan.ops.runtime import cached
 from longspan.ops.tiles.arranged import by_pattern
 from longspan.patterns import DrawnBlocks, Pattern
-from longspan.patterns.random_blocks import FEW
 
 NONE = -(1 << 30)
 """The number of no block."""
@@ -58,12 +57,12 @@ def _shown(pattern: Pattern, positions: int, keys: int, key_mask: Tensor | None,
     heads = [pattern.head(index).alternatives() for index in range(pattern.heads or 1)]
     common = [part for part in heads[0] if all(part in each for each in heads)]
     own = [[part for part in each if part not in common] for each in heads]
-    drawn = [part for parts in own for part in parts if isinstance(part, DrawnBlocks)]
+    drawn = [draws for parts in own for part in parts if (draws := part.block_draws()) is not None]
     alike = len({(part.block, part.start, part.count) for part in drawn}) == 1 and len(drawn) == len(heads)
     options = (positions, keys, key_mask, device)
     if not any(own):
         return _any_of([_part(part, *options) for part in common])
-    if alike and all(len(parts) == 1 for parts in own) and drawn[0].count <= FEW:
+    if alike and all(len(parts) == 1 for parts in own):
         return _any_of([*(_part(part, *options) for part in common), _looked_up(tuple(drawn), *options)])
     members = [_members(tuple(heads), pattern.heads or 1, device) for heads in by_pattern(pattern).values()]
     shared = [_shown(each, *options) for each in by_pattern(pattern)]
@@ -95,8 +94,8 @@ def _members(heads: tuple[int, ...], count: int, device: torch.device) -> Tensor
 
 def _part(part: Pattern, positions: int, keys: int, key_mask: Tensor | None, device: torch.device) -> MaskMod:
     """One of the patterns that are joined by `|`; lengths are data."""
-    if isinstance(part, DrawnBlocks) and part.count <= FEW:
-        return _looked_up((part,), positions, keys, key_mask, device)
+    if (drawn := part.block_draws()) is not None:
+        return _looked_up((drawn,), positions, keys, key_mask, device)
     lengths = _lengths(keys, key_mask, device) if part.reads_length else None
 
     def shown(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
