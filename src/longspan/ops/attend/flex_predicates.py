@@ -57,7 +57,8 @@ def _shown(pattern: Pattern, positions: int, keys: int, key_mask: Tensor | None,
     heads = [pattern.head(index).alternatives() for index in range(pattern.heads or 1)]
     common = [part for part in heads[0] if all(part in each for each in heads)]
     own = [[part for part in each if part not in common] for each in heads]
-    drawn = [draws for parts in own for part in parts if (draws := part.block_draws()) is not None]
+    asked = [part.block_draws() for parts in own for part in parts]
+    drawn = [draws for draws in asked if draws is not None]
     alike = len({(part.block, part.start, part.count) for part in drawn}) == 1 and len(drawn) == len(heads)
     options = (positions, keys, key_mask, device)
     if not any(own):
