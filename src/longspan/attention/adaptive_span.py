@@ -226,10 +226,8 @@ class AdaptiveSpanAttention(OffsetAttention):
     def _longest_share(self) -> float:
         """The largest of `span_share` in [0, 1]. A GPU is waited for when weights have changed, not in every pass."""
         share = self.span_share
-        if not share.is_cuda:
-            return float(share.detach().double().clamp(0, 1).max())
         version = id(share), share._version
-        if self._known_share is None or self._known_share[0] != version:
+        if not share.is_cuda or self._known_share is None or self._known_share[0] != version:
             self._known_share = version, float(share.detach().double().clamp(0, 1).max())
         return self._known_share[1]
 

@@ -4,8 +4,8 @@ The output folder::
 
     report.html table.md cells.csv plots/      what came of it, written anew after every run
     comparison.json                            what was asked, and how many steps the budget gave
-    cells/<label>-<what>    .json              one result each; the same comparison again runs only what is missing
-    logs/<label>-<what>    .log                what its process said
+    cells/<label>-<what>.json                  one result each; the same comparison again runs only what is missing
+    logs/<label>-<what>.log                    what its process said
     documents-<task>/                          what the rows are made from, for tasks that read documents
 """
 

@@ -116,7 +116,14 @@ def flex_forward(
 ) -> tuple[Tensor, Tensor]:
     """FlexAttention, which computes so many pairs: `(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`
     and the logarithms of the sums of its softmax, `(B, H, T)`."""
-    raise NotImplementedError("this operator is computed by FakeCuda only")
+    scores = SHOWN[number](scores_of(query, key, None, False, scale))
+    return _mixed(scores, value), scores.logsumexp(-1)
+
+
+@flex_forward.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    logs = query.new_empty(query.shape[:-1], dtype=torch.float32)
+    return query.new_empty(*query.shape[:-1], value.shape[-1]), logs
 
 
 @torch.library.custom_op("longspan_fake::flex_backward", mutates_args=())
@@ -131,7 +138,18 @@ def flex_backward(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value."""
-    raise NotImplementedError("this operator is computed by FakeCuda only")
+    scores = SHOWN[number](scores_of(query, key, None, False, scale))
+    by_query, by_key, by_value, _ = _gradients(grad, scores, query, key, value, scale, 0.0, 0)
+    if grad_logs is None:
+        return by_query, by_key, by_value
+    by_logs = torch.softmax(scores, -1).nan_to_num(0.0) * grad_logs[..., None] * scale
+    own = by_logs @ key.to(by_logs.dtype), by_logs.mT @ query.to(by_logs.dtype)
+    return by_query + own[0].to(query.dtype), by_key + own[1].to(key.dtype), by_value
+
+
+@flex_backward.register_fake
+def _(grad: Tensor, grad_logs: Tensor | None, *inputs: Any) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(each) for each in inputs[:3])
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -148,38 +166,6 @@ def _gradient(ctx: Any, grad: Tensor | None, grad_logs: Tensor | None) -> tuple[
 
 flex_forward.register_autograd(_gradient, setup_context=_save)
 
-
-def _flex_forward(
-    query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float
-) -> tuple[Tensor, Tensor]:
-    if query.is_meta:
-        logs = query.new_empty(query.shape[:-1], dtype=torch.float32)
-        return query.new_empty(*query.shape[:-1], value.shape[-1]), logs
-    scores = SHOWN[number](scores_of(query, key, None, False, scale))
-    return _mixed(scores, value), scores.logsumexp(-1)
-
-
-def _flex_backward(
-    grad: Tensor,
-    grad_logs: Tensor | None,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    number: int,
-    pairs: int,
-    scale: float,
-) -> tuple[Tensor, ...]:
-    if query.is_meta:
-        return tuple(torch.empty_like(each) for each in (query, key, value))
-    scores = SHOWN[number](scores_of(query, key, None, False, scale))
-    grads = _gradients(grad, scores, query, key, value, scale, 0.0, 0)
-    if grad_logs is None:
-        return grads[:3]
-    by_logs = torch.softmax(scores, -1).nan_to_num(0.0) * grad_logs[..., None] * scale
-    own = by_logs @ key.to(by_logs.dtype), by_logs.mT @ query.to(by_logs.dtype)
-    return grads[0] + own[0].to(query.dtype), grads[1] + own[1].to(key.dtype), grads[2]
-
-
 FLEX, FLEX_BACKWARD = torch.ops.longspan_fake.flex_forward, torch.ops.longspan_fake.flex_backward
 FLOPS[FLEX] = lambda query, key, value, number, pairs, scale: 2 * pairs * (query.shape[-1] + value.shape[-1])
 FLOPS[FLEX_BACKWARD] = lambda grad, grad_logs, query, key, value, number, pairs, scale: (
@@ -191,7 +177,5 @@ KERNELS: dict[Any, Callable[..., Any]] = {
     aten._scaled_dot_product_flash_attention_backward: _flash_backward,
     aten._scaled_dot_product_efficient_attention: _efficient,
     aten._scaled_dot_product_efficient_attention_backward: _efficient_backward,
-    FLEX: _flex_forward,
-    FLEX_BACKWARD: _flex_backward,
 }
-"""Operators that the processor does not have, as it computes them."""
+"""Operators of PyTorch that the processor does not have, as it computes them."""

@@ -133,17 +133,19 @@ def _added(key: Tensor, value: Tensor, ones: Tensor | None) -> tuple[Tensor, Ten
 
 def _before(key: Tensor, value: Tensor, sums: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """The sums before each chunk, and after the last."""
-    added, ones = _added(key, value, None)
-    totals = torch.cat([sums[:, :, None, :, :-1], added], dim=2).cumsum(2)
-    ones = torch.cat([sums[:, :, None, :, -1], ones], dim=2).cumsum(2)
-    last = torch.cat([totals[:, :, -1], ones[:, :, -1, :, None]], dim=-1)
-    return (totals[:, :, :-1].contiguous(), ones[:, :, :-1].contiguous()), last
+    (totals, ones), last = _running(sums, *_added(key, value, None))
+    return (totals.contiguous(), ones.contiguous()), last
 
 
 def _after(query: Tensor, grad: Tensor, grad_total: Tensor, grad_sums: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """The gradients of the sums that each chunk adds to: what later chunks ask; and of those before the first."""
-    asked, ones = _added(query, grad, grad_total)
-    totals = torch.cat([grad_sums[:, :, None, :, :-1], asked.flip(2)], dim=2).cumsum(2)
-    ones = torch.cat([grad_sums[:, :, None, :, -1], ones.flip(2)], dim=2).cumsum(2)
-    first = torch.cat([totals[:, :, -1], ones[:, :, -1, :, None]], dim=-1)
-    return (totals[:, :, :-1].flip(2), ones[:, :, :-1].flip(2)), first
+    (totals, ones), first = _running(grad_sums, *(each.flip(2) for each in _added(query, grad, grad_total)))
+    return (totals.flip(2), ones.flip(2)), first
+
+
+def _running(sums: Tensor, added: Tensor, ones: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """The sums before each chunk, and after the last, from `sums` `(B, H, F, D + 1)` and what each chunk adds."""
+    totals = torch.cat([sums[:, :, None, :, :-1], added], dim=2).cumsum(2)
+    ones = torch.cat([sums[:, :, None, :, -1], ones], dim=2).cumsum(2)
+    last = torch.cat([totals[:, :, -1], ones[:, :, -1, :, None]], dim=-1)
+    return (totals[:, :, :-1], ones[:, :, :-1]), last
