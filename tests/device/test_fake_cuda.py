@@ -132,6 +132,24 @@ def test_what_the_host_computes_for_itself_is_not_counted() -> None:
         assert (work.operations, work.waits, work.bytes) == (2, 0, 40 + 2 * 28)
 
 
+def test_bytes_are_those_that_a_kernel_moves() -> None:
+    """Of 30 numbers of 4 bytes: read, or written, or both; what is repeated is there once."""
+    with FakeCuda() as device:
+        one, row = torch.ones(5, 6, device=device), torch.ones(6, device=device)
+        for step, launches, moved in (
+            (lambda: one + row.expand(5, 6), 1, 30 + 6 + 30),
+            (lambda: torch.add(one, one, out=torch.empty_like(one)), 1, 30 + 30 + 30),
+            (lambda: one.new_zeros(2, 3), 1, 6),
+            (lambda: torch.zeros_like(one).copy_(row), 2, 30 + 6 + 30),
+            (lambda: one.fill_(3.0), 1, 30),
+            (lambda: one.mul_(3.0), 1, 30 + 30),
+            (lambda: one.T.reshape(30), 1, 30 + 30),
+        ):
+            with Work("cuda") as work:
+                step()
+            assert (work.operations, work.bytes) == (launches, 4 * moved)
+
+
 def test_peak_memory_is_that_of_tensors_that_are_there_at_once() -> None:
     for values in (True, False):
         with FakeCuda(values=values) as device, Work("cuda") as work:

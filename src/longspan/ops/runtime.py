@@ -247,6 +247,16 @@ def full_precision(tensor: Tensor) -> torch.autocast:
     return torch.autocast(tensor.device.type, enabled=False)
 
 
+def keeps_bfloat16(tensor: Tensor) -> bool:
+    """Whether what is made of each number of a tensor is stored in bfloat16 like it, and only added up in float32.
+
+    On a GPU memory is what features cost, and tensor cores add up in float32. float16 has too small a range for sums.
+    A graph fuses the steps itself, and derivatives of another kind follow the plain ones.
+    """
+    plain = tensor.is_cuda and tensor.dtype == torch.bfloat16 and not torch.compiler.is_compiling()
+    return plain and not is_transforming() and not has_tangent(tensor)
+
+
 def dropout_factors(weights: Tensor, prob: float, generator: torch.Generator) -> Tensor:
     """Dropout by a generator of its own, which gives it again: 1/(1 − p) where a weight stays, else 0, shaped like
     `weights`."""

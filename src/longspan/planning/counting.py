@@ -11,6 +11,7 @@ count alike.
 
 from __future__ import annotations
 
+import math
 import re
 import weakref
 from collections import Counter
@@ -44,15 +45,22 @@ WAITS = re.compile(
 )
 """Operators whose results, or their shapes, the host must know."""
 
-NO_KERNEL = {aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided, aten.new_empty_strided, aten.resize_}
+NO_KERNEL = {
+    *(aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided, aten.new_empty_strided, aten.resize_),
+    aten._unsafe_view,  # a view, which only autograd takes for a new tensor
+}
 """Operators that give memory without writing to it."""
+
+UNREAD = re.compile(r"aten::((new_)?(zeros|ones|full|empty)(_like)?|rand\w*_like|copy_|fill_|zero_|bernoulli_)$")
+"""Operators that do not read their first tensor: they ask for its shape, or overwrite it."""
 
 
 class Work(TorchDispatchMode):
     """What a computation does.
 
     Our own operators are opened: what counts is what they do inside. A view moves nothing. What looks up rows of a
-    table reads those rows, and not the table; what changes some rows of a tensor in place writes those.
+    table reads those rows, and not the table; what changes some rows of a tensor in place writes those. Numbers that
+    are repeated without a copy are read once, and memory that is overwritten is not read.
 
     Attributes:
         operations: that write memory, each a kernel to launch.
@@ -111,7 +119,9 @@ class Work(TorchDispatchMode):
             flops = known(*args, **kwargs, out_val=result)
         if INDEXED.match(func.name()):
             given, made = given[1:], [tensor for tensor in made if tensor is not given[0]]
-        self.launched(func, sum(tensor.nbytes for tensor in (*given, *made)), flops, given)
+        read = given[1:] if UNREAD.match(func._schema.name) else given
+        read = [each for each in read if not any(each is other for other in _written_only(func, kwargs))]
+        self.launched(func, sum(moved_bytes(tensor) for tensor in (*read, *made)), flops, given)
         return result
 
     def launched(self, func: Any, moved: int, flops: int, given: list[Tensor]) -> None:
@@ -137,6 +147,17 @@ class Work(TorchDispatchMode):
     def _forget(self, address: int, size: int) -> None:
         self._followed.discard(address)
         self.alive -= size
+
+
+def moved_bytes(tensor: Tensor) -> int:
+    """Bytes that reading or writing a tensor moves: what is repeated by a stride of 0 is there once."""
+    counts = [size if stride else min(size, 1) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return math.prod(counts) * tensor.element_size()
+
+
+def _written_only(func: Any, kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors that are given as `out`."""
+    return [kwargs[each.name] for each in func._schema.arguments if each.is_out and each.name in kwargs]
 
 
 def _waits(func: Any, args: Any, given: list[Tensor], made: list[Tensor]) -> bool:

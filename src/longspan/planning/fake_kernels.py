@@ -101,6 +101,13 @@ def _efficient_backward(  # type: ignore[no-untyped-def]
     return *grads[:3], grads[3] if wanted[3] else None
 
 
+def _product(one: Tensor, other: Tensor, out_dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """Of matrices in half precision in float32, which the processor has not."""
+    if out_dtype is None:
+        return aten.mm(one, other, **options)
+    return one.to(out_dtype) @ other.to(out_dtype)
+
+
 # FlexAttention as one operator.
 
 Shown = Callable[[Tensor], Tensor]
@@ -117,13 +124,19 @@ def flex_forward(
     """FlexAttention, which computes so many pairs: `(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`
     and the logarithms of the sums of its softmax, `(B, H, T)`."""
     scores = SHOWN[number](scores_of(query, key, None, False, scale))
-    return _mixed(scores, value), scores.logsumexp(-1)
+    return _placed_like(query, value).copy_(_mixed(scores, value)), scores.logsumexp(-1)
 
 
 @flex_forward.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
-    logs = query.new_empty(query.shape[:-1], dtype=torch.float32)
-    return query.new_empty(*query.shape[:-1], value.shape[-1]), logs
+    return _placed_like(query, value), query.new_empty(query.shape[:-1], dtype=torch.float32)
+
+
+def _placed_like(query: Tensor, value: Tensor) -> Tensor:
+    """New memory `(B, H, T, Dv)` whose dimensions lie in the order of the query's, as FlexAttention's result does."""
+    order = sorted(range(3), key=lambda dim: -query.stride(dim))
+    shape = [query.shape[dim] for dim in order]
+    return query.new_empty(*shape, value.shape[-1]).permute(*(order.index(dim) for dim in range(3)), 3)
 
 
 @torch.library.custom_op("longspan_fake::flex_backward", mutates_args=())
@@ -173,6 +186,7 @@ FLOPS[FLEX_BACKWARD] = lambda grad, grad_logs, query, key, value, number, pairs,
 )
 
 KERNELS: dict[Any, Callable[..., Any]] = {
+    aten.mm: _product,
     aten._scaled_dot_product_flash_attention: _flash,
     aten._scaled_dot_product_flash_attention_backward: _flash_backward,
     aten._scaled_dot_product_efficient_attention: _efficient,

@@ -18,12 +18,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from longspan.errors import InputError
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.kernels.causal_chunks import causal_chunks
+from longspan.ops.kernels.linear_bfloat16 import attend_bfloat16
 from longspan.ops.kernels.triton_backend import PREFERENCE, require_triton, triton_prefers
-from longspan.ops.runtime import SIZES, has_tangent, is_transforming
+from longspan.ops.runtime import SIZES, has_tangent, is_transforming, keeps_bfloat16
 
 CHUNK = 64
 """Queries and keys of a chunk, within which scores are made; with many features twice as many, since their sums would
@@ -33,8 +35,10 @@ WHOLE = 1024
 
 
 def elu_features(tensor: Tensor) -> Tensor:
-    """`φ(x) = elu(x) + 1`, in at least float32, and above 0 for every x whose exponential is: adding 1 to `exp(x) − 1`
-    would round it away."""
+    """`φ(x) = elu(x) + 1`, in at least float32 but where `keeps_bfloat16`, and above 0 for every x whose exponential
+    is: adding 1 to `exp(x) − 1` would round it away."""
+    if keeps_bfloat16(tensor):
+        return _NarrowEluFeatures.apply(tensor)  # pyright: ignore[reportReturnType]
     wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
     if torch.compiler.is_compiling() or is_transforming() or has_tangent(tensor):
         return wide.relu() + wide.clamp(max=0).exp()
@@ -55,6 +59,24 @@ class _EluFeatures(torch.autograd.Function):
         return ctx.saved_tensors[0].clamp(max=1) * grad
 
 
+class _NarrowEluFeatures(torch.autograd.Function):
+    """The same in three passes over bfloat16, rounded once: the gradient that `elu` passes on of `relu(x) + 1`, which
+    is that above 0, and `exp(x)` below it, where `relu(x) + 1` is 1. Heads come first in memory."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        features = tensor.new_empty(tensor.shape)
+        above = tensor.clamp(min=0).add_(1)
+        torch.ops.aten.elu_backward.grad_input(above, 1, 1, 1, False, tensor, grad_input=features)
+        ctx.save_for_backward(features)
+        return features
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # pyright: ignore
+        return ctx.saved_tensors[0].clamp(max=1) * grad
+
+
 def linear_weights(
     query: Tensor, key: Tensor, *, causal: bool, key_mask: Tensor | None = None, epsilon: float = 0.0
 ) -> Tensor:
@@ -67,8 +89,9 @@ def linear_weights(
         key_mask: `(B, S)` bool, True where a key is real.
         epsilon: added to the denominator. A query without any real key gives zeros, whatever it is.
     """
+    wide = torch.promote_types(query.dtype, torch.float32)
     with full_precision(query):
-        products = query @ key.mT
+        products = query.to(wide) @ key.to(wide).mT
     if causal:
         products = products.tril()
     if key_mask is not None:
@@ -113,14 +136,18 @@ def attend_linear(
         require_triton(query, key, widest=None)
         if not causal:
             raise InputError("backend='triton' serves the causal form, and causal=False; use backend='auto'")
+    triton = causal and (backend == "triton" or (PREFERENCE.triton and triton_prefers(query, key, widest=None)))
     with full_precision(query):
+        if keeps_bfloat16(query) and not triton:
+            options: dict[str, Any] = {"key_mask": key_mask, "sums": sums, "dropout_prob": dropout_prob}
+            return attend_bfloat16(query, key, value.to(query.dtype), causal=causal, epsilon=epsilon, **options)
         if key_mask is not None:
             key = key.masked_fill(~key_mask[:, None, :, None], 0)
         wide = value.to(key.dtype)
         ones = torch.ones_like(wide[..., :1])
         if dropout_prob:
             wide = wide * F.dropout(ones, dropout_prob)
-        if causal and (backend == "triton" or (PREFERENCE.triton and triton_prefers(query, key, widest=None))):
+        if triton:
             start = wide.new_zeros(*key.shape[:2], key.shape[3], value.shape[3] + 1) if sums is None else sums
             inputs = (each.to(torch.float32) for each in (query, key, wide, start))
             mixed, total, after = causal_chunks(*inputs)

@@ -14,11 +14,14 @@ moved from key to query, `exp(−‖ω‖²/2)`, completes the square:
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from longspan.ops.attend.reference import full_precision
+from longspan.ops.runtime import full_precision, keeps_bfloat16
 
 TOP = 50.0
 """Exponent of the largest feature that a key can have: the sums of 2²⁴ keys still fit into float32."""
@@ -53,13 +56,19 @@ def query_features(query: Tensor, directions: Tensor, *, hyperbolic: bool = Fals
     Args:
         directions: `(F, D)`, or half as many for hyperbolic features.
         hyperbolic: each direction also serves the other way round.
+
+    Where `keeps_bfloat16`, they are divided by their sum, which cancels like any other factor of a query.
     """
+    if keeps_bfloat16(query) and not directions.requires_grad:
+        return _NarrowQueryFeatures.apply(query, _scaled(directions, query, hyperbolic))  # pyright: ignore[reportReturnType]
     exponents, _ = _exponents(query, directions, hyperbolic, sign=1)
     return exponents.sub_(exponents.detach().amax(-1, keepdim=True)).exp_()
 
 
 def key_features(key: Tensor, directions: Tensor, *, hyperbolic: bool = False) -> Tensor:
     """Features `(B, H, T, F)` of keys `(B, H, T, D)` for the softmax kernel: each depends on its key alone."""
+    if keeps_bfloat16(key) and not directions.requires_grad:
+        return _NarrowKeyFeatures.apply(key, _scaled(directions, key, hyperbolic))  # pyright: ignore[reportReturnType]
     exponents, half = _exponents(key, directions, hyperbolic, sign=-1)
     return exponents.sub_(half - TOP).exp_()
 
@@ -86,3 +95,72 @@ def _exponents(tensor: Tensor, directions: Tensor, hyperbolic: bool, *, sign: in
         scale = tensor.shape[-1] ** -0.25
         exponents = F.linear(wide, directions * scale, sign / 2 * directions.square().sum(-1))
         return exponents, wide.square().sum(-1, keepdim=True) * (scale**2 / 2)
+
+
+# In bfloat16 on a GPU: exponents are float32, features are not. One product gives the exponents whole: what depends on
+# the direction alone, and on the token alone, are columns of its factors, in three parts of 8 bits each.
+
+
+def _scaled(directions: Tensor, like: Tensor, hyperbolic: bool) -> Tensor:
+    """Directions by `D^¼`, `(F, D)`, in the type of the tokens."""
+    directions = torch.cat([directions, -directions]) if hyperbolic else directions
+    return (directions * like.shape[-1] ** -0.25).to(like.dtype)
+
+
+def _in_three(numbers: Tensor) -> list[Tensor]:
+    """Numbers in float32 as three in bfloat16 whose sum they are, `(…, 1)` each."""
+    first = numbers.to(torch.bfloat16)
+    second = (numbers := numbers - first).to(torch.bfloat16)
+    return [first[..., None], second[..., None], (numbers - second).to(torch.bfloat16)[..., None]]
+
+
+def _products(tensor: Tensor, scaled: Tensor, sign: int, of_tokens: Tensor | None = None) -> Tensor:
+    """`ω·x′ ± ‖ω‖²/2`, and what is `of_tokens` `(B, T, H)`, in float32: `(B, T, H, F)`."""
+    halves = _in_three(scaled.float().square().sum(-1) * (sign / 2 * scaled.shape[-1] ** 0.5))
+    ones = tensor.new_ones(())
+    rows = tensor.transpose(1, 2)
+    # Eight columns more keep rows aligned.
+    given = [ones.expand(*rows.shape[:3], 1)] * 3 if of_tokens is None else _in_three(of_tokens)
+    rows = torch.cat([rows, ones.expand(*rows.shape[:3], 3), *given, ones.expand(*rows.shape[:3], 2)], dim=-1)
+    columns = [scaled, *halves, scaled.new_full((len(scaled), 3), float(of_tokens is not None))]
+    factors = torch.cat([*columns, scaled.new_zeros(len(scaled), 2)], dim=-1)
+    flat = rows.flatten(0, 2)
+    return torch.mm(flat, factors.mT, out_dtype=torch.float32).view(*rows.shape[:3], len(scaled))
+
+
+class _NarrowQueryFeatures(torch.autograd.Function):
+    """`query_features` by their sum; heads come first in memory."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, scaled: Tensor) -> Tensor:
+        features = query.new_empty(*query.shape[:3], len(scaled))
+        features.copy_(torch.softmax(_products(query, scaled, 1), -1).transpose(1, 2))
+        ctx.save_for_backward(features, scaled)
+        return features
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore
+        features, scaled = ctx.saved_tensors
+        return torch._softmax_backward_data(grad, features, -1, features.dtype) @ scaled, None
+
+
+class _NarrowKeyFeatures(torch.autograd.Function):
+    """`key_features`; heads come first in memory."""
+
+    @staticmethod
+    def forward(ctx: Any, key: Tensor, scaled: Tensor) -> Tensor:
+        scale = key.shape[-1] ** -0.5
+        norms = torch.linalg.vector_norm(key.transpose(1, 2), dim=-1, dtype=torch.float32)
+        exponents = _products(key, scaled, -1, norms.square_().mul_(-scale / 2).add_(TOP))
+        features = key.new_empty(*key.shape[:3], len(scaled))
+        torch.exp(exponents.transpose(1, 2), out=features)
+        ctx.save_for_backward(key, features, scaled)
+        return features
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore
+        key, features, scaled = ctx.saved_tensors
+        slopes = grad * features
+        return slopes @ scaled - slopes.sum(-1, keepdim=True) * key * key.shape[-1] ** -0.5, None
