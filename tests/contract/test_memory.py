@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from longspan.attention import Tokens
+from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
@@ -47,7 +48,7 @@ def by_hand(model, ids, is_global, lower=None):
     encoder, count = model.encoder, model.config.num_memory_tokens
     words, norm = encoder.embeddings, encoder.embeddings.norm
     text = words.token(ids) + words.position(torch.arange(ids.shape[1]) + words.offset)
-    hidden = norm(torch.cat([encoder.embeddings.memory.table.weight.expand(len(ids), -1, -1), text], 1))
+    hidden = norm(torch.cat([words.memory(text), text], 1))
     flags = torch.cat([torch.ones(len(ids), count, dtype=torch.bool), is_global], 1)
     tables = () if encoder.relative is None else encoder.relative()
     for layer, block in enumerate(encoder.layers):
@@ -184,6 +185,41 @@ def test_an_encoder_decoder_writes_the_same_alone_and_batched(lower):
         assert encoded.source_states.shape == (2, 5, 24)
         with pytest.raises(InputError, match="beside compress_after reads memory; give what get_encoder"):
             model(decoder_input_ids=ids[:, :3], encoder_outputs=(encoded[0],), attention_mask=mask)
+
+
+@torch.no_grad()
+def test_a_longer_model_keeps_its_memory_bit_for_bit():
+    """A text that both read gives what it gave, also beside a padded one, and a longer one what dense layers by hand
+    make of the same memory and of positions that go on as copies."""
+    shorter, nothing = batch(53, 1, 17, left=True), torch.zeros(2, 97, dtype=torch.bool)
+    cases: list[tuple[Any, str, dict[str, Any]]] = [
+        (WINDOW, "longformer", {}),
+        (WINDOW, "longformer", {"compress_after": 1}),
+        (WINDOW, "longformer", {"memory_embedding": "sinusoidal"}),
+        ("full", "longformer", {}),
+        ("full", "poolingformer", {}),
+    ]
+    for attention, target, changes in cases:
+        source = build(attention=attention, max_position_embeddings=53, **changes)
+        longer = lengthen(source, target, max_tokens=97)
+        before, after = source.state_dict(), longer.state_dict()
+        memory = "encoder.embeddings.memory.table.weight"
+        assert (memory in before) == (memory in after) == ("memory_embedding" not in changes)
+        assert memory not in before or torch.equal(after[memory], before[memory])
+        name, old = "encoder.embeddings.position.weight", source.config.position_offset
+        assert torch.equal(after[name][: old + 53], before[name])
+        assert torch.equal(after[name][old + 53 :], before[name][old:][:44])
+        assert longer.config.num_memory_tokens == 5
+        wanted, found = source(*shorter), longer(*shorter)
+        torch.testing.assert_close(found.memory_states, wanted.memory_states, atol=1e-5, rtol=1e-5)
+        if "compress_after" not in changes:
+            real = shorter[1].bool()
+            torch.testing.assert_close(found[0][real], wanted[0][real], atol=1e-5, rtol=1e-5)
+        model, ids = longer.double(), torch.randint(3, 61, (2, 97))
+        wanted = by_hand(model, ids, nothing, lower=changes.get("compress_after"))
+        found = model(ids)
+        torch.testing.assert_close(found.memory_states, wanted[:, :5], atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(found[0], wanted[:, -found[0].shape[1] :], atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.slow

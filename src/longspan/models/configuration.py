@@ -128,7 +128,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
             compile or export with such a mask; `None` means as many as the mask of the batch holds.
         num_memory_tokens: vectors in front of every text that are global tokens of the encoder and belong to no token
             of the text (Gupta & Berant 2020, "GMAT", arXiv 2006.03274); 0 means none. Outputs and labels are those of
-            the text, `max_position_embeddings` counts the text alone.
+            the text, `max_position_embeddings` counts the text alone; where that is the length of a table, they are at
+            most as many.
         memory_embedding: what they are: "learned" (a table of their own), or "sinusoidal" (the sinusoids of 0, 1, 2, …,
             so that no weight depends on their number).
         compress_after: so many encoder layers read memory and text, and the others the memory alone, which is then what

@@ -226,6 +226,11 @@ def _check_memory(config: ModelFields, stack: StackConfig, layers: Sequence[Atte
                 f"num_memory_tokens={count} needs global tokens, and attention of layer {layer} is "
                 f"{attention.mechanism!r}, which takes none{attention.since('globals')}; choose another mechanism"
             )
+    if config.position_embedding in ("learned", "axial") and count > config.max_position_embeddings:
+        raise InputError(
+            f"num_memory_tokens={count} is more than the longest text has tokens, max_position_embeddings="
+            f"{config.max_position_embeddings}; give at most as many, or read longer texts"
+        )
     if lower is None:
         return
     if not stack.runs_ranges:
