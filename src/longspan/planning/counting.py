@@ -37,8 +37,10 @@ FLOPS: dict[Any, Callable[..., int]] = {
     aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda *args, **_: sdpa_backward_flop_count(
         *(tensor.shape for tensor in args[:4])
     ),
+    aten.bmm: lambda one, other, *_, **__: 2 * one.numel() * other.shape[-1],
 }
-"""FLOPs of operators for which PyTorch has no count: full attention on a processor; others may add theirs."""
+"""FLOPs of operators for which PyTorch has no count: full attention on a processor, and products whose result is of
+another type; others may add theirs."""
 
 WAITS = re.compile(
     r"aten::(_local_scalar_dense|nonzero|masked_select|_unique2?|unique_(dim|consecutive)|equal|bincount|is_nonzero)$"

@@ -143,6 +143,8 @@ class FakeCuda(TorchDispatchMode):
             (torch, "tensor", _copied(torch.tensor)),
             (torch, "as_tensor", _copied(torch.as_tensor)),
             (torch.cuda, "_lazy_init", lambda: None),
+            (torch.cuda, "get_device_capability", lambda device=CUDA: (9, 0)),
+            (torch.backends.cuda, "is_flash_attention_available", lambda: True),
             (torch.cuda, "get_rng_state", lambda device=CUDA: torch.get_rng_state()),
             (torch.cuda, "set_rng_state", lambda state, device=CUDA: torch.set_rng_state(state)),
             (torch.autograd, "has_torch_function", lambda given: False),  # which would go back without `OnCuda`

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -101,11 +102,50 @@ def _efficient_backward(  # type: ignore[no-untyped-def]
     return *grads[:3], grads[3] if wanted[3] else None
 
 
+def _packed_scores(query: Tensor, key: Tensor, ends: Tensor, scale: float, window: list[int]) -> Tensor:
+    """`(1, H, T, S)` of the rows that end there, packed one behind the other, `(T, H, D)`: −∞ outside of the window."""
+    place = torch.arange(len(query))
+    row = torch.bucketize(place, ends[1:], right=True)
+    offset = place - place[:, None]
+    shown = (row == row[:, None]) & (offset >= -window[0]) & (offset <= window[1])
+    query, key = (each.transpose(0, 1)[None] for each in (query, key))
+    return scores_of(query, key, None, False, scale).masked_fill(~shown, -math.inf)
+
+
+def _windowed(query, key, value, ends, key_ends, queries, keys, causal, scale, window, *options):  # type: ignore[no-untyped-def]
+    context, logs = torch.empty_like(query), query.new_empty(query.shape[1::-1], dtype=torch.float32)
+    if not query.is_meta:
+        scores = _packed_scores(query, key, ends, scale or query.shape[-1] ** -0.5, window)
+        context.copy_(_mixed(scores, value.transpose(0, 1)[None])[0].transpose(0, 1))
+    return context, logs, query.new_empty(2, dtype=torch.int64)
+
+
+def _windowed_backward(  # type: ignore[no-untyped-def]
+    grad, query, key, value, out, logs, ends, key_ends, queries, keys, causal, state, scale, window
+):
+    if query.is_meta:
+        return tuple(torch.empty_like(each) for each in (query, key, value))
+    scale = scale or query.shape[-1] ** -0.5
+    grad, *inputs = (each.transpose(0, 1)[None] for each in (grad, query, key, value))
+    grads = _gradients(grad, _packed_scores(query, key, ends, scale, window), *inputs, scale, 0.0, 0)
+    return tuple(each[0].transpose(0, 1) for each in grads[:3])
+
+
+def _packed_pairs(query: Tensor, ends: Tensor, length: int, window: list[int]) -> int:
+    """Pairs of all heads that FlashAttention computes: of blocks of 128 queries and the blocks of keys around them."""
+    blocks = range(0, length, 128)
+    last = [min(length, min(length, each + 128) + window[1]) for each in blocks]
+    first = [max(0, each - window[0]) for each in blocks]
+    keys = sum(-(-end // 128) * 128 - start // 128 * 128 for start, end in zip(first, last, strict=True))
+    return 128 * keys * query.shape[1] * (len(ends) - 1)
+
+
 def _product(one: Tensor, other: Tensor, out_dtype: torch.dtype | None = None, **options: Any) -> Tensor:
     """Of matrices in half precision in float32, which the processor has not."""
+    multiply = aten.mm if one.ndim == 2 else aten.bmm
     if out_dtype is None:
-        return aten.mm(one, other, **options)
-    return one.to(out_dtype) @ other.to(out_dtype)
+        return multiply(one, other, **options)
+    return multiply(one.to(out_dtype), other.to(out_dtype))
 
 
 # FlexAttention as one operator.
@@ -179,6 +219,14 @@ def _gradient(ctx: Any, grad: Tensor | None, grad_logs: Tensor | None) -> tuple[
 
 flex_forward.register_autograd(_gradient, setup_context=_save)
 
+import_module("torch.nn.attention.varlen")
+WINDOW, WINDOW_BACKWARD = torch.ops.torch_attn._varlen_attn, torch.ops.torch_attn._varlen_attn_backward
+FLOPS[WINDOW] = lambda query, key, value, ends, key_ends, queries, keys, causal, scale, window, *_, **__: (
+    4 * query.shape[-1] * _packed_pairs(query, ends, queries, window)
+)
+FLOPS[WINDOW_BACKWARD] = lambda grad, query, *given, **_: (
+    10 * query.shape[-1] * _packed_pairs(query, given[4], given[6], given[11])
+)
 FLEX, FLEX_BACKWARD = torch.ops.longspan_fake.flex_forward, torch.ops.longspan_fake.flex_backward
 FLOPS[FLEX] = lambda query, key, value, number, pairs, scale: 2 * pairs * (query.shape[-1] + value.shape[-1])
 FLOPS[FLEX_BACKWARD] = lambda grad, grad_logs, query, key, value, number, pairs, scale: (
@@ -186,7 +234,10 @@ FLOPS[FLEX_BACKWARD] = lambda grad, grad_logs, query, key, value, number, pairs,
 )
 
 KERNELS: dict[Any, Callable[..., Any]] = {
+    WINDOW: _windowed,
+    WINDOW_BACKWARD: _windowed_backward,
     aten.mm: _product,
+    aten.bmm: _product,
     aten._scaled_dot_product_flash_attention: _flash,
     aten._scaled_dot_product_flash_attention_backward: _flash_backward,
     aten._scaled_dot_product_efficient_attention: _efficient,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import AttentionConfig, Tokens
+from longspan.ops.runtime import one_pass
 from longspan.planning.counting import Work
 from longspan.planning.devices import Device
 from longspan.planning.fake_cuda import FakeCuda, UnknownNumbers
@@ -21,7 +22,7 @@ from longspan.planning.prediction import Kernel, Kind, Launches
 
 __all__ = ["Trace", "UnknownNumbers", "layer_launches", "layer_seconds", "module_launches", "traced"]
 
-FUSED = ("flash_attention", "efficient_attention", "cudnn_attention")
+FUSED = ("flash_attention", "efficient_attention", "cudnn_attention", "varlen_attn")
 """Parts of the names of attention kernels."""
 RATED = ("float32", "float16", "bfloat16")
 """Types of which a device says how fast it multiplies them."""
@@ -61,6 +62,7 @@ def module_launches(
     padded: bool = False,
     dtype: torch.dtype = torch.bfloat16,
     autocast: bool = False,
+    in_model: bool = False,
 ) -> Launches:
     """What a layer or a block launches, forward, or with the gradients of its weights.
 
@@ -73,6 +75,7 @@ def module_launches(
         padded: a quarter of each row is padding.
         dtype: of weights and states.
         autocast: to bfloat16.
+        in_model: as every layer of a model but the first, which finds what the first one derived of masks.
 
     Raises:
         UnknownNumbers: what it does depends on the numbers of the hidden states, so that sizes do not tell it.
@@ -89,7 +92,8 @@ def module_launches(
             if training:
                 out.sum().backward()
 
-        return traced(run)
+        with one_pass() if in_model else nullcontext():
+            return traced(run)
 
 
 def layer_launches(

@@ -89,14 +89,20 @@ def check_slots(name: str, slots: Tensor, length: int) -> None:
     Raises:
         InputError: a slot beyond the sequence, or below −1.
     """
+    if torch.compiler.is_compiling() or slots.is_cuda:
+        _assert_slots(name, slots, length)
+        return
     fits = (slots >= -1) & (slots < length)
-    if torch.compiler.is_compiling() or fits.is_cuda:
-        torch._assert_async(fits.all(), f"{name} names a position beyond the sequence")
-    elif not bool(fits.all()):
+    if not bool(fits.all()):
         wrong = int(slots[~fits][0])
         raise InputError(
             f"{name} holds {wrong}, which is no position of {length} tokens; give 0 to {length - 1}, or -1 where unused"
         )
+
+
+@shared_in_pass
+def _assert_slots(name: str, slots: Tensor, length: int) -> None:
+    torch._assert_async(((slots >= -1) & (slots < length)).all(), f"{name} names a position beyond the sequence")
 
 
 def slots_of_mask(mask: Tensor, count: int | None = None) -> Tensor:
@@ -130,7 +136,11 @@ def gather_slots(tensor: Tensor, slots: Tensor) -> Tensor:
 def put_slots(tensor: Tensor, rows: Tensor, slots: Tensor) -> Tensor:
     """`(B, H, T, D)` with the `(B, H, G, D)` rows of `(B, G)` slots in their places; unused slots are dropped."""
     index = torch.where(slots < 0, tensor.shape[2], slots)[:, None, :, None].expand(rows.shape)
-    return F.pad(tensor, (0, 0, 0, 1)).scatter_(2, index, rows)[:, :, : tensor.shape[2]]
+    if tensor.transpose(1, 2).is_contiguous():  # tokens before heads in memory, and so again, where heads are merged
+        padded = F.pad(tensor.transpose(1, 2), (0, 0, 0, 0, 0, 1)).transpose(1, 2)
+    else:
+        padded = F.pad(tensor, (0, 0, 0, 1))
+    return padded.scatter_(2, index, rows)[:, :, : tensor.shape[2]]
 
 
 # Rows of one length each.

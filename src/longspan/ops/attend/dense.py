@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -98,6 +99,63 @@ def attend_single(call: Call) -> Tensor:
     if visible is not None:
         return _attend_visible(own, visible)
     return scaled(own.query, own.key, own.value, dropout_p=call.dropout_prob, scale=call.scale)
+
+
+def window_serves(call: Call) -> bool:
+    """Whether PyTorch's FlashAttention computes a call without terms and globals: in half precision, over all keys that
+    the pattern reaches from each query, of the same positions as these, where nothing is hidden or dropped."""
+    query, reach = call.query, call.pattern.reach()
+    return (
+        query.is_cuda
+        and query.dtype in (torch.float16, torch.bfloat16)
+        and query.shape[2] > 0
+        and call.is_square
+        and call.key_mask is None
+        and not call.dropout_prob
+        and (call.pattern.heads, reach.step) == (None, 1)
+        and reach.first <= 0 <= reach.last
+        and query.shape[-1] == call.value.shape[-1]
+        and query.shape[-1] % 8 == 0
+        and query.shape[-1] <= 256
+        and not torch.compiler.is_compiling()
+        and not torch.are_deterministic_algorithms_enabled()  # whose gradients it adds up in any order
+        and _flash_attention_has_windows(query.device)
+    )
+
+
+def _flash_attention_has_windows(device: torch.device) -> bool:
+    """Whether PyTorch's FlashAttention is there, is allowed, and takes windows, as it does since 2.11."""
+    if not (torch.backends.cuda.flash_sdp_enabled() and torch.backends.cuda.is_flash_attention_available()):
+        return False
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0) and _takes_windows()
+
+
+@lru_cache(maxsize=1)
+def _takes_windows() -> bool:
+    from inspect import signature
+
+    from torch.nn.attention.varlen import varlen_attn
+
+    return "window_size" in signature(varlen_attn).parameters
+
+
+def attend_window(call: Call) -> Tensor:
+    """Attention within a window by FlashAttention: `(B, H, T, D)`, token before head in memory."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    batch, _, length = call.query.shape[:3]
+    first, last, _ = call.pattern.reach()
+    query, key, value = (each.transpose(1, 2).flatten(0, 1) for each in (call.query, call.key, call.value))
+    ends = _ends_of_rows(batch, length, call.query.device)
+    options: dict[str, Any] = {"scale": call.scale, "window_size": (min(-first, length), min(last, length))}
+    context: Any = varlen_attn(query, key, value, ends, ends, length, length, **options)
+    return context.unflatten(0, (batch, length)).transpose(1, 2)
+
+
+@cached
+def _ends_of_rows(batch: int, length: int, device: torch.device) -> Tensor:
+    """`(B + 1,)` int32: where each of so many rows begins, one behind the other, and the end."""
+    return torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=device)
 
 
 def _attend_hiding(call: Call, key_mask: Tensor) -> Tensor:

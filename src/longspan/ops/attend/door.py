@@ -16,8 +16,10 @@ from longspan.ops.attend.dense import (
     attend_dense,
     attend_full,
     attend_single,
+    attend_window,
     causal_serves,
     dense_is_cheaper,
+    window_serves,
 )
 from longspan.ops.attend.flex import FlexFailedError, attend_flex, flex_serves
 from longspan.ops.attend.reference import attend_reference
@@ -121,6 +123,8 @@ def _computed(call: Call, backend: str) -> Tensor:
         return attend_triton(call)
     if plain and call.slots is None and query.shape[2] == 1 and not compiling and not traits.reads_length:
         return attend_single(call)
+    if query.is_cuda and plain and call.slots is None and window_serves(call):
+        return attend_window(call)
     if query.is_cuda and flex_serves(call):
         try:
             return attend_flex(call)

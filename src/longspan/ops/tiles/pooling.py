@@ -9,6 +9,7 @@ dynamic convolution (Wu et al. 2019).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.ops.kernels.ldconv import ldconv_pool
 from longspan.ops.kernels.triton_backend import PREFERENCE, require_triton, triton_prefers
-from longspan.ops.runtime import full_precision, needs_reference, run
+from longspan.ops.runtime import cached, full_precision, keeps_bfloat16, needs_reference, run, shared_in_pass
 
 POOLINGS = ("ldconv", "mean", "max")
 
@@ -132,11 +133,23 @@ def tap_positions(length: int, kernel: int, stride: int, device: torch.device) -
 
 def tap_validity(mask: Tensor | None, length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
     """`(B or 1, M, κ)` bool: the tap is a real token of the sequence and so is its slot's centre."""
+    inside = _taps_inside(length, kernel, stride, device)
+    return inside if mask is None or length == 0 else _real_taps(inside, mask, kernel, stride)
+
+
+@cached
+def _taps_inside(length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
+    """`(1, M, κ)` bool: the tap lies inside the sequence."""
     positions = tap_positions(length, kernel, stride, device)
-    inside = (positions >= 0) & (positions < length)
-    if mask is None or length == 0:
-        return inside[None]
-    return inside & mask[:, positions.clamp(0, length - 1)] & mask[:, _centres(length, stride, device), None]
+    return ((positions >= 0) & (positions < length))[None]
+
+
+@shared_in_pass
+def _real_taps(inside: Tensor, mask: Tensor, kernel: int, stride: int) -> Tensor:
+    """`(B, M, κ)` bool: those of the taps inside whose token and centre are real."""
+    length = mask.shape[1]
+    positions = tap_positions(length, kernel, stride, mask.device).clamp(0, length - 1)
+    return inside & mask[:, positions] & mask[:, _centres(length, stride, mask.device), None]
 
 
 def mean_weights(valid: Tensor, hidden: Tensor) -> Tensor:
@@ -149,10 +162,15 @@ def ldconv_weights(hidden: Tensor, weight: Tensor, valid: Tensor, stride: int) -
     """Tap weights `(B, H, M, κ)` from the centre tokens: a softmax over the valid taps, 0 where there is none."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
     centres = hidden.index_select(2, _centres(hidden.shape[2], stride, hidden.device))
+    learns = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     with full_precision(hidden):
-        scores = centres.to(wide) @ weight.to(wide).transpose(1, 2)
+        if keeps_bfloat16(hidden) and not learns:  # of which PyTorch has no derivative
+            weight = weight.to(hidden.dtype).transpose(1, 2).expand(len(hidden), -1, -1, -1)
+            scores = torch.bmm(centres.flatten(0, 1), weight.flatten(0, 1), out_dtype=wide).view(*centres.shape[:3], -1)
+        else:
+            scores = centres.to(wide) @ weight.to(wide).transpose(1, 2)
     valid = valid[:, None]
-    return scores.masked_fill(~valid, torch.finfo(scores.dtype).min).softmax(-1) * valid
+    return torch.where(valid, scores, torch.finfo(scores.dtype).min).softmax(-1) * valid
 
 
 def _check(hidden: Tensor, kernel: int, stride: int, pooling: str, weight: Tensor | None) -> None:
@@ -181,18 +199,43 @@ def _tap_slices(length: int, kernel: int, stride: int) -> list[tuple[int, slice,
     return slices
 
 
-def _heads_inside(hidden: Tensor, slots: int, dtype: torch.dtype) -> Tensor:
+def _heads_inside(hidden: Tensor, slots: int, dtype: torch.dtype, make: Callable[..., Tensor] = torch.zeros) -> Tensor:
     """`(B, H, M, D)` zeros laid out as `(B, M, H, D)`, which is how projections lay out their heads."""
     batch, heads, _, width = hidden.shape
-    return hidden.new_zeros((batch, slots, heads, width), dtype=dtype).transpose(1, 2)
+    return make((batch, slots, heads, width), dtype=dtype, device=hidden.device).transpose(1, 2)
 
 
 def _pool_sum_kernel(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
     """Weighted sums of taps: `(B, H, T, D)` and `(B or 1, H or 1, M, κ)` → `(B, H, M, D)`."""
+    if hidden.is_cuda and hidden.shape[2]:
+        return _pool_sum_mixed(hidden, taps, stride)
     wide = torch.promote_types(hidden.dtype, torch.float32)
     pooled = _heads_inside(hidden, taps.shape[2], wide)
     for tap, slots, tokens in _tap_slices(hidden.shape[2], taps.shape[3], stride):
         pooled[:, :, slots].addcmul_(hidden[:, :, tokens].to(wide), taps[:, :, slots, tap, None].to(wide))
+    return pooled.to(hidden.dtype)
+
+
+def _pool_sum_mixed(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
+    """The same on a GPU, whose kernels take several types at once: tokens are read as they are, and sums are written
+    once in the type of the tokens. The first tap is that of the centres, which every slot has."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    weights, centre = taps.to(wide), taps.shape[3] // 2
+    slices = sorted(_tap_slices(hidden.shape[2], taps.shape[3], stride), key=lambda each: each[0] != centre)
+    pooled = _heads_inside(hidden, taps.shape[2], wide, torch.empty)
+    for number, (tap, slots, tokens) in enumerate(slices):
+        given = hidden[:, :, tokens], weights[:, :, slots, tap, None]
+        if number == 0:
+            torch.mul(*given, out=pooled)
+        elif number < len(slices) - 1 or hidden.dtype == wide:
+            pooled[:, :, slots].addcmul_(*given)
+        else:
+            result = _heads_inside(hidden, taps.shape[2], hidden.dtype, torch.empty)
+            torch.addcmul(pooled[:, :, slots], *given, out=result[:, :, slots])
+            for rest in (slice(0, slots.start), slice(slots.stop, None)):
+                if pooled[:, :, rest].numel():
+                    result[:, :, rest].copy_(pooled[:, :, rest])
+            return result
     return pooled.to(hidden.dtype)
 
 
