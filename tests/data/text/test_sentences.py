@@ -107,6 +107,44 @@ def test_blank_lines_headings_and_items_end_sentences() -> None:
     ]
 
 
+def test_no_sentence_ends_where_no_space_follows() -> None:
+    whole = (
+        "The constructor will raise a zoneinfo.ZoneInfoNotFoundError exception.",
+        "Set branch.<name>.merge and remote.<name>.pushRefSpec to it.",
+        "Read https://example.org/a.B/c.D?Query=Yes!No and setup.Cfg, or /etc/ssh/ssh_config.D/*.Conf on Python 3.X.",
+        "Call os.Path(), re.Match or Foo.bar.Baz.",
+        "Run ./Configure before the .NET runtime 10.0.Final starts.",
+        "Versions 1.2.3rc1, 0.9.Beta and $3.50 differ.",
+        "Write '...' here, and (...) there.",
+        "See pip(1), git-config(1).Files and !Important marks.",
+        "The field `a.`B and [package.Metadata].Name hold it.",
+    )
+    for sentence in whole:
+        assert texts(f"It began. {sentence} Then it ended.") == ["It began.", sentence, "Then it ended."]
+
+
+def test_places_that_need_no_space_still_end_sentences() -> None:
+    assert texts("今天很好。我们走！”他说。好") == ["今天很好。", "我们走！”", "他说。", "好"]
+    assert texts("你好!我们走。") == ["你好!", "我们走。"]
+    assert texts("It was shown before.[3] Others doubt it. Nobody knows.") == [
+        "It was shown before.[3]",
+        "Others doubt it.",
+        "Nobody knows.",
+    ]
+
+
+def test_a_line_that_ends_in_a_colon_is_a_sentence_before_code() -> None:
+    code = "To print the table, call:\n    show(table)\nIt has three columns."
+    assert texts(code)[0] == "To print the table, call:"
+    wrapped = "There is one rule:\nnever guess what was meant."
+    assert texts(wrapped) == [wrapped]
+
+
+def test_an_address_is_not_cut_at_its_colon() -> None:
+    links = "see [docs](https://example.org/a/very/long/place/of/pages/0123456789) " * 30
+    assert not any(text.startswith("//") for text in texts(links))
+
+
 @pytest.mark.parametrize("mark", ["•", "-", "*", "◦", "●", "■", "○", "(1)", "1)"])
 def test_an_item_may_hold_several_sentences(mark: str) -> None:
     text = f"Before it.\n{mark} It ends here. A second one follows.\nA third one ends it."

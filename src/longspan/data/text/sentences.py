@@ -1,7 +1,7 @@
 """Sentences and words of a text, with their places in it, for many scripts and in linear time.
 
 The cutting rules (end marks, abbreviations, quotations of some 250 languages) are those of the `sentencex` library.
-Around them stand four rules of our own, because documents are long and untidy:
+Around them stand five rules of our own, because documents are long and untidy:
 
 1. Blank lines, form feeds, list items and Markdown headings always end a sentence. A single line break does so when a
    line beside it is longer than hard wrapping ever makes it (`WRAPPED_LINE` characters): then lines are paragraphs.
@@ -12,6 +12,9 @@ Around them stand four rules of our own, because documents are long and untidy:
    any end mark thus become pieces of bounded length.
 4. A piece without any letter or digit (a stray closing quotation mark) belongs to the sentence before it, a list
    number alone ("2.") to the one after it.
+5. Where no space follows an end mark of the Latin kind no sentence ends: `zoneinfo.ZoneInfo`, `branch.<name>.merge`,
+   `setup.Cfg`, 3.X, https://example.org/?Name are words. An ellipsis in quotation marks or brackets ends none before a
+   small letter, and a line that ends in a colon is a sentence where the line below it is set in, as code is.
 
 Words are what metrics count, labels compare and summaries are measured in.
 """
@@ -40,7 +43,10 @@ _ITEM = re.compile(r"\s*(?:[-*•‣◦▪–●■○·]|\(?\d{1,3}[.)]|\(?[a-z
 _ITEM_MARK = re.compile(r"\s*[-*•‣◦▪–●■○·(]+(?=[\s\d])")
 _NUMBER = re.compile(r"\(?(?:\d{1,3}|[A-Za-z])[.)]")
 _QUOTES = str.maketrans(dict.fromkeys('"“”„‟«»‹›「」『』《》()[]{}（）【】', " "))
-_CLAUSE = re.compile(r"[;:,—、，；：،؛]")
+_INTRODUCES = re.compile(r"\w\W?:\s*$")
+_CLOSING = "\"'”’»›)]}*_`"
+_UNDECIDED = re.compile(r"[\"'“‘`(\[](?:\.{2,}|…)[\"'”’`)\]]\s+$")
+_CLAUSE = re.compile(r"[;:,](?=\s)|[—、，；：،؛]")
 _SCRIPTS = (
     ("ja", re.compile(r"[\u3040-\u30ff]")),
     ("zh", re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")),
@@ -153,6 +159,7 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
     """Spans between which a sentence must end; together they cover the text."""
     start = 0
     before: tuple[int, bool, bool] | None = None  # length, is blank, is a heading
+    above = ""
     for match in _LINE.finditer(text):
         line = match.group()
         if not line:
@@ -160,12 +167,19 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
         now = (len(line), not line.strip(), line.startswith("#"))
         if before is not None:
             hard = before[0] > WRAPPED_LINE or now[0] > WRAPPED_LINE
-            if hard or before[1] or now[1] or before[2] or _ITEM.match(line) or text[match.start() - 1] != "\n":
+            opens = _INTRODUCES.search(above) and _margin(line) > _margin(above) + 1
+            broken = text[match.start() - 1] != "\n"
+            if hard or before[1] or now[1] or before[2] or opens or broken or _ITEM.match(line):
                 yield start, match.start()
                 start = match.start()
-        before = now
+        before, above = now, line
     if start < len(text):
         yield start, len(text)
+
+
+def _margin(line: str) -> int:
+    """How far a line is set in."""
+    return len(line) - len(line.lstrip())
 
 
 def _cut_paragraph(text: str, start: int, end: int, language: str) -> Iterator[tuple[int, int]]:
@@ -207,7 +221,20 @@ def _boundaries(block: str, language: str, quotes: bool) -> list[int]:
     # Only the ends are used: some of the library's answers leave gaps between sentences.
     boundaries = sentencex.get_sentence_boundaries(language, shown)  # pyright: ignore[reportAttributeAccessIssue]
     ends = {int(sentence["end_index"]) for sentence in boundaries}
-    return [*sorted(end for end in ends if 0 < end < len(block)), len(block)]
+    inside = (end for end in sorted(ends) if 0 < end < len(block))
+    return [*(end for end in inside if _is_end(block, end)), len(block)]
+
+
+def _is_end(block: str, end: int) -> bool:
+    """Whether a sentence ends between two characters of a block: white space is there, or an end mark that needs none.
+
+    An ellipsis that is quoted ("use '...' here") ends none before a small letter.
+    """
+    if block[end - 1].isspace() or block[end].isspace():
+        after = block[end : end + 8].lstrip()[:1]
+        return not (after.islower() and _UNDECIDED.search(block[max(0, end - 12) : end] + " "))
+    mark = block[max(0, end - 8) : end].rstrip(_CLOSING)[-1:]
+    return bool(_UNSPACED_CHARACTER.match(block[end])) or not (mark.isascii() or mark == "…")
 
 
 def _cut_long(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
