@@ -1,6 +1,7 @@
 """Which mechanisms are predicted to beat full FlashAttention on a GPU: `python docs/predicted_mechanisms.py [NAME]`.
 
-One layer with its projections, 12 heads of 64, bfloat16, forward, with default options, by `longspan.planning`. Writes
+One layer of a model with its projections, 12 heads of 64, bfloat16, forward, with default options and masks that an
+earlier layer has made, by `longspan.planning`. Writes
 `benchmarks/results/predicted-h100.json` and the table on the front page of mechanisms; with a name, only its rows anew.
 """
 
@@ -43,7 +44,7 @@ def predict(only: str | None = None) -> Predictions:
         try:
             for tokens in FOLLOWED:
                 config = kind(**kind.defaults_for(tokens, {}))
-                seconds = layer_seconds(config, DEVICES[DEVICE], tokens=tokens, causal=causal)
+                seconds = layer_seconds(config, DEVICES[DEVICE], tokens=tokens, causal=causal, in_model=True)
                 row[str(tokens)] = round(1e3 * seconds, 3)
         except UnknownNumbers:
             continue
@@ -55,7 +56,7 @@ def predict(only: str | None = None) -> Predictions:
 def million(kind: type[AttentionConfig], causal: bool) -> float:
     """Milliseconds at a million tokens, followed like the others."""
     config = kind(**kind.defaults_for(MILLION, {}))
-    return 1e3 * layer_seconds(config, DEVICES[DEVICE], tokens=MILLION, causal=causal)
+    return 1e3 * layer_seconds(config, DEVICES[DEVICE], tokens=MILLION, causal=causal, in_model=True)
 
 
 def continued(row: dict[str, float]) -> float:

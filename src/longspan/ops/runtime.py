@@ -157,6 +157,7 @@ class Sizes:
         least_tile_scores: fewer are not worth the steps; with as many, one head is enough.
         short_pieces: short inputs are still cut into so many, where fresh working memory costs more than that saves.
         biased_scores: of full attention with a bias.
+        dense_scores: of all pairs of all heads and rows, where the steps of a sparse form would take a GPU longer.
         top_scores: of all pairs, of which the highest are picked.
         tree_scores: of a tree of spans, and labels of its edges.
         sorted_scores: of sorted blocks, and of buckets.
@@ -168,6 +169,7 @@ class Sizes:
     least_tile_scores: int
     short_pieces: int
     biased_scores: int
+    dense_scores: int
     top_scores: int
     tree_scores: int
     sorted_scores: int
@@ -180,6 +182,7 @@ PROCESSOR = Sizes(
     least_tile_scores=1 << 16,
     short_pieces=6,
     biased_scores=1 << 19,
+    dense_scores=0,
     top_scores=1 << 20,
     tree_scores=1 << 20,
     sorted_scores=1 << 18,
@@ -193,6 +196,7 @@ GPU = Sizes(
     least_tile_scores=1 << 28,
     short_pieces=1,
     biased_scores=1 << 28,
+    dense_scores=1 << 25,
     top_scores=1 << 29,
     tree_scores=1 << 28,
     sorted_scores=1 << 28,

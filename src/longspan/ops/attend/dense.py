@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.attend.call import Call, mask_of_slots
-from longspan.ops.runtime import cached, full_precision
-from longspan.ops.tiles.layout import best_layout, least_cost
+from longspan.ops.attend.call import Call, mask_of_slots, patterns_of_rows
+from longspan.ops.runtime import SIZES, cached, full_precision, shared_in_pass
+from longspan.ops.tiles.layout import best_layout, least_cost, traits_of
 from longspan.patterns import Causal, Pattern
 
 DENSE_PAIRS = 1 << 20
@@ -254,9 +254,69 @@ def _mask_of(
     if bool(visible.all()):
         return None, visible, False
     mask = visible
-    if not pattern.heads:
+    if not pattern.heads and dtype != torch.bool:
         mask = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~visible, -math.inf)
     return mask, visible, not bool(visible.any(dim=-1).all())
+
+
+def masked_serves(call: Call) -> bool:
+    """Whether a GPU computes all pairs of a call without terms faster than it is told of the several steps that global
+    keys, or sets of keys, take: in half precision, up to a bound that belongs to the device."""
+    (batch, heads, queries), keys = call.query.shape[:3], call.key.shape[2]
+    own = call.pattern.heads or 1
+    numbers = own * queries * keys
+    return (
+        call.query.dtype in (torch.float16, torch.bfloat16)
+        and (call.slots is not None or traits_of(call.pattern).is_rearranged)
+        and 0 < batch * heads * queries * keys <= SIZES[True].dense_scores
+        and numbers * (1 if call.key_mask is None and call.slots is None else batch) <= MASK_NUMBERS
+        and (own == 1 or numbers <= HEADS_NUMBERS)
+        and not torch.compiler.is_compiling()
+    )
+
+
+def attend_masked(call: Call) -> Tensor:
+    """Attention of all pairs on a GPU, by a mask that all layers of a pass share; global tokens and padding are looked
+    at on the device, for which nobody waits."""
+    sizes = (call.query.shape[2], call.key.shape[2], call.query_offset)
+    rows = patterns_of_rows(call.pattern, call.key_mask, sizes[1]) if call.pattern.reads_length else {call.pattern: []}
+    shown = tuple((pattern, tuple(numbers)) for pattern, numbers in rows.items())
+    data = (call.key_mask, call.slots, call.global_rows)
+    mask, sees = _mask_on_gpu(shown, *sizes, *data, call.query.dtype, call.query.device)
+    context = scaled(call.query, call.key, call.value, attn_mask=mask, dropout_p=call.dropout_prob, scale=call.scale)
+    return context if sees is None else context * sees
+
+
+@shared_in_pass
+def _mask_on_gpu(
+    shown: tuple[tuple[Pattern, tuple[int, ...]], ...],
+    queries: int,
+    keys: int,
+    query_offset: int,
+    key_mask: Tensor | None,
+    slots: Tensor | None,
+    global_rows: bool,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[Tensor, Tensor | None]:
+    """The mask to add, `(B or 1, H or 1, T, S)`, of patterns with the rows that have them; and which queries see
+    something, `None` for all."""
+    parts = {
+        row: _mask_of(pattern, (), False, queries, keys, query_offset, torch.bool, device)
+        for pattern, rows in shown
+        for row in rows or (0,)
+    }
+    ordered = [parts[row] for row in sorted(parts)]
+    visible = torch.cat([each[1] for each in ordered])
+    if slots is not None:
+        visible = _with_globals(visible, slots, global_rows)
+    if key_mask is not None:
+        visible = visible & key_mask[:, None, None, :]
+    mask = torch.zeros(visible.shape, dtype=dtype, device=device)
+    if key_mask is None and not any(each[2] for each in ordered):
+        return mask.masked_fill_(~visible, -math.inf), None
+    sees = visible.any(-1, keepdim=True)
+    return mask.masked_fill_(~visible & sees, -math.inf), sees
 
 
 def dense_is_cheaper(call: Call) -> bool:

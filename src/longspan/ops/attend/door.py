@@ -15,10 +15,12 @@ from longspan.ops.attend.dense import (
     DENSE_PAIRS,
     attend_dense,
     attend_full,
+    attend_masked,
     attend_single,
     attend_window,
     causal_serves,
     dense_is_cheaper,
+    masked_serves,
     window_serves,
 )
 from longspan.ops.attend.flex import FlexFailedError, attend_flex, flex_serves
@@ -123,13 +125,8 @@ def _computed(call: Call, backend: str) -> Tensor:
         return attend_triton(call)
     if plain and call.slots is None and query.shape[2] == 1 and not compiling and not traits.reads_length:
         return attend_single(call)
-    if query.is_cuda and plain and call.slots is None and window_serves(call):
-        return attend_window(call)
-    if query.is_cuda and flex_serves(call):
-        try:
-            return attend_flex(call)
-        except FlexFailedError as error:
-            warnings.warn(f"attention is computed by backend='blocked' instead: {error}", stacklevel=3)
+    if query.is_cuda and (result := _on_gpu(call)) is not None:
+        return result
     if not compiling:  # a graph must serve every length, and keeps to the tiles
         pairs = query.shape[2] * call.key.shape[2]
         looks = query.is_cuda and call.slots is not None  # where global tokens are, which a GPU would be waited for
@@ -141,6 +138,21 @@ def _computed(call: Call, backend: str) -> Tensor:
     # order is put together there.
     in_operator = torch.is_grad_enabled() or compiling or call.dropout_prob or traits.is_rearranged or not plain
     return attend_blocked(call) if in_operator else attend_tiles(call)
+
+
+def _on_gpu(call: Call) -> Tensor | None:
+    """What a kernel that only a GPU has computes, the cheapest of those that serve the call."""
+    if not call.terms:
+        if call.slots is None and window_serves(call):
+            return attend_window(call)
+        if masked_serves(call):
+            return attend_masked(call)
+    if flex_serves(call):
+        try:
+            return attend_flex(call)
+        except FlexFailedError as error:
+            warnings.warn(f"attention is computed by backend='blocked' instead: {error}", stacklevel=4)
+    return None
 
 
 def _trains_short(call: Call) -> bool:
