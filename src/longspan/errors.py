@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,8 +68,20 @@ def memory_sentence(error: BaseException) -> str:
         more = f" ({int(asked[1]) / 1e6:,.1f} MB more were asked for)"
     else:
         more = f" ({asked[1]} {asked[2]} more were asked for)"
+    if is_out_of_device_memory(error):
+        return f"memory ran out{more} on the GPU; give less text at once, a smaller model or batch, or a larger GPU"
     remedy = "give less text at once, a smaller model or batch, or more memory (`ulimit -v` shows a limit)"
     return f"memory ran out{more}; {remedy}"
+
+
+def is_out_of_device_memory(error: BaseException | None) -> bool:
+    """Whether an exception, or the one that it came of, says that a GPU's memory was not enough."""
+    torch = sys.modules.get("torch")
+    while torch is not None and error is not None:
+        if isinstance(error, torch.OutOfMemoryError):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
 
 
 def last_line(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from longspan.attention import MECHANISMS
 from longspan.compare.budget import Clock, expected_seconds, steps_within, training_seconds, work_of
@@ -135,3 +136,9 @@ def test_quadratic_costs_are_expected_to_grow_so() -> None:
     assert 1500 < growth("full") < 4096
     long = Cell(kind="speed", task="recall", mechanism="full", tokens=65_536, rows=4)
     assert expected_seconds(long, measured("full", 0.5, 0.25), 8.0) == pytest.approx(8 + 2 + growth("full") * 0.75 + 8)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="device is 'cuda', but torch sees no CUDA device here; leave it out"):
+        Comparison(device="cuda")

@@ -171,6 +171,24 @@ def test_what_a_processor_lacks_is_an_error() -> None:
         attend(*many, pattern=Window(9, 9), terms=[own], backend="flex")
 
 
+def test_a_backend_that_is_forced_on_a_gpu_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = [torch.randn(1, 2, 20, 8) for _ in range(3)]
+    with FakeCuda() as device:
+        there = [each.to(device) for each in narrow]
+        with pytest.raises(InputError, match="'flex' takes heads of 16 numbers or more, not 8; use 'blocked'"):
+            attend(*there, pattern=Window(3, 3), backend="flex")
+        with pytest.raises(
+            InputError, match=r"backend='flex' serves no torch.float64; use backend='blocked', or float32"
+        ):
+            attend(*(each.double() for each in there), pattern=Window(3, 3), backend="flex")
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+        half = [each.bfloat16() for each in there]
+        assert attend(*half, pattern=Window(3, 3)).isfinite().all()  # in another way
+        pytest.importorskip("triton")
+        with pytest.raises(InputError, match=r"computes bfloat16 .* 8\.0 on, and this GPU has 7\.5"):
+            attend(*half, pattern=Window(3, 3), backend="triton")
+
+
 def test_a_single_query_is_a_few_launches() -> None:
     """Of the keys within reach, or of all that a padded row has."""
     for pattern, most in ((Window(50, 0), 1), (Causal(), 1), (Strided(7) & Causal(), 20)):

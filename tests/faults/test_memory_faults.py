@@ -129,6 +129,24 @@ def test_a_training_that_runs_out_says_what_a_plan_fits(
     assert "a batch of" in said
 
 
+def test_a_gpu_that_runs_out_in_other_verbs_says_what_a_plan_fits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], made_checkpoints: dict[str, Path]
+) -> None:
+    """Where a model is named; else that memory ran out, and where."""
+
+    def generate(*arguments: object, **options: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.50 GiB.")
+
+    monkeypatch.setattr("longspan.cli.generate.generate", generate)
+    folder = str(made_checkpoints["writer"])
+    for arguments, advised in ((["generate", folder, "a"], True), (["generate", "nowhere", "a"], False)):
+        assert main(arguments) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("error: memory ran out (3.50 GiB more were asked for) on the GPU; give less text at once")
+        assert ("by `longspan plan`, float32 fits into" in err) == advised
+        assert err.count("\n") == 1
+
+
 def test_a_gpu_without_bfloat16_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)

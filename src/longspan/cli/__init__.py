@@ -17,10 +17,11 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from longspan.cli.terminal import Told, complain, say, silence, usable_streams
-from longspan.errors import InputError, is_out_of_memory, memory_sentence
+from longspan.errors import InputError, is_out_of_device_memory, is_out_of_memory, memory_sentence
 from longspan.version import __version__
 
 COMMANDS = {
@@ -73,14 +74,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         silence()
         return 1
     except Exception as error:  # of ours, if the system does not explain it
-        reason = _of_the_system(error)
+        reason = _of_the_system(error, arguments)
         if reason is None:
             raise
         return _fail(reason)
 
 
-def _of_the_system(error: Exception) -> str | None:
+def _of_the_system(error: Exception, arguments: Sequence[str]) -> str | None:
     """What an exception says of the system on which this runs, as a sentence; `None` if it says nothing of it."""
+    if is_out_of_device_memory(error):
+        return "; ".join([memory_sentence(error), *_what_fits(arguments)])
     if is_out_of_memory(error):
         return memory_sentence(error)
     if not isinstance(error, OSError):
@@ -95,6 +98,18 @@ def _of_the_system(error: Exception) -> str | None:
         pass
     silence()
     return f"standard output cannot be written ({(error.strerror or str(error)).lower()}); send it elsewhere"
+
+
+def _what_fits(arguments: Sequence[str]) -> list[str]:
+    """What a plan says of the first model that is named on the command line, if it can be read."""
+    from longspan.planning.plan import what_fits
+    from longspan.planning.source import open_planned
+
+    folder = next((each for each in arguments if Path(each, "config.json").is_file()), None)
+    try:
+        return [] if folder is None else [what_fits(open_planned(folder), 1, train=False)]
+    except InputError:  # what is wrong with the folder is not what went wrong
+        return []
 
 
 def _run(arguments: list[str]) -> int:

@@ -34,6 +34,8 @@ from longspan.patterns import Full, Pattern, PerHead
 PROGRAMS = 256
 """How many programs PyTorch may compile for different patterns, terms and types; its own limit of 8 is for one function
 of a model, beyond which it would compute all scores at once."""
+LEAST_WIDTH = 16
+"""Of a head, which tensor cores want."""
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -53,7 +55,7 @@ def flex_serves(call: Call) -> bool:
         query.is_cuda
         and query.dtype in TYPES
         and query.shape[2] > 0
-        and all(width >= 16 and width & (width - 1) == 0 for width in (query.shape[-1], call.value.shape[-1]))
+        and all(width >= LEAST_WIDTH and width & (width - 1) == 0 for width in (query.shape[-1], call.value.shape[-1]))
         and (not call.terms or (not _terms_learn(call) and products_of(call) <= MOST_PRODUCTS))
         and not (torch.compiler.is_compiling() and _needs_order(call.pattern))
         and (not _failed or _kind(call) not in _failed)
@@ -260,6 +262,8 @@ def _check(call: Call) -> None:
         raise InputError("backend='flex' has no gradients on a processor, and one is asked for; use backend='blocked'")
     if call.query.dtype not in TYPES:
         raise InputError(f"backend='flex' serves no {call.query.dtype}; use backend='blocked', or float32")
+    if call.query.is_cuda and (width := min(call.query.shape[-1], call.value.shape[-1])) < LEAST_WIDTH:
+        raise InputError(f"backend='flex' takes heads of {LEAST_WIDTH} numbers or more, not {width}; use 'blocked'")
     if prob and device.type == "cpu":
         raise InputError(
             f"backend='flex' has no dropout on a processor, and dropout_prob={prob}; use backend='blocked'"

@@ -87,9 +87,15 @@ def _refusal(tensors: tuple[Tensor, ...], widest: int | None) -> str:
     for tensor in tensors:
         if tensor.dtype not in DTYPES:
             return f"computes in float32, bfloat16 or float16, not in {tensor.dtype}"
+        if tensor.dtype == torch.bfloat16 and tensor.is_cuda and (has := _capability(tensor)) < (8, 0):
+            return f"computes bfloat16 from compute capability 8.0 on, and this GPU has {has[0]}.{has[1]}; give float16"
         if widest is not None and tensor.shape[-1] > widest:
             return f"serves up to {widest} channels, not {tensor.shape[-1]}"
     return ""
+
+
+def _capability(tensor: Tensor) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(tensor.device)
 
 
 def kernels(name: str) -> Any:
