@@ -57,7 +57,7 @@ DENSE = [*LISTED, {"idx": 3, "path": "3_Dense", "type": "sentence_transformers.m
         ({"pooling_mode_lasttoken": True}, LISTED, "pools by 'pooling_mode_lasttoken'; known are 'cls', 'mean'"),
         (switches("cls") | switches("mean") | {"pooling_mode_cls_token": True}, LISTED, "'cls' and 'mean'"),
         ({"pooling_mode": 3}, LISTED, "pools by nothing"),
-        (switches("mean"), DENSE, "has the module 'Dense'"),
+        (switches("mean"), DENSE, "with the module 'Dense'"),
         (switches("mean"), {"idx": 0}, "holds no list of modules"),
         (switches("mean"), [{"path": "../elsewhere", "type": "x.Pooling"}], "not beside it"),
         (switches("mean"), [{"path": "..", "type": "x.Pooling"}], "not beside it"),

@@ -48,7 +48,7 @@ def test_passages_of_all_documents_compete() -> None:
 
 def test_words_find_what_shares_words_and_headings_count() -> None:
     evidence = index().evidence("Which enemies hunt marmots?")
-    assert evidence.names == ("words",)
+    assert evidence.names == ("words", "names", "kind")
     words = evidence.column("words")
     assert words.argmax() == 1  # "Enemies" stands in its heading alone
     assert words[2] == 0
@@ -111,7 +111,7 @@ def test_one_passage_that_shares_nothing() -> None:
 
 def test_the_weights_of_the_package_are_whole() -> None:
     for name, weights in load_weights().items():
-        assert name in {"words", "meaning"}
+        assert name in {"words", "meaning", "encoder"}
         assert 0 <= weights.threshold < 0.5
         assert weights.rank["words"] > 0
         assert "bias" in weights.passage

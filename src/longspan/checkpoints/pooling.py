@@ -1,6 +1,7 @@
 """How sentence-transformers folders say that token states become one vector: `modules.json`, `1_Pooling/config.json`.
 
-The files are small JSON; weights of further modules (a dense layer behind the pooling, say) are not read but refused.
+The files are small JSON; weights of further modules (a dense layer behind the pooling, say) are refused here, and
+read by `longspan.checkpoints.sentence_modules`.
 """
 
 from __future__ import annotations
@@ -41,33 +42,33 @@ def pooling_of(source: str | Path) -> Pooling:
     Raises:
         InputError: a damaged file, or modules and modes that are not known here.
     """
-    listed = _file(source, MODULES)
+    listed = beside(source, MODULES)
     if listed is None:
         return Pooling()
-    kinds = {str(module.get("type", "")).rpartition(".")[2]: module for module in _modules(listed)}
+    kinds = {str(module.get("type", "")).rpartition(".")[2]: module for module in modules_in(listed)}
     if other := [kind for kind in kinds if kind not in KNOWN]:
         raise InputError(
-            f"model '{source}' has the module {other[0]!r} in its {MODULES}, which is not known here; give an encoder "
-            "whose vectors are pooled states"
+            f"model '{source}' is a sentence encoder with the module {other[0]!r}, which is not read here; use "
+            "--encoder (encoder=… in Python), which reads all of its files"
         )
-    text = _file(source, TEXT)
+    text = beside(source, TEXT)
     lower = text is not None and bool(read_json(text).get("do_lower_case"))
     place = str(kinds.get("Pooling", {}).get("path", ""))
-    file = _file(source, f"{place}/config.json") if place else None
+    file = beside(source, f"{place}/config.json") if place else None
     return Pooling(lower=lower) if file is None else Pooling(mode=_mode(read_json(file), source), lower=lower)
 
 
 def carry_pooling(source: str | Path, folder: Path, max_tokens: int) -> bool:
     """Put what `source` says about pooling into the folder of a model made from it, which reads `max_tokens` tokens;
     whether it says anything."""
-    listed = _file(source, MODULES)
+    listed = beside(source, MODULES)
     if listed is None:
         return False
-    modules = _modules(listed)
+    modules = modules_in(listed)
     (folder / MODULES).write_text(json.dumps(modules, indent=2), encoding="utf-8")
     names = [f"{module['path']}/config.json" for module in modules if module.get("path")]
     for name in (*names, TEXT, SETTINGS):
-        if (file := _file(source, name)) is not None:
+        if (file := beside(source, name)) is not None:
             said = read_json(file) | ({"max_seq_length": max_tokens} if name == TEXT else {})
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(json.dumps(said, indent=2), encoding="utf-8")
@@ -81,12 +82,13 @@ def _mode(said: Mapping[str, Any], source: str | Path) -> Literal["mean", "cls",
     if len(named) != 1 or named[0] not in MODES.values():
         raise InputError(
             f"model '{source}' pools by {' and '.join(map(repr, named)) or 'nothing'}; known are "
-            f"{', '.join(map(repr, MODES.values()))}, one of them alone"
+            f"{', '.join(map(repr, MODES.values()))}, one of them alone; --encoder (encoder=… in Python) "
+            "reads others too"
         )
     return cast(Literal["mean", "cls", "max"], named[0])
 
 
-def _modules(file: Path) -> list[dict[str, Any]]:
+def modules_in(file: Path) -> list[dict[str, Any]]:
     """The modules that are listed; their folders stand beside the list."""
     check_file(file)
     try:
@@ -102,7 +104,7 @@ def _modules(file: Path) -> list[dict[str, Any]]:
     return modules
 
 
-def _file(source: str | Path, name: str) -> Path | None:
+def beside(source: str | Path, name: str) -> Path | None:
     """A file of a folder or of a Hub repository; None where it has no such file."""
     folder = Path(os.path.expanduser(source))
     if folder.is_dir():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoding, Json, Raw, save_with_note, say_heading
+from longspan.cli.documents import Encoder, Encoding, Json, Raw, save_with_note, say_heading
 from longspan.cli.terminal import name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 
@@ -33,6 +33,11 @@ def answer(
         str | None,
         typer.Option(help="Folder of a model of questions that marks the very words.", show_default="none"),
     ] = None,
+    encoder: Encoder = None,
+    reranker: Annotated[
+        str | None,
+        typer.Option(help="A cross-encoder, as a folder or a Hub name: reads the 20 best again.", show_default="none"),
+    ] = None,
     json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each passage's probability.")
@@ -54,8 +59,9 @@ def answer(
 
     Shows the passages that are most likely to hold the answer, best first, with their places, the section or who
     speaks, the sentence that matters, and how sure that is; or says that there is probably none. `--model` has the best
-    passages read by a model of questions, which marks the words that answer; `--index` asks a whole collection, whose
-    passages its model has read already.
+    passages read by a model of questions, which marks the words that answer; `--encoder` takes a sentence encoder of
+    your choice instead of the bundled one, and `--reranker` a cross-encoder that reads the best passages again;
+    `--index` asks a whole collection, whose passages have been read already.
 
     Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer contracts/ "who may cancel?"`,
     `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`,
@@ -73,8 +79,11 @@ def answer(
             raise InputError(f"--picture {picture} draws one answer, but {len(asked)} questions are asked; ask one")
         if len(sources) != 1 or Path(sources[0]).is_dir():
             raise InputError(f"--picture {picture} draws one document; name one file")
-        check_picture(picture, [*sources, model, index])
+        check_picture(picture, [*sources, model, encoder, reranker, index])
     if index is not None:
+        if (given := encoder or reranker) is not None:
+            option = "--encoder" if given is encoder else "--reranker"
+            raise InputError(f"{option} {given} is for documents; an index knows its own: leave one of the two out")
         from longspan.inference.indexing.documents import DocumentIndex
 
         answerer = DocumentIndex(index, model)
@@ -83,7 +92,7 @@ def answer(
         documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
         for note in skipped:
             say(f"note: {note}", error=True)
-        answerer = Answerer(documents, model)
+        answerer = Answerer(documents, model, encoder=encoder, reranker=reranker)
     done: list[DocumentAnswer] = []
     for question in asked:
         result = answerer.answer(question, top=top, threshold=threshold)

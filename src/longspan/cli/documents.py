@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="Print a JSON list with places, scores and times.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Leave nothing out and guess no structure.")]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        help="A sentence encoder (sentence-transformers), as a folder or a Hub name.", show_default="the bundled one"
+    ),
+]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoding, Json
+from longspan.cli.documents import Encoder, Encoding, Json
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
@@ -28,6 +28,7 @@ def embed(
             help="An encoder, as a folder or a Hub name: any, lengthened or not.", show_default="the bundled one"
         ),
     ] = None,
+    encoder: Encoder = None,
     json: Json = False,
     encoding: Encoding = None,
     raw: Annotated[bool, typer.Option("--raw", help="Read documents as they are, boilerplate and all.")] = False,
@@ -35,21 +36,25 @@ def embed(
     """Turn documents of any length into vectors; near vectors mean near meanings.
 
     Each document is read whole and becomes one vector of length 1; with `--sentences` those of its sentences are
-    written too. Without `--output`, prints how near the documents are to each other. With `--model`, the states of a
-    text's tokens are pooled as the model's modules.json says, else their mean.
+    written too. Without `--output`, prints how near the documents are to each other. With `--model`, a document is read
+    whole by the model and its states are pooled; with `--encoder`, texts are read as sentence-transformers reads them,
+    longer ones in chunks.
 
     Examples: `longspan embed a.pdf b.md c.txt`, `longspan embed *.txt --output vectors.safetensors --sentences`.
     """
     from longspan.data.text.reading import read
     from longspan.files import output_file
-    from longspan.inference.embed import embed_document, load_encoder, save_vectors
+    from longspan.inference.embed import embed_document, save_vectors, the_encoder
 
     if output is not None and output.suffix != ".safetensors":
         raise InputError(f"--output {output} ends in no .safetensors; give a name that does")
-    target = None if output is None else output_file(output, reads=[*files, model])  # known before anything is read
+    # Known before anything is read.
+    target = None if output is None else output_file(output, reads=[*files, model, encoder])
     documents = [read(file, encoding, raw=raw) for file in files]
-    encoder = load_encoder(model)
-    embedded = [embed_document(document, encoder) for document in documents]
+    chosen = the_encoder(model, encoder)
+    embedded = [embed_document(document, chosen) for document in documents]
+    if note := getattr(chosen, "note", None):
+        say(f"note: {note}", error=True)
     if target is not None:
         save_vectors(target, files, embedded, sentences=sentences)
         total = sum(len(one.sentences) for one in embedded)

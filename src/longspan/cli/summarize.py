@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoding, Json, Raw, save_with_note, say_heading
+from longspan.cli.documents import Encoder, Encoding, Json, Raw, save_with_note, say_heading
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
@@ -37,6 +37,7 @@ def summarize(
         str | None,
         typer.Option(help="Folder or name of a model: one trained here, LED, BART, …", show_default="the bundled one"),
     ] = None,
+    encoder: Encoder = None,
     json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each sentence's score.")
@@ -80,7 +81,9 @@ def summarize(
     done = []
     for file, document in zip(files, documents, strict=True):
         options = decoding if decoding.options() else None
-        summary = run(document, **vars(extent), query=query, model=model, language=language, decoding=options)
+        summary = run(
+            document, **vars(extent), query=query, model=model, encoder=encoder, language=language, decoding=options
+        )
         sections = outline_of(document, summary) if outline else ()
         if outline and not summary.document:
             raise InputError(f"--outline needs a model that picks sentences, but {model} writes; leave one of them out")

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from longspan.characters import check_characters, mend, on_one_line
 from longspan.data.text.blocks import Document
@@ -25,10 +28,17 @@ from longspan.inference.readers import SpanReader, load_reader
 from longspan.inference.results import DocumentAnswer, RankedPassage, ScoredSentence, notes, quote_of, reads_english
 from longspan.settings import check_kind, check_several
 
+if TYPE_CHECKING:
+    from longspan.inference.reranker import Reranker
+    from longspan.inference.sentence_encoder import SentenceEncoder
+
 Source = str | Path | Document
 """A text, the path of a file or a folder, or a document that has been read."""
 
 NOT_ENGLISH = "how sure an answer is was measured on English; in other languages it is less reliable"
+
+FIRST = 20
+"""Passages that a cross-encoder reads again."""
 
 SAMPLE = 4_000
 """Characters of each document that tell the language."""
@@ -39,6 +49,8 @@ def answer(
     question: str,
     model: str | Path | SpanReader | None = None,
     *,
+    encoder: str | Path | SentenceEncoder | None = None,
+    reranker: str | Path | Reranker | None = None,
     top: int = SHOWN,
     threshold: float | None = None,
     encoding: str | None = None,
@@ -52,6 +64,10 @@ def answer(
         question: one question.
         model: a model of questions that reads the best passages and gives the words that answer: the folder of a
             transformers `…ForQuestionAnswering`, lengthened or not, or of one trained here; or what `load_reader` gave.
+        encoder: a sentence encoder in the place of the bundled one: the folder or Hub name of any of
+            sentence-transformers' format, or what `load_sentence_encoder` gave.
+        reranker: a cross-encoder that reads the question with each of the twenty best passages, and orders them: a
+            folder, a Hub name, or what `load_reranker` gave.
         top: how many passages are given.
         threshold: probability below which there is no answer; None takes the one at which saying so is right more
             often than not.
@@ -66,7 +82,8 @@ def answer(
             1, or a threshold outside 0 to 1.
     """
     documents, skipped = open_documents(document, encoding=encoding, raw=raw)
-    result = Answerer(documents, model).answer(question, top=top, threshold=threshold)
+    answerer = Answerer(documents, model, encoder=encoder, reranker=reranker)
+    result = answerer.answer(question, top=top, threshold=threshold)
     return replace(result, note=notes(result.note, *skipped))
 
 
@@ -128,6 +145,7 @@ class Answerer:
         documents: whose passages compete.
         model: of questions, which gives the words that answer; as in `longspan.answer`.
         passages: those of each document, where they are known; they are ranked by their words alone.
+        encoder, reranker: as in `longspan.answer`.
 
     Attributes:
         documents: in the order in which they are numbered.
@@ -142,20 +160,31 @@ class Answerer:
         model: str | Path | SpanReader | None = None,
         *,
         passages: Sequence[Sequence[Passage]] | None = None,
+        encoder: str | Path | SentenceEncoder | None = None,
+        reranker: str | Path | Reranker | None = None,
     ) -> None:
         self.documents = list(documents)
         sample = "\n".join(one.text[:SAMPLE] for one in self.documents)
         self._english = reads_english(sample)
         language = guess_language(sample)
-        if passages is None:
-            # Weights that were fitted with the encoder, where it knows the language.
-            fitted = load_weights()
-            meant = self._english and "meaning" in fitted
-            self._weights, encoder = (fitted["meaning"], bundled_encoder()) if meant else (fitted["words"], None)
-            self._index = PassageIndex(self.documents, language, encoder)
+        self._encoder = self._reranker = None
+        if encoder is not None:
+            from longspan.inference.sentence_encoder import load_sentence_encoder
+
+            self._encoder = load_sentence_encoder(encoder)
+        if reranker is not None:
+            from longspan.inference.reranker import load_reranker
+
+            self._reranker = load_reranker(reranker)
+        # Weights that were fitted with the encoder, where it knows the language.
+        fitted, bundled = load_weights(), None
+        if self._encoder is not None:
+            self._weights = fitted["encoder"]
+        elif passages is None and self._english and "meaning" in fitted:
+            self._weights, bundled = fitted["meaning"], bundled_encoder()
         else:
-            self._weights = load_weights()["words"]
-            self._index = PassageIndex(self.documents, language, passages=passages)
+            self._weights = fitted["words"]
+        self._index = PassageIndex(self.documents, language, bundled, passages, self._encoder)
         if model is not None and not hasattr(model, "best"):
             check_kind(model, "model", (str, Path), "a folder, a name, or what `load_reader` returned")
         self._reader = load_reader(model) if isinstance(model, str | Path) else model
@@ -177,7 +206,12 @@ class Answerer:
         begin = time.perf_counter()
         question = " ".join(question.split())
         ranking = self._weights.ranking(self._index.evidence(question))
-        shown = [self._ranked(number, ranking, question) for number in ranking.order[: min(top, len(ranking.order))]]
+        order = list(ranking.order)
+        if self._reranker is not None:
+            first = order[: max(FIRST, top)]
+            again = self._reranker.scores(question, [self._index.passages[number].text for number in first])
+            order[: len(first)] = [first[place] for place in np.argsort(-again, kind="stable")]
+        shown = [self._ranked(number, ranking, question) for number in order[:top]]
         short = None if self._reader is None else self._reader.best(question, self.documents, shown)
         scored: list[list[ScoredSentence]] = [[] for _ in self.documents]
         values = ranking.passage_probabilities.tolist()
@@ -194,7 +228,7 @@ class Answerer:
             short=short,
             scores=tuple(map(tuple, scored)),
             seconds=time.perf_counter() - begin,
-            note=None if self._english else NOT_ENGLISH,
+            note=notes(None if self._english else NOT_ENGLISH, self._encoder and self._encoder.note),
         )
 
     def _ranked(self, number: int, ranking: Ranking, question: str) -> RankedPassage:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -31,9 +31,16 @@ if TYPE_CHECKING:
     from longspan.checkpoints.pooling import Pooling
     from longspan.data.text.blocks import Document
     from longspan.data.text.reading import DocumentSentence
+    from longspan.inference.sentence_encoder import SentenceEncoder
 
 
-def embed(texts: str | Sequence[str], model: str | Path | Encoder | PooledEncoder | None = None) -> np.ndarray:
+def embed(
+    texts: str | Sequence[str],
+    model: str | Path | Encoder | PooledEncoder | None = None,
+    *,
+    encoder: str | Path | SentenceEncoder | None = None,
+    purpose: Literal["question", "passage"] | None = None,
+) -> np.ndarray:
     """Vectors of loose texts of any length, each read by itself.
 
     Args:
@@ -41,6 +48,9 @@ def embed(texts: str | Sequence[str], model: str | Path | Encoder | PooledEncode
         model: None takes the bundled encoder. Else the folder, or the Hub name, of an encoder: one that `longspan
             train` made for the task distillation, or any other, ours or published, whose token states are pooled; or
             what `load_encoder` returned.
+        encoder: instead of `model`, a sentence encoder that is read as sentence-transformers reads it, longer texts in
+            chunks: a folder, a Hub name, or what `load_sentence_encoder` returned.
+        purpose: what the texts are, for the prompt that `encoder` puts before them.
 
     Returns:
         `(D,)` for one text, `(N, D)` for several; float32, of length 1. Their dot products are cosines.
@@ -56,8 +66,10 @@ def embed(texts: str | Sequence[str], model: str | Path | Encoder | PooledEncode
     for text in every:
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
-    encoder = _encoder(model)
-    vectors = encoder.embed(every)
+    chosen = the_encoder(model, encoder)
+    if encoder is None and purpose is not None:
+        raise InputError(f"purpose={show(purpose)} chooses a prompt of encoder=…, which is not given; leave it out")
+    vectors = chosen.embed(every) if purpose is None else chosen.embed(every, purpose)
     return vectors[0] if single else vectors
 
 
@@ -81,8 +93,9 @@ class EmbeddedDocument:
 
 def embed_document(
     document: str | Path | Document,
-    model: str | Path | Encoder | PooledEncoder | None = None,
+    model: str | Path | Encoder | PooledEncoder | SentenceEncoder | None = None,
     *,
+    encoder: str | Path | SentenceEncoder | None = None,
     language: str | None = None,
 ) -> EmbeddedDocument:
     """Vectors of a document of any length, and of its sentences, each read in it.
@@ -90,6 +103,8 @@ def embed_document(
     Args:
         document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
         model: as in `embed`.
+        encoder: as in `embed`; a document that is longer than it reads goes through it in chunks, and its sentences are
+            read one by one.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
 
     Raises:
@@ -98,9 +113,9 @@ def embed_document(
     from longspan.data.text.reading import as_document, sentences_of
 
     document = as_document(document)
-    encoder = _encoder(model)
+    chosen = the_encoder(model, encoder)
     sentences = tuple(sentences_of(document, language))
-    vector, vectors, tokens = encoder.read(document, sentences)
+    vector, vectors, tokens = chosen.read(document, sentences)
     return EmbeddedDocument(vector=vector, vectors=vectors, sentences=sentences, tokens=tokens)
 
 
@@ -123,8 +138,14 @@ def save_vectors(
         file.write_bytes(save(tensors, {"names": json.dumps(list(names))}))
 
 
-def _encoder(model: Any) -> Any:
-    """What `model` stands for in `embed`."""
+def the_encoder(model: Any, encoder: Any = None) -> Any:
+    """What `model` and `encoder` stand for in `embed`; `InputError` where both are given."""
+    if encoder is not None:
+        from longspan.inference.sentence_encoder import load_sentence_encoder
+
+        if model is not None:
+            raise InputError(f"model={show(model)} and encoder={show(encoder)} are both encoders; give one of them")
+        return load_sentence_encoder(encoder)
     if model is not None and not hasattr(model, "embed"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_encoder` returned")
     return load_encoder(model) if model is None or isinstance(model, str | Path) else model

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from longspan.data.text.passages import Passage, passages_of, units_of
 from longspan.data.text.sentences import FUNCTION_WORDS, holders_of, is_unspaced, split_words
 from longspan.errors import InputError
 from longspan.imports import require
+from longspan.tasks.questions.kinds import holds_kind, kind_of, names_of, share_of_names
 
 STEMMERS = {"en": "english", "ru": "russian", "ar": "arabic", "el": "greek", "hi": "hindi", "ta": "tamil"}
 """Language code, as the script tells it → the name of its stemmer; words of others are taken as they are."""
@@ -99,6 +100,23 @@ MEANING = ("nearest", "passage")
 """What an encoder adds: the cosine to the question of the nearest sentence, and of the passage."""
 
 
+SIGNS = ("names", "kind")
+"""What tells how sure it is, and ranks nothing: the share of the question's names and numbers that the passage has, and
+whether it holds what the question asks for (a person, a time, a number, a place)."""
+
+
+class PassageEncoder(Protocol):
+    """An encoder of one's own, which reads passages one by one: `longspan.inference.sentence_encoder`."""
+
+    def vectors(self, texts: Sequence[str], purpose: Any = None) -> np.ndarray:
+        """Vectors `(N, D)` of texts that are each a "question" or a "passage"."""
+        ...
+
+    def similarities(self, question: str, passages: np.ndarray) -> np.ndarray:
+        """How near a question is to passages `(P, D)`, on a scale of its own: `(P,)`."""
+        ...
+
+
 class Encoder(Protocol):
     """Gives texts vectors of length 1, whose dot products are higher the nearer the texts are in meaning."""
 
@@ -137,6 +155,7 @@ class PassageIndex:
         language: code of the language whose rules find stems.
         encoder: what tells meanings; None goes by words alone.
         passages: those of each document, where they are known.
+        outside: an encoder that takes the place of `encoder`, and reads passages one by one.
 
     Attributes:
         passages: of all documents, one document after the other.
@@ -149,8 +168,10 @@ class PassageIndex:
         language: str,
         encoder: Encoder | None = None,
         passages: Sequence[Sequence[Passage]] | None = None,
+        outside: PassageEncoder | None = None,
     ) -> None:
         self.language = language
+        self._outside = outside
         self.passages: list[Passage] = []
         self.owners: list[int] = []
         vectors: list[tuple[np.ndarray, np.ndarray]] = []
@@ -163,26 +184,48 @@ class PassageIndex:
                 both = encoder.embed_document([unit.text for unit in units], [one.first for one in owned])
                 vectors.append((both[: len(units)], both[len(units) :]))
         self._firsts = np.cumsum([0, *(len(one.sentences) for one in self.passages)])
-        self._words = WordIndex([f"{one.heading or ''}\n{one.text}" for one in self.passages], language)
+        self._texts = [f"{one.heading or ''}\n{one.text}" for one in self.passages]
+        self._words = WordIndex(self._texts, language)
         self._cosines = None if encoder is None else _cosines_to(encoder, vectors)
+        if outside is not None:
+            self._vectors = outside.vectors([one.text for one in self.passages], "passage")
 
     def evidence(self, question: str) -> Evidence:
-        """For a question, the columns `WORDS` and, with an encoder, `MEANING`: a row for each passage."""
+        """For a question, the columns `WORDS`, with an encoder `MEANING` (the passage's alone with one of one's own),
+        and the `SIGNS`: a row for each passage."""
         stems = list(dict.fromkeys(query_stems(question, self.language)))
         columns = {"words": self._words.scores(stems) / (sum(map(self._words.rarity, stems)) or 1.0)}
         if self._cosines is not None:
             sentences, columns["passage"] = self._cosines(question)
             columns["nearest"] = np.maximum.reduceat(sentences, self._firsts[:-1])
+        if self._outside is not None:
+            columns["passage"] = self._outside.similarities(question, self._vectors)
+        columns |= signs_of(question, self._texts)
         return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     def sentence(self, question: str, number: int) -> int:
-        """Which sentence of a passage comes nearest to the question, counted in the passage."""
+        """Which sentence of a passage answers the question best, counted in the passage: by the words that they share,
+        by meaning, by its names and numbers, and by what is asked for."""
         stems = query_stems(question, self.language)
-        sentences = self.passages[number].sentences
-        near = np.array([self._words.share(stems, set(stems_of(one.text, self.language))) for one in sentences])
+        texts = [one.text for one in self.passages[number].sentences]
+        near = np.array([self._words.share(stems, set(stems_of(text, self.language))) for text in texts])
         if self._cosines is not None:
             near += self._cosines(question)[0][self._firsts[number] : self._firsts[number + 1]]
-        return int(near.argmax())
+        if self._outside is not None:
+            near += self._outside.similarities(question, self._outside.vectors(texts, "passage"))
+        signs = signs_of(question, texts)
+        return int((near + NAMED * signs["names"] + ASKED * signs["kind"]).argmax())
+
+
+NAMED, ASKED = 0.5, 0.15
+"""What a sentence gains by all names and numbers of the question, and by holding what is asked for."""
+
+
+def signs_of(question: str, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """The columns `SIGNS` of some texts for a question, `(N,)` each."""
+    kind, names = kind_of(question), names_of(question)
+    named = np.array([share_of_names(names, text) for text in texts], dtype=np.float64)
+    return {"names": named, "kind": np.array([holds_kind(kind, text) for text in texts], dtype=np.float64)}
 
 
 def _cosines_to(

@@ -265,9 +265,12 @@ def load_reader(source: str | Path) -> SpanReader:
         InputError: it cannot be loaded, or cannot answer questions.
     """
     from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
+    from longspan.checkpoints.sentence_modules import is_sentence_encoder
     from longspan.checkpoints.sources import load_any
     from longspan.models import LongspanForNaturalQuestions
 
+    if is_sentence_encoder(source):
+        raise InputError(f"model {str(source)!r} is a sentence encoder: use --encoder (encoder=… in Python)")
     model = load_any(source).float().eval()
     tokenizer = load_tokenizer(source)
     check_tokenizer(tokenizer, model.config)

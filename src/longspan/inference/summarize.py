@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from longspan.tasks.summaries.clues import Sentences
 from longspan.tasks.summaries.picker import Picker
 from longspan.tasks.summaries.query import relevance_of
 from longspan.tasks.summaries.selection import preferred
+
+if TYPE_CHECKING:
+    from longspan.inference.sentence_encoder import SentenceEncoder
 
 WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
 """What `Picker` is made of; README.md beside it says how it came about."""
@@ -74,6 +77,7 @@ def summarize(
     sentences: int | None = None,
     model: str | Path | Summarizer | None = None,
     *,
+    encoder: str | Path | SentenceEncoder | None = None,
     length: Length | None = None,
     words: int | None = None,
     query: str | None = None,
@@ -87,6 +91,8 @@ def summarize(
         text: the text itself, a `Path` to a file, or what `longspan.data.text.reading.read` gave.
         sentences: number of sentences; None takes half the square root of the document's, between 3 and 20. Only for
             models that pick sentences, as `length` and `words`; give one of the three.
+        encoder: a sentence encoder that tells how near sentences are to the query, in the place of the bundled one: a
+            folder, a Hub name, or what `longspan.inference.sentence_encoder.load_sentence_encoder` returned.
         length: "short", "medium" or "long", see `longspan.inference.results.Extent`; medium is what None takes.
         words: whole sentences with as near as possible to so many words, and at most a tenth more.
         query: what the summary is to be about: a question or some words. For the bundled model, and for models that
@@ -123,7 +129,16 @@ def summarize(
         document = document_of(text, raw=raw)
     if model is not None and not hasattr(model, "summarize"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
-    summarizer = load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
+    if encoder is not None:
+        if query is None:
+            raise InputError(
+                f"encoder={encoder} tells how near sentences are to a query; give a query, or leave it out"
+            )
+        summarizer = _with_encoder(encoder, model, language, decoding)
+    else:
+        summarizer = (
+            load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
+        )
     summary = summarizer.summarize(document, extent, query)
     return replace(summary, note=notes(summary.note, halves=halves))
 
@@ -147,12 +162,31 @@ def _bundled(language: str | None) -> Summarizer:
     return Extractive(scorer, english_only=True, language=language)
 
 
+def _with_encoder(encoder: Any, model: Any, language: str | None, decoding: Decoding | None) -> Summarizer:
+    """The bundled model, with another encoder to compare sentences and query."""
+    from longspan.inference.sentence_encoder import load_sentence_encoder
+
+    for name, value in (("model", model), ("decoding", decoding)):
+        if value is not None:
+            raise InputError(f"encoder={encoder} is for the bundled model, and {name}={value} is not; give one of them")
+    if language is not None:
+        check_language(language)
+    return Extractive(
+        PackageScorer(Picker.load(WEIGHTS), bundled_encoder(), load_sentence_encoder(encoder)),
+        english_only=True,
+        language=language,
+    )
+
+
 @lru_cache(maxsize=2)
 def _load(source: str, language: str | None, decoding: Decoding | None) -> Summarizer:
     from longspan.checkpoints.loading import load_pair
+    from longspan.checkpoints.sentence_modules import is_sentence_encoder
     from longspan.inference.abstractive import Abstractive, tagging_task
     from longspan.models import LongspanForConditionalGeneration, LongspanForPrefixLM, LongspanForSentenceScoring
 
+    if is_sentence_encoder(source):
+        raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python)")
     model, tokenizer = load_pair(source)
     if isinstance(model, LongspanForSentenceScoring):
         if decoding is not None:
@@ -244,16 +278,28 @@ class SentenceScorer(Protocol):
 
 
 class PackageScorer:
-    """Scores by the encoder and the weights of the package, for any length and query."""
+    """Scores by the encoder and the weights of the package, for any length and query.
 
-    def __init__(self, picker: Picker, encoder: Encoder) -> None:
+    Args:
+        picker: weighs what is known of sentences.
+        encoder: gives their vectors, which the picker knows.
+        judge: another encoder, which tells how near they are to a query.
+    """
+
+    def __init__(self, picker: Picker, encoder: Encoder, judge: SentenceEncoder | None = None) -> None:
         self.picker = picker
         self.encoder = encoder
+        self.judge = judge
 
     def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary."""
         clues, tokens = embedded_sentences(document, sentences, self.encoder)
-        relevance = None if query is None else relevance_of(clues, query, self.encoder.embed([query])[0])
+        relevance = None
+        if query is not None and self.judge is None:
+            relevance = relevance_of(clues, query, self.encoder.embed([query])[0])
+        elif query is not None and self.judge is not None:
+            near = replace(clues, vectors=self.judge.embed(clues.texts, "passage"))
+            relevance = relevance_of(near, query, self.judge.embed([query], "question")[0])
         order = self.picker.order(clues, words, relevance)
         return Scores(order.scores.tolist(), tokens, order.opening)
 

@@ -1,0 +1,80 @@
+"""A published model of any architecture that transformers knows, left as it is, with its tokenizer: safetensors only.
+
+`longspan.checkpoints.sources` opens those that Longspan can turn into its own; encoders of sentences and rerankers are
+of many more kinds, and are run as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from longspan.checkpoints.folder import check_model_folder
+from longspan.checkpoints.loading import load_tokenizer
+from longspan.checkpoints.sources import check_finite, check_path, check_reachable
+from longspan.errors import InputError, one_sentence
+from longspan.progress import without_file_bars, without_loading_notes
+
+Head = Literal["states", "labels"]
+
+
+def load_published(source: str | Path, head: Head) -> tuple[Any, Any]:
+    """A model in float32 and evaluation mode, and its tokenizer.
+
+    Args:
+        source: a folder, or a Hub name.
+        head: what it gives: "states" of its encoder, without a head, or scores of "labels".
+
+    Raises:
+        InputError: it is not there, damaged, of an architecture that needs code of its own, has weights only as a
+            pickle, lacks some, or writes text and has no encoder that stands alone.
+    """
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
+
+    path = Path(os.path.expanduser(source))
+    check_path(path, "model")
+    if path.is_dir():
+        check_model_folder(path)
+    elif path.exists():
+        raise InputError(f"model '{path}' is a file; give the directory that holds config.json and model.safetensors")
+    else:
+        check_reachable(str(source))
+    name = str(path) if path.is_dir() else str(source)
+    with one_sentence(f"model '{name}' cannot be loaded"), without_loading_notes(), without_file_bars():
+        config: Any = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        loader: Any = transformers.AutoModelForSequenceClassification if head == "labels" else transformers.AutoModel
+        halves = {**MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES, "longt5": "LongT5EncoderModel"}
+        half = str(halves.get(config.model_type, ""))
+        if head == "states" and half.endswith("EncoderModel"):  # of a model that has a decoder too
+            loader = getattr(transformers, half)
+        elif head == "states" and getattr(config, "is_encoder_decoder", False):
+            raise InputError(
+                f"model '{name}' is a {_name_of(config)}, which writes text and does not embed; give an encoder"
+            )
+        model, info = loader.from_pretrained(name, config=config, use_safetensors=True, output_loading_info=True)
+    lacking = sorted(key for key in info["missing_keys"] if "pooler" not in key.split(".") or head == "labels")
+    if lacking:
+        what = "is no model with labels" if head == "labels" else "does not fit its config.json"
+        raise InputError(f"model '{name}' is a {_name_of(config)} and {what}: {lacking[0]} is missing")
+    check_finite(model, name)
+    return model.float().eval().requires_grad_(False), load_tokenizer(source)
+
+
+def _name_of(config: Any) -> str:
+    """What a model calls itself."""
+    return (config.architectures or [config.model_type])[0]
+
+
+def longest_text(model: Any, tokenizer: Any) -> int | None:
+    """Tokens of the longest text that a model reads, special ones included; None where nothing bounds it.
+
+    Models of RoBERTa's kind count their positions from behind the padding's id.
+    """
+    positions = getattr(model.config, "max_position_embeddings", None)
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    offset = 0 if padding is None else 1 + padding
+    bounds = [tokenizer.model_max_length, *([positions - offset] if isinstance(positions, int) else [])]
+    return min((int(bound) for bound in bounds if 0 < bound < 10**9), default=None)
