@@ -6,9 +6,9 @@ and BigBird; training steps of 12 layers, prefill and decoding. First each mecha
 
 Each row is written as soon as it is measured, into `results/gpu.jsonl`; a call ends when its `--budget` of seconds is
 spent, and the next one goes on where it ended. Beside what is measured stands what `longspan.planning` predicts, from
-`results/gpu-predicted.jsonl`, which `--predict` writes on any machine; what is predicted to take longer than `LONGEST`
-is left out. `--page` writes `results/gpu.md` from both. `--device cpu` runs the same on a processor, `--dry` all of it
-in small sizes.
+`results/gpu-predicted.jsonl`, which `--predict` writes on any machine, with a page of it; what is predicted to take
+longer than `LONGEST` is left out. `--page` writes `results/gpu.md` from both. `--device cpu` runs the same on a
+processor, `--dry` all of it in small sizes.
 """
 
 from __future__ import annotations
@@ -195,7 +195,8 @@ def predict(rows: Iterable[Cell], file: Path, setting: Setting, *, budget: float
         except UnknownNumbers:
             continue
         milliseconds = {name: round(1e3 * launches.seconds(device), 4) for name, device in DEVICES.items()}
-        add_run(file, {"cell": asdict(cell), "milliseconds": milliseconds, "launches": len(launches.kernels)})
+        row = {"cell": asdict(cell), "how": "predicted", "milliseconds": milliseconds}
+        add_run(file, row | {"launches": len(launches.kernels), "waits": launches.synchronisations})
 
 
 def device_here() -> str | None:
@@ -286,6 +287,19 @@ def page(rows: Sequence[dict[str, Any]]) -> list[str]:
     return parts
 
 
+def predicted_page(rows: Sequence[dict[str, Any]], device: str = "h100") -> list[str]:
+    """The same of predictions for one device."""
+    from longspan.planning.devices import DEVICES
+
+    said = (
+        "**Nothing on this page was measured.** Milliseconds of a layer by itself, bfloat16, 12 heads of 64, one row, "
+        f"on one {DEVICES[device].name}, from its launches, bytes and FLOPs (`longspan.planning`). The file has more "
+        "devices."
+    )
+    own = [row | {"milliseconds": row["milliseconds"][device], "machine": device} for row in rows]
+    return [said, *page(own)[1:]]
+
+
 DRY = Setting(
     device="cpu", dtype=torch.float32, width=32, heads=2, layers=2, vocabulary=128, written=2,
     side=8, block=4, seconds=0.0, runs=1,
@@ -309,6 +323,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.predict:
         rows = [row for row in cells(LENGTHS) if options.only in (None, row.side)]
         predict(rows, options.predicted, Setting(), budget=options.budget)
+        parts = predicted_page(finished(options.predicted))
+        print(write_page("gpu-predicted", "Every mechanism on a GPU, predicted", parts, how="Predicted"))
         return 0
     if options.device == "cuda" and not torch.cuda.is_available():
         print(f"--device is 'cuda', and torch {torch.__version__} sees none; give --device cpu, or --dry with it")

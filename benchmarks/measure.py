@@ -145,11 +145,11 @@ def reading(page: Path) -> list[str]:
     return [f"{heading}{text}".rstrip()] if heading else []
 
 
-def write_page(name: str, title: str, parts: Sequence[str]) -> Path:
+def write_page(name: str, title: str, parts: Sequence[str], *, how: str = "Measured") -> Path:
     """Write `results/NAME.md` with a title, the date and the parts; what a person wrote about the numbers stays."""
     path = RESULTS / f"{name}.md"
     path.parent.mkdir(exist_ok=True)
     date = time.strftime("%Y-%m-%d", time.gmtime())
-    text = "\n\n".join([f"# {title}", f"Measured on {date}.", *parts, *reading(path)])
+    text = "\n\n".join([f"# {title}", f"{how} on {date}.", *parts, *reading(path)])
     path.write_text(f"{text}\n", encoding="utf-8")
     return path

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import gpu
-from gpu import DRY, LENGTHS, cells, page, predict, read_predictions, run_cells
+from gpu import DRY, LENGTHS, cells, page, predict, predicted_page, read_predictions, run_cells
 from gpu_sides import CORES, Cell
 from longspan.attention import MECHANISMS
 from longspan.planning.fake_cuda import FakeCuda
@@ -120,6 +120,10 @@ def test_predictions_are_made_once_and_read_for_one_device(tmp_path: Path) -> No
         ("forward", 0.0), ("training", 0.0), ("training", 0.1),
     ]  # fmt: skip
     assert made[0]["milliseconds"]["h100"] == pytest.approx(6e-3 * made[0]["launches"])  # so small that launches count
+    assert {row["how"] for row in made} == {"predicted"}
+    text = "\n".join(predicted_page(made))
+    assert text.startswith("**Nothing on this page was measured.**")
+    assert "| linear | 0.1" in text
     cell = Cell(side="linear", work="forward", tokens=64)
     add_run(tmp_path / "rows.jsonl", {"cell": cell.__dict__, "milliseconds": {"h100": 2.5}})
     assert read_predictions(tmp_path / "rows.jsonl", "h100") == {cell.key: 2.5}
