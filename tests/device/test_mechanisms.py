@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -73,3 +74,18 @@ def test_outputs_and_gradients_are_those_of_the_processor(name) -> None:
             module.to("cpu")
         for one, other in zip(given, expected, strict=True):
             check_outputs(one, other, ulps=ULPS)
+
+
+@pytest.mark.parametrize("name", ["longformer", "poolingformer", "bigbird", "linear", "performer"])
+def test_bfloat16_errs_no_more_than_twice_the_processor(name) -> None:
+    """Outputs of short and of longer texts, padded and with global tokens: what is read in bfloat16 is summed up in
+    float32."""
+    for module, tokens in cases(name):
+        module, hidden = module.bfloat16().eval(), torch.randn(2, LENGTH, WIDTH).bfloat16()
+        with torch.no_grad():
+            exact = copy.deepcopy(module).double()(hidden.double(), tokens)
+            host = module(hidden, tokens)
+            with FakeCuda() as device:
+                found = module.to(device)(hidden.to(device), on_device(tokens, device)).cpu()
+                module.to("cpu")
+        assert (found - exact).norm() <= 2 * (host - exact).norm(), name

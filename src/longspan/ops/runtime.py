@@ -261,6 +261,16 @@ def keeps_bfloat16(tensor: Tensor) -> bool:
     return plain and not is_transforming() and not has_tangent(tensor)
 
 
+def wide_product(one: Tensor, other: Tensor) -> Tensor:
+    """`(N, T, ·) @ (N, ·, S)` in float32 at least. What keeps bfloat16 is read in it, since tensor cores give sums of
+    such products in float32; PyTorch has no derivative of that, so not where something is learned."""
+    wide = torch.promote_types(other.dtype, torch.float32)
+    learns = torch.is_grad_enabled() and (one.requires_grad or other.requires_grad)
+    if keeps_bfloat16(other) and not learns:
+        return torch.bmm(one.to(other.dtype), other, out_dtype=wide)
+    return one.to(wide) @ other.to(wide)
+
+
 def dropout_factors(weights: Tensor, prob: float, generator: torch.Generator) -> Tensor:
     """Dropout by a generator of its own, which gives it again: 1/(1 − p) where a weight stays, else 0, shaped like
     `weights`."""

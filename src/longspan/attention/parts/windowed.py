@@ -21,7 +21,8 @@ from longspan.attention.config import AttentionConfig, Lengthening, Reach
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, permuted, real_first
 from longspan.ops.attend import attend
 from longspan.ops.attend.call import gather_slots, mask_of_slots
-from longspan.ops.attend.reference import dense_weights, full_precision
+from longspan.ops.attend.reference import dense_weights
+from longspan.ops.runtime import full_precision, keeps_bfloat16, wide_product
 from longspan.patterns import Full, Pattern, PerHead, Window
 from longspan.settings import Whole
 
@@ -219,16 +220,16 @@ class WindowedAttention(ProjectedAttention):
         dtype = query.dtype
         wide = torch.promote_types(dtype, torch.float32)
         with full_precision(hidden):
-            query, hidden = query.to(wide) * head_width**-0.5, hidden.to(wide)
+            query, hidden = query.to(wide) * head_width**-0.5, hidden if keeps_bfloat16(hidden) else hidden.to(wide)
             key_weight, value_weight = (layer.weight.to(wide).view(heads, head_width, -1) for layer in layers)
             key_bias, value_bias = (layer.bias.to(wide).view(heads, head_width) for layer in layers)
             on_hidden = torch.einsum("bhgd,hde->bhge", query, key_weight)
-            scores = on_hidden.flatten(1, 2) @ hidden.transpose(1, 2)
+            scores = wide_product(on_hidden.flatten(1, 2), hidden.transpose(1, 2))
             scores = scores + torch.einsum("bhgd,hd->bhg", query, key_bias).flatten(1, 2)[:, :, None]
             if real is not None:
                 scores = scores.masked_fill(~real[:, None, :], torch.finfo(wide).min)
             weights = F.dropout(scores.softmax(-1), self.dropout_prob)
-            gathered = (weights @ hidden).unflatten(1, (heads, count))
+            gathered = wide_product(weights, hidden).unflatten(1, (heads, count))
             total = weights.sum(-1).unflatten(1, (heads, count))
             context = torch.einsum("bhge,hde->bghd", gathered, value_weight)
             return (context + total.transpose(1, 2)[..., None] * value_bias).flatten(2).to(dtype)

@@ -18,7 +18,15 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.ops.kernels.ldconv import ldconv_pool
 from longspan.ops.kernels.triton_backend import PREFERENCE, require_triton, triton_prefers
-from longspan.ops.runtime import cached, full_precision, keeps_bfloat16, needs_reference, run, shared_in_pass
+from longspan.ops.runtime import (
+    cached,
+    full_precision,
+    keeps_bfloat16,
+    needs_reference,
+    run,
+    shared_in_pass,
+    wide_product,
+)
 
 POOLINGS = ("ldconv", "mean", "max")
 
@@ -162,11 +170,10 @@ def ldconv_weights(hidden: Tensor, weight: Tensor, valid: Tensor, stride: int) -
     """Tap weights `(B, H, M, κ)` from the centre tokens: a softmax over the valid taps, 0 where there is none."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
     centres = hidden.index_select(2, _centres(hidden.shape[2], stride, hidden.device))
-    learns = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
     with full_precision(hidden):
-        if keeps_bfloat16(hidden) and not learns:  # of which PyTorch has no derivative
-            weight = weight.to(hidden.dtype).transpose(1, 2).expand(len(hidden), -1, -1, -1)
-            scores = torch.bmm(centres.flatten(0, 1), weight.flatten(0, 1), out_dtype=wide).view(*centres.shape[:3], -1)
+        if keeps_bfloat16(hidden):
+            weights = weight.to(hidden.dtype).transpose(1, 2).expand(len(hidden), -1, -1, -1)
+            scores = wide_product(centres.flatten(0, 1), weights.flatten(0, 1)).view(*centres.shape[:3], -1)
         else:
             scores = centres.to(wide) @ weight.to(wide).transpose(1, 2)
     valid = valid[:, None]
