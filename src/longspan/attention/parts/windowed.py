@@ -220,16 +220,18 @@ class WindowedAttention(ProjectedAttention):
         dtype = query.dtype
         wide = torch.promote_types(dtype, torch.float32)
         with full_precision(hidden):
-            query, hidden = query.to(wide) * head_width**-0.5, hidden if keeps_bfloat16(hidden) else hidden.to(wide)
+            narrow = hidden.is_cuda and keeps_bfloat16(hidden)
+            product = wide_product if narrow else torch.matmul
+            query, hidden = query.to(wide) * head_width**-0.5, hidden if narrow else hidden.to(wide)
             key_weight, value_weight = (layer.weight.to(wide).view(heads, head_width, -1) for layer in layers)
             key_bias, value_bias = (layer.bias.to(wide).view(heads, head_width) for layer in layers)
             on_hidden = torch.einsum("bhgd,hde->bhge", query, key_weight)
-            scores = wide_product(on_hidden.flatten(1, 2), hidden.transpose(1, 2))
+            scores = product(on_hidden.flatten(1, 2), hidden.transpose(1, 2))
             scores = scores + torch.einsum("bhgd,hd->bhg", query, key_bias).flatten(1, 2)[:, :, None]
             if real is not None:
                 scores = scores.masked_fill(~real[:, None, :], torch.finfo(wide).min)
             weights = F.dropout(scores.softmax(-1), self.dropout_prob)
-            gathered = wide_product(weights, hidden).unflatten(1, (heads, count))
+            gathered = product(weights, hidden).unflatten(1, (heads, count))
             total = weights.sum(-1).unflatten(1, (heads, count))
             context = torch.einsum("bhge,hde->bghd", gathered, value_weight)
             return (context + total.transpose(1, 2)[..., None] * value_bias).flatten(2).to(dtype)
