@@ -69,3 +69,14 @@ def test_who_asks_is_global_where_that_is_allowed() -> None:
     for name, kind in MECHANISMS.items():
         assert takes_globals(name, "both ways") == ("globals" not in kind.exempt)
         assert not takes_globals(name, "causal")
+
+
+def test_memory_tokens_stand_before_every_row_of_what_takes_globals() -> None:
+    with_memory = Skeleton(memory_tokens=7)
+    for name, task, wrong in (("reformer", "both ways", "takes none"), ("longformer", "causal", "this one is causal")):
+        with pytest.raises(InputError, match=wrong):
+            build(with_memory, spec_of(name, {}, 128), PROBE, task, 128)
+    built = build(with_memory, spec_of("longformer", {}, 128), PROBE, "both ways", 128)
+    assert built.is_matched
+    assert built.target == build(Skeleton(), spec_of("full", {}, 128), PROBE, "both ways", 128).target + 7 * 64
+    assert built.model.config.num_memory_tokens == 7

@@ -30,6 +30,17 @@ def test_best_first_seeds_averaged_and_only_single_rows(tmp_path: Path):
     ]
 
 
+def test_labels_have_rows_of_their_own_and_machines_are_named(tmp_path: Path):
+    recall = tmp_path / "recall.csv"
+    head, *cells = (HEAD + RECALL).splitlines()
+    lines = [f"{head},label,machine", *(f"{cell},{cell.split(',')[2]},Slow" for cell in cells)]
+    recall.write_text("\n".join([*lines, "recall,quality,full,512,4,done,0.5,,,wide,Fast", ""]))
+    head, _, *rows, _, machines = measured_table([recall]).splitlines()
+    assert head == "| mechanism | recall | 1,024 | 65,536 | MiB at 65,536 | machine |"
+    assert rows[1] == "| [`wide`](full.md) | 0.50 | – | – | – | B |"
+    assert machines == "A: Slow; B: Fast."
+
+
 def test_a_page_keeps_what_stands_around_the_table():
     page = "before\n<!-- measured: begin -->\nold\n<!-- measured: end -->\nafter\n"
     assert with_table(page, "| a |") == "before\n<!-- measured: begin -->\n| a |\n<!-- measured: end -->\nafter\n"

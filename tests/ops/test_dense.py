@@ -71,9 +71,9 @@ def test_runs_of_queries_leave_out_what_none_of_them_sees():
 
 
 def test_a_pattern_that_hides_nothing_needs_no_mask():
-    found = dense._mask_of(Window(200, 200), (), False, LENGTH, LENGTH, 0, torch.float32, torch.device("cpu"))
+    found = dense.mask_of_pattern(Window(200, 200), (), False, LENGTH, LENGTH, 0, torch.float32, torch.device("cpu"))
     assert found[0] is None
-    some = dense._mask_of(Blocks(50), tuple(range(50)), True, 60, 60, 0, torch.float32, torch.device("cpu"))
+    some = dense.mask_of_pattern(Blocks(50), tuple(range(50)), True, 60, 60, 0, torch.float32, torch.device("cpu"))
     assert some[0] is None  # the first fifty are global, the others one block
 
 

@@ -49,6 +49,7 @@ def compare(
     layers: Annotated[int, typer.Option(help="Blocks.")] = 2,
     feed_forward: Annotated[int, typer.Option(help="Feed-forward width; adjusted so that weights are equal.")] = 512,
     stack: Annotated[str, typer.Option(help="How blocks are put together.")] = "sequential",
+    memory_tokens: Annotated[int, typer.Option(help="Vectors in front of every row, seen by all and seeing all.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cuda where there is one")] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder for results and report.", show_default="runs/compare-TASK-TOKENS")
@@ -81,7 +82,14 @@ def compare(
         rows=batch_size,
         held_out=held_out,
         learning_rate=learning_rate,
-        skeleton=Skeleton(width=width, heads=heads, layers=layers, feed_forward=feed_forward, stack=stack),
+        skeleton=Skeleton(
+            width=width,
+            heads=heads,
+            layers=layers,
+            feed_forward=feed_forward,
+            stack=stack,
+            memory_tokens=memory_tokens,
+        ),
         device=device or "",  # pyright: ignore[reportArgumentType] (one of the two, or refused there)
     )
 

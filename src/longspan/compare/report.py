@@ -275,7 +275,7 @@ def _settings(comparison: Comparison, record: dict[str, Any], lines: Sequence[Li
         "chance": "not known" if chance is None else f"{chance:.3f}",
         "skeleton": f"{skeleton.layers} blocks, {skeleton.stack}, width {skeleton.width}, {skeleton.heads} heads, "
         f"feed-forward {skeleton.feed_forward} (adjusted to equal weights within {NEAR:.0%}), pre-norm, sinusoidal "
-        "positions, no dropout",
+        f"positions, no dropout, {skeleton.memory_tokens or 'no'} memory tokens",
         "budget": "none" if comparison.budget is None else f"{comparison.budget:,.0f} s",
         "speed": f"median of repeated runs, in {clock}; inference is a forward pass, training a whole step with AdamW; "
         "the table's with the batches of training, the curves' with one row",

@@ -32,6 +32,8 @@ class Skeleton:
         feed_forward: width of the feed-forward layers of a mechanism with four projections E × E; the others' are
             narrower or wider, so that all have as many weights.
         stack: how the blocks are put together.
+        memory_tokens: vectors in front of every row that are global tokens (GMAT); mechanisms that take none, and
+            causal forms, refuse them.
     """
 
     width: Annotated[int, Range(8, 8192)] = 64
@@ -39,6 +41,7 @@ class Skeleton:
     layers: Annotated[int, Range(1, 200)] = 2
     feed_forward: Count = 512
     stack: str = "sequential"
+    memory_tokens: Annotated[int, Range(0, 4096)] = 0
 
     def __post_init__(self) -> None:
         check(self)
@@ -153,6 +156,7 @@ def _model(skeleton: Skeleton, spec: dict[str, Any], probe: Probe, form: Form, t
         num_hidden_layers=skeleton.layers,
         intermediate_size=inner,
         max_position_embeddings=tokens,
+        num_memory_tokens=skeleton.memory_tokens,
         position_embedding="sinusoidal",
         # Small models learn at once with weights of this size, and with tokens that are not lost beside the positions.
         scale_embedding=True,

@@ -17,7 +17,7 @@ COLUMNS = (
     *("task", "kind", "label", "mechanism", "tokens", "rows", "seed", "steps", "status"),
     *("score", "accuracy", "bits", "train_loss"),
     *("train_tokens_per_second", "inference_tokens_per_second", "train_bytes", "inference_bytes"),
-    *("parameters", "target_parameters", "feed_forward", "form", "global_tokens", "options", "wall", "reason"),
+    *("parameters", "target_parameters", "feed_forward", "form", "global_tokens", "options", "wall", "reason", "machine"),
 )
 """Of the CSV."""
 MEBI = 2**20
@@ -163,5 +163,6 @@ def as_csv(results: Sequence[Result]) -> str:
         options = " ".join(f"{name}={value}" for name, value in cell["options"].items())
         values = {**result.numbers, "form": result.words.get("form", "")}
         values |= {"global_tokens": result.words.get("global_tokens", ""), "wall": round(result.wall, 3)}
+        values["machine"] = result.words.get("machine", "")
         writer.writerow({**cell, **values, "options": options, "status": result.status, "reason": result.reason})
     return written.getvalue()

@@ -186,7 +186,9 @@ def attend_dense(call: Call) -> Tensor:
     alike = slots is None or (len(slots) > 0 and bool((slots == slots[:1]).all()))
     named = () if slots is None or not alike else tuple(slots[0].tolist())
     sizes = (query.shape[2], call.key.shape[2], call.query_offset)
-    mask, visible, some_empty = _mask_of(call.pattern, named, call.global_rows, *sizes, query.dtype, query.device)
+    mask, visible, some_empty = mask_of_pattern(
+        call.pattern, named, call.global_rows, *sizes, query.dtype, query.device
+    )
     if alike and key_mask is None and not some_empty:
         strips = [_WHOLE] if slots is not None else _strips_of(call.pattern, *sizes)
         parts = []
@@ -235,7 +237,7 @@ def _attend_visible(call: Call, visible: Tensor) -> Tensor:
 
 
 @cached
-def _mask_of(
+def mask_of_pattern(
     pattern: Pattern,
     slots: tuple[int, ...],
     global_rows: bool,
@@ -302,7 +304,7 @@ def _mask_on_gpu(
     """The mask to add, `(B or 1, H or 1, T, S)`, of patterns with the rows that have them; and which queries see
     something, `None` for all."""
     parts = {
-        row: _mask_of(pattern, (), False, queries, keys, query_offset, torch.bool, device)
+        row: mask_of_pattern(pattern, (), False, queries, keys, query_offset, torch.bool, device)
         for pattern, rows in shown
         for row in rows or (0,)
     }

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
+from longspan.ops.attend.adding import adding_is_cheaper, adding_serves, attend_adding
 from longspan.ops.attend.call import Call, by_length, check_slots, joined, real_slots, slots_of_mask
 from longspan.ops.attend.dense import (
     DENSE_PAIRS,
@@ -132,6 +133,8 @@ def _computed(call: Call, backend: str) -> Tensor:
         looks = query.is_cuda and call.slots is not None  # where global tokens are, which a GPU would be waited for
         if plain and not (call.dropout_prob or looks) and pairs <= DENSE_PAIRS and dense_is_cheaper(call):
             return attend_dense(call)
+        if not plain and adding_serves(call) and (_trains_short(call) or adding_is_cheaper(call)):
+            return attend_adding(call)
         if not plain and _trains_short(call):
             return attend_reference(call)
     # Tiles are an operator of PyTorch where there are gradients or a graph; and what is more than one pattern in one

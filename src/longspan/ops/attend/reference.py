@@ -90,7 +90,7 @@ def dense_terms(call: Call) -> Tensor | None:
         near = near.masked_fill(is_global[:, :, None, :], 0)
         near = near.masked_fill(is_global[:, :, :, None], 0) if call.global_rows else near
     everywhere = _sum(call, [_offset_scores(call, True, call.query, place), *_biases(call, True)])
-    return _sum(call, [near, everywhere, *(_at_slots(call, values) for values in _slot_biases(call))])
+    return _sum(call, [near, everywhere, *(at_slots(call, values) for values in slot_biases(call))])
 
 
 def row_terms(call: Call) -> Tensor | None:
@@ -100,7 +100,7 @@ def row_terms(call: Call) -> Tensor | None:
     for values in _biases(call, True):
         spread = values.expand(call.slots.shape[0], -1, -1, -1)
         scores.append(values if values.shape[2] == 1 else gather_slots(spread, call.slots))
-    scores += [_at_slots(call, gather_slots(values, call.slots)) for values in _slot_biases(call)]
+    scores += [at_slots(call, gather_slots(values, call.slots)) for values in slot_biases(call)]
     return _sum(call, scores)
 
 
@@ -110,7 +110,7 @@ def column_terms(call: Call) -> Tensor | None:
         return None
     place = torch.arange(call.query.shape[2], device=call.query.device)[None]
     slots, key = call.slots.clamp(min=0), gather_slots(call.key, call.slots)
-    scores = [_offset_scores(call, True, call.query, place, key, slots), *_slot_biases(call)]
+    scores = [_offset_scores(call, True, call.query, place, key, slots), *slot_biases(call)]
     for values in _biases(call, True):
         spread = values.expand(slots.shape[0], -1, -1, call.key.shape[2])
         scores.append(spread.gather(3, slots[:, None, None].expand(*spread.shape[:3], -1)))
@@ -125,7 +125,7 @@ def _biases(call: Call, globals: bool) -> list[Tensor]:
     return [term.values for term in call.terms if isinstance(term, Bias) and term.globals == globals]
 
 
-def _slot_biases(call: Call) -> list[Tensor]:
+def slot_biases(call: Call) -> list[Tensor]:
     return [term.values for term in call.terms if isinstance(term, GlobalKeyBias)] if call.slots is not None else []
 
 
@@ -147,7 +147,7 @@ def _offset_scores(
     return _sum(call, [term.dense(query, key, offset) * by for term, by in zip(terms, factors, strict=True)])
 
 
-def _at_slots(call: Call, values: Tensor) -> Tensor:
+def at_slots(call: Call, values: Tensor) -> Tensor:
     """`(B, H, Q, G)` numbers for global keys, spread over all keys `(B, H, Q, S)`; unused slots are dropped."""
     assert call.slots is not None
     length = call.key.shape[2]

@@ -1,0 +1,107 @@
+"""Short inputs with terms, by PyTorch's kernel: what the terms add up to is the mask that it adds to its scores."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.ops.attend.call import Call, mask_of_slots
+from longspan.ops.attend.dense import SCORE_COST, TILE_COST, mask_of_pattern
+from longspan.ops.attend.reference import at_slots, slot_biases
+from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, PositionBias
+from longspan.ops.runtime import full_precision
+from longspan.ops.tiles.layout import best_layout
+
+ADDED_SCORES = 1 << 20
+"""Up to this many scores in all are computed at once with terms; beyond, tensors of all pairs leave the cache and tiles
+are faster."""
+ADDED_SHARE = 1.5
+"""What tiles must cost, in pairs of the dense kernel, for each pair that it computes with terms."""
+
+
+def adding_serves(call: Call) -> bool:
+    """Whether `attend_adding` computes a call: its terms are biases, and numbers of queries by offset."""
+    kinds = (ContentToPosition, PositionBias, Bias, GlobalKeyBias)
+    near = [term for term in call.terms if not isinstance(term, GlobalKeyBias)]
+    if not near or not all(isinstance(term, kinds) for term in call.terms):
+        return False
+    if call.pattern.heads or call.query.shape[2] < 2 or call.query.device.type != "cpu":
+        return False
+    return call.slots is None or not (call.global_rows or any(term.globals for term in near))
+
+
+def adding_is_cheaper(call: Call) -> bool:
+    """Whether tiles would compute so many of the pairs that all at once, with terms, take less time."""
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    if not 0 < call.query.shape[:3].numel() * keys <= ADDED_SCORES:
+        return False
+    tiling = best_layout(call.pattern, queries, keys, call.query_offset, call.query.device)
+    scores = tiling.scores + call.beside * queries
+    return SCORE_COST * scores + TILE_COST * queries >= ADDED_SHARE * queries * keys
+
+
+def attend_adding(call: Call) -> Tensor:
+    """Attention of a short input with terms, by the dense kernel, to whose scores their sum is added as a mask."""
+    query, slots, key_mask = call.query, call.slots, call.key_mask
+    wide = torch.promote_types(query.dtype, torch.float32)
+    sizes = (query.shape[2], call.key.shape[2], call.query_offset)
+    mask, visible, some_empty = mask_of_pattern(call.pattern, (), False, *sizes, wide, query.device)
+    is_global = None if slots is None else mask_of_slots(slots, sizes[1])[:, None, None]
+    with full_precision(query):
+        biases = [term.values.to(wide) for term in call.terms if isinstance(term, Bias)]
+        added = _numbers_by_offset(call, wide)
+        if is_global is not None:  # none of these is for global keys
+            added, visible = added * (~is_global).to(wide), visible | is_global
+            biases = [values.masked_fill(is_global, 0) for values in biases]
+            biases += [at_slots(call, values).to(wide) for values in slot_biases(call)]
+        added = sum(biases, added)
+        if slots is not None or key_mask is not None:
+            visible = visible if key_mask is None else visible & key_mask[:, None, None]
+            mask = torch.zeros(visible.shape, dtype=wide, device=query.device).masked_fill_(~visible, -math.inf)
+        added = added if mask is None else added + mask
+        empty = None
+        if biases or slots is not None or key_mask is not None or some_empty:
+            # A query that sees nothing is computed over all keys, then set to zero.
+            empty = added.detach().amax(-1, keepdim=True) == -math.inf
+            added = added.masked_fill(empty, 0) if bool(empty.any()) else added
+        inputs = [each.to(wide) for each in (query, call.key, call.value)]
+        options: dict[str, Any] = {"attn_mask": added, "dropout_p": call.dropout_prob, "scale": call.scale}
+        context = F.scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], **options)
+    return (context if empty is None else context * ~empty).to(query.dtype)
+
+
+def _numbers_by_offset(call: Call, wide: torch.dtype) -> Tensor:
+    """What the terms by offset add to the scaled scores, `(B or 1, H, T, S)`; a single 0 for none.
+
+    The numbers of each query stand in a row by offset, most of them copies of those at an end of the table; then each
+    row is shifted by one against the row before it. So nothing is looked up by pair.
+    """
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    lowest, count = 1 - queries - call.query_offset, queries + keys - 1
+    tables: dict[tuple[int, int], Tensor] = {}  # those that begin and end alike are added up first
+    for term in call.terms:
+        if isinstance(term, ContentToPosition):
+            content = call.query.to(wide)
+            content = content if term.query_bias is None else content + term.query_bias[:, None].to(wide)
+            numbers = content @ (call.scale * term.table.to(wide)).transpose(1, 2)
+        elif isinstance(term, PositionBias):
+            numbers = term.table[None, :, None].to(wide)
+        else:
+            continue
+        place = term.start, numbers.shape[-1]
+        tables[place] = tables[place] + numbers if place in tables else numbers
+    rows = []
+    for (start, size), numbers in tables.items():
+        left, right = (min(max(more, 0), count) for more in (start - lowest, lowest + count - start - size))
+        own = numbers[..., max(lowest - start, 0) :][..., : count - left - right]
+        ends = ((numbers[..., :1], left), (numbers[..., -1:], right))
+        before, after = (end.expand(*numbers.shape[:-1], more) for end, more in ends)
+        rows.append(torch.cat([before, own, after], -1))
+    if not rows:
+        return call.query.new_zeros(1, dtype=wide)
+    flat = sum(rows[1:], rows[0]).expand(-1, -1, queries, -1).flatten(2)[..., queries - 1 :]
+    return flat[..., : queries * (count - 1)].unflatten(2, (queries, count - 1))[..., :keys]
