@@ -17,7 +17,7 @@ from longspan.models import (
     LongspanForConditionalGeneration,
     LongspanModel,
 )
-from longspan.models.network import ModelInputs
+from longspan.models.inputs import ModelInputs
 from longspan.stacks import Sizes, UniversalConfig
 from longspan.stacks.halting import Pondering, places_of
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.config import AttentionConfig
+from longspan.attention.parts.documents import each_document
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -122,6 +123,11 @@ class Attention(nn.Module):
             )
         if tokens.prefix is not None and not (self.causal and self.config.reads_prefix):
             raise InputError(f"{name} with causal={self.causal} reads no prefix both ways; pass prefix=None")
+        if tokens.documents is not None:
+            raise InputError(
+                f"{name} was given several documents in a row where it reads one (weights, steps, places); give each "
+                "document a row of its own there"
+            )
         if tokens.belongs_to is not None and not self.config.reads_structure:
             raise InputError(
                 f"{name} reads no structure; pass belongs_to=None, or choose a mechanism that does ('etc')"
@@ -265,6 +271,8 @@ class ProjectedAttention(Attention):
                 causal form, does not take.
         """
         tokens = tokens or Tokens()
+        if tokens.documents is not None and state is None:
+            return each_document(self, hidden, tokens)
         self.check_tokens(hidden, tokens, state)
         return self.output(self.context(hidden, tokens, state))
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from longspan.attention.base import LayerState, ProjectedAttention, Start
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, Reach
+from longspan.attention.parts.documents import each_document
 from longspan.attention.parts.global_local import Parts, hidden_outside, labelled, put_rows, relations, taken_apart
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.attention.parts.windowed import pairs_within, shifted
@@ -209,6 +210,8 @@ class EtcAttention(ProjectedAttention):
                 there.
         """
         tokens = tokens or Tokens()
+        if tokens.documents is not None and state is None:
+            return each_document(self, hidden, tokens)
         self.check_tokens(hidden, tokens, state)
         parts = taken_apart(hidden, tokens, self.pad_globals)
         context, rows = self.gathered(parts)

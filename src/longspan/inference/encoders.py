@@ -55,7 +55,7 @@ class Encoder:
         """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
         import torch
 
-        from longspan.models.network import ModelInputs
+        from longspan.models.inputs import ModelInputs
         from longspan.tasks.tokenizers import encode_sentences
 
         encoded = encode_sentences([mend(text)[0] for text in texts], self.tokenizer)

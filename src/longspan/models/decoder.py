@@ -18,6 +18,7 @@ from longspan.attention import Tokens
 from longspan.attention.parts.state import SourceLayer
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
+from longspan.models.inputs import check_packed
 from longspan.models.network import Network, bool_mask, check_mask
 from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import CheckpointedBlock
@@ -60,6 +61,7 @@ class Decoder(Network):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
         prefix: Prefix | None = None,
+        documents: Tensor | None = None,
     ) -> DecoderOutput:
         """Decode T output tokens that follow those in the cache.
 
@@ -74,8 +76,20 @@ class Decoder(Network):
             source: `(B, S, E)` encoder states.
             source_mask: `(B, S)` bool or int, 1/True = real.
             prefix: what of the input is read both ways; `None` for nothing.
+            documents: `(B, T)` int64, several documents in one row, as in `Tokens`; these go without a cache.
+
+        Raises:
+            InputError: documents with a cache, or in a stack that does not read them apart.
         """
         config = self.config
+        if documents is not None:
+            check_packed(config, self.stack)
+            if use_cache or past_key_values is not None:
+                raise InputError(
+                    "use_cache=True was given with several documents in one row, which no step can continue; leave it "
+                    "out, or give each document a row of its own"
+                )
+            use_cache, position_ids = False, None
         wanted = config.use_cache and self.keeps_state if use_cache is None else use_cache
         if past_key_values is None and wanted:
             past_key_values = DynamicCache()
@@ -86,12 +100,13 @@ class Decoder(Network):
             block_states = states_in_cache(past_key_values, self.layers, source=self.has_source)
         first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         mask = self._mask(attention_mask, first, input_ids if inputs_embeds is None else inputs_embeds)
-        rows = self._rows(mask if position_ids is None else None, first, position_ids)
-        hidden = self.embeddings(input_ids, None, inputs_embeds, first, rows)
+        rows = None if documents is not None else self._rows(mask, first, position_ids)
+        hidden = self.embeddings(input_ids, None, inputs_embeds, first, rows, documents=documents)
         if source is not None:
             source_mask = _source_mask(hidden, source, source_mask, check=first == 0)
         keep = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)
-        tokens = Tokens(mask=mask, places=position_ids, prefix=prefix)
+        mask = mask if documents is None else documents >= 0
+        tokens = Tokens(mask=mask, places=position_ids, prefix=prefix, documents=documents)
         decoded = self.run(hidden, tokens, source, source_mask, block_states=block_states, output_hidden_states=keep)
         return DecoderOutput(
             last_hidden_state=decoded.states,  # pyright: ignore[reportArgumentType]

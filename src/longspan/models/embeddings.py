@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.parts.documents import counted_in
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.ops.sinusoids import BASE, interleaved_sinusoids
@@ -157,13 +158,15 @@ class Embeddings(nn.Module):
         first_position: int = 0,
         position_ids: Tensor | None = None,
         border: Tensor | None = None,
+        documents: Tensor | None = None,
     ) -> Tensor:
         """`(B, T)` ids, or `(B, T, F)` embeddings instead, → `(B, M + T, E)`, M vectors of memory and the tokens, of
         which token 0 stands at `first_position`.
 
         `position_ids` `(1 or B, T)` name the rows of the position table instead, as in transformers: `position_offset`
         is that of a first token. Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose
-        embeddings add up. From the `border` `(B,)` of a row on, positions are counted from 0 again.
+        embeddings add up. Positions are counted from 0 again from the `border` `(B,)` of a row on, and in each of
+        several `documents` of a row, `(B, T)`, of which none may be longer than the table.
 
         Raises:
             InputError: neither or both inputs given; the input is longer than the position table; token types given
@@ -171,12 +174,16 @@ class Embeddings(nn.Module):
         """
         given = the_given(input_ids, inputs_embeds)
         rows, length = given.shape[:2]
-        if first_position + length > self.max_tokens:
+        longest, counted = first_position + length, None
+        if documents is not None and length:
+            counted = counted_in(documents, torch.ones_like(documents))
+            longest = int(counted.max())
+        if longest > self.max_tokens:
             remedy = "generate fewer tokens"
             if "decoder" not in self.limit:
                 remedy = "give the model more positions with longspan.lengthen"
             raise InputError(
-                f"{first_position + length} tokens are more than {self.limit}={self.max_tokens} of this model; shorten "
+                f"{longest} tokens are more than {self.limit}={self.max_tokens} of this model; shorten "
                 f"them, or {remedy}"
             )
         if position_ids is not None:
@@ -195,7 +202,10 @@ class Embeddings(nn.Module):
             if position_ids is None:
                 if self.padding is not None and input_ids is not None:
                     real = input_ids != self.padding
-                    position_ids = (real.cumsum(1) * real) + (self.offset - 1)
+                    count = real.cumsum(1) if documents is None else counted_in(documents, real)
+                    position_ids = (count * real) + (self.offset - 1)
+                elif counted is not None:
+                    position_ids = counted + (self.offset - 1)
                 else:
                     first = first_position + self.offset
                     position_ids = torch.arange(first, first + length, device=hidden.device)[None]

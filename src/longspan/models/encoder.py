@@ -6,8 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from longspan.attention.parts.documents import begins
 from longspan.models.configuration import LongspanConfig
-from longspan.models.network import EncoderNetwork, ModelInputs, first_token
+from longspan.models.inputs import ModelInputs, documents_of
+from longspan.models.network import EncoderNetwork, first_token
 from longspan.models.outputs import EncoderOutput
 from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel, refuse_attentions, refuse_others
 
@@ -32,6 +34,7 @@ class Encoder(EncoderNetwork):
         position_ids: Tensor | None = None,
         importance: Tensor | None = None,
         belongs_to: Tensor | None = None,
+        seq_idx: Tensor | None = None,
     ) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`."""
         if output_attentions or self.config.output_attentions:
@@ -45,6 +48,7 @@ class Encoder(EncoderNetwork):
             position_ids=position_ids,
             importance=importance,
             belongs_to=belongs_to,
+            documents=seq_idx,
         )
         keep = bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states)
         encoded = self.encode(inputs, output_hidden_states=keep)
@@ -95,6 +99,7 @@ class LongspanModel(LongspanPreTrainedModel):
         position_ids: Tensor | None = None,
         importance: Tensor | None = None,
         belongs_to: Tensor | None = None,
+        seq_idx: Tensor | None = None,
         **others: Any,
     ) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch.
@@ -115,19 +120,25 @@ class LongspanModel(LongspanPreTrainedModel):
                 (`top_down` with `pooling: importance`).
             belongs_to: `(B, T)` int64, structure: the number of the global token to which each token belongs, counted
                 from 0 in each row, −1 for none; for mechanisms that read it (`etc`).
+            seq_idx: `(B, T)`, several documents in one row: the number of each token's document, −1 at padding. Each is
+                read as if it stood alone, and positions and global tokens are counted in it. transformers'
+                `DataCollatorWithFlattening` gives it, or `cu_seq_lens_q`, which is taken too; and where neither is
+                there and no `attention_mask`, `position_ids` that begin again say as much, as in transformers.
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Returns:
-            `last_hidden_state` `(B, T, E)`, and `pooler_output` `(B, E)` when the configuration has a pooler, or a
-            stack that sums each row up in one vector, such as the relay of a star; `ponder_times` `(B, T)` where the
-            tokens of a stack stop by themselves, and in training the `stack_loss` that comes with them; and
-            `memory_states` `(B, M, E)` of a model with `num_memory_tokens`, which with `compress_after` are its
-            `last_hidden_state` too.
+            `last_hidden_state` `(B, T, E)`, and `pooler_output` `(B, E)`, or a row for each document of packed rows,
+            when the configuration has a pooler, or a stack that sums each row up in one vector, such as the relay of a
+            star; `ponder_times` `(B, T)` where the tokens of a stack stop by themselves, and in training the
+            `stack_loss` that comes with them; and `memory_states` `(B, M, E)` of a model with `num_memory_tokens`,
+            which with `compress_after` are its `last_hidden_state` too.
 
         Raises:
             InputError: a mask of another shape than the input; an input longer than `max_position_embeddings`.
         """
-        if others:
+        if seq_idx is not None or position_ids is not None or others:
+            given = input_ids if inputs_embeds is None else inputs_embeds
+            seq_idx = documents_of(given, seq_idx, position_ids, attention_mask, others)
             refuse_others(others)
         encoded = self.encoder(
             input_ids=input_ids,
@@ -140,10 +151,12 @@ class LongspanModel(LongspanPreTrainedModel):
             position_ids=position_ids,
             importance=importance,
             belongs_to=belongs_to,
+            seq_idx=seq_idx,
         )
         pooled = encoded.get("pooler_output")
         if self.pooler is not None:
-            pooled = self.pooler(encoded.last_hidden_state, pooled)
+            states = encoded.last_hidden_state
+            pooled = self.pooler(states if seq_idx is None else states[begins(seq_idx)][:, None], pooled)
         output: Any = EncoderOutput(**{**encoded, "pooler_output": pooled})
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 

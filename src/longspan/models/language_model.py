@@ -12,11 +12,13 @@ from torch.nn import functional
 from transformers import Cache
 
 from longspan.attention.layers import plain_layers, spread
+from longspan.attention.parts.documents import begins
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveHead, tied_weights
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter, shifted
+from longspan.models.inputs import documents_of
 from longspan.models.losses import IGNORED, with_stack_loss
 from longspan.models.outputs import TextOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
@@ -74,6 +76,8 @@ class LongspanForCausalLM(DecoderOnly):
     """Text that goes on: every token is guessed from those before it, by any mechanism with a causal form, in any
     layer."""
 
+    reads_each_token = True
+
     def with_memory(self, *, clamp_tokens: int | None = None, **options: Any) -> Self:
         """A model that shares these weights, with another length of memory than in training.
 
@@ -102,6 +106,7 @@ class LongspanForCausalLM(DecoderOnly):
         logits_to_keep: int = 0,
         num_items_in_batch: Tensor | int | None = None,
         shift_labels: Tensor | None = None,
+        seq_idx: Tensor | None = None,
         **others: Any,
     ) -> TextOutput | tuple[Any, ...]:
         """Logits of the next token after each, and the loss when `labels` are given.
@@ -126,15 +131,23 @@ class LongspanForCausalLM(DecoderOnly):
             logits_to_keep: only the logits of so many last tokens, 0 for all.
             num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
             shift_labels: `(B, T)` int64 instead of `labels`, moved already: what follows each token; −100 is ignored.
+            seq_idx: `(B, T)`, several documents in one row, as in `LongspanModel.forward`, which says what else tells
+                them; the first token of a document is no label for the last of the one before it.
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Raises:
             InputError: a mask of another shape than the sequence; one longer than the positions; a cache for layers
                 that keep no state.
         """
+        if past_key_values is None and (seq_idx is not None or position_ids is not None or others):
+            given = input_ids if inputs_embeds is None else inputs_embeds
+            seq_idx = documents_of(given, seq_idx, position_ids, attention_mask, others)
         refuse_others(others)
         refuse_attentions(output_attentions, self.config.output_attentions)
         labels, moved = (labels, False) if shift_labels is None else (shift_labels, True)
+        if seq_idx is not None and labels is not None and not moved:
+            first = functional.pad(begins(seq_idx), (0, labels.shape[1] - seq_idx.shape[1]))
+            labels = labels.masked_fill(first, IGNORED)
         if logits_to_keep and labels is not None:
             raise InputError(f"logits_to_keep={logits_to_keep} leaves labels without logits; leave one of them out")
         decoded = self.decoder(
@@ -145,6 +158,7 @@ class LongspanForCausalLM(DecoderOnly):
             output_hidden_states=output_hidden_states,
             inputs_embeds=inputs_embeds,
             position_ids=position_ids,
+            documents=seq_idx,
         )
         states = decoded.last_hidden_state[:, -logits_to_keep if logits_to_keep else 0 :]
         if labels is not None and isinstance(self.lm_head, AdaptiveHead):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,42 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Attention, AttentionConfig, Tokens
+from longspan.attention.parts.documents import begins, counted_in
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
+from longspan.models.inputs import ModelInputs, border_of, check_packed, checked_importance, checked_structure
 from longspan.models.memory import MemoryFirst
 from longspan.ops.runtime import one_pass
-from longspan.stacks import Sizes, Source, StackConfig, StackOutput, stack_config
+from longspan.stacks import Sizes, Source, StackOutput, stack_config
 from longspan.stacks.block import Block, BlockState, CrossAttention, total_loss
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelInputs:
-    """What an encoder is given of a batch; what each means says `LongspanModel.forward`.
-
-    Attributes:
-        input_ids: `(B, T)` int64, or `None` with `inputs_embeds`.
-        attention_mask: `(B, T)`, 1/True = real; `None` means all real.
-        global_attention_mask: `(B, T)`, 1/True = global; `None` leaves it to `config.global_tokens`.
-        token_type_ids: `(B, T)` or `(B, T, K)` int64.
-        inputs_embeds: `(B, T, F)` instead of `input_ids`.
-        position_ids: `(1 or B, T)` int64 rows of the position table.
-        importance: `(B, T)`, 0 or more.
-        belongs_to: `(B, T)` int64, the number of the global token to which each token belongs, −1 for none.
-        first_position: where the batch begins in longer documents of which it is a piece.
-    """
-
-    input_ids: Tensor | None = None
-    attention_mask: Tensor | None = None
-    global_attention_mask: Tensor | None = None
-    token_type_ids: Tensor | None = None
-    inputs_embeds: Tensor | None = None
-    position_ids: Tensor | None = None
-    importance: Tensor | None = None
-    belongs_to: Tensor | None = None
-    first_position: int = 0
 
 
 def describe_tokens(config: ModelFields, inputs: ModelInputs, hidden: Tensor, border: Tensor | None = None) -> Tokens:
@@ -68,81 +43,13 @@ def describe_tokens(config: ModelFields, inputs: ModelInputs, hidden: Tensor, bo
     if is_global is None:
         if config.global_tokens == "none" or hidden.shape[1] == 0:
             return Tokens(mask=mask, border=border)
-        is_global = _default_globals(config, hidden, inputs.input_ids, mask)
+        is_global = _default_globals(config, hidden, inputs, mask)
         count = 1 if config.global_tokens == "first" else count
+    if inputs.documents is not None:  # slots are those of each document
+        return Tokens(mask=mask, is_global=is_global, border=border)
     if count is None and torch.compiler.is_compiling():
         raise InputError("max_global_tokens=None reads the data; set it in the configuration to compile with globals")
     return Tokens(mask=mask, is_global=is_global, border=border).with_slots(count)
-
-
-def border_of(config: ModelFields, inputs: ModelInputs) -> Tensor:
-    """`(B,)` int64, the place at which the second part of each row begins, for stacks that read parts apart.
-
-    A model with several token types is told by them: the second part begins with the first real token of another type
-    than 0. Otherwise it begins with the first real token behind the first separator. A row without one has T here.
-
-    Raises:
-        InputError: neither types nor a separator can tell.
-    """
-    input_ids, token_type_ids = inputs.input_ids, inputs.token_type_ids
-    if token_type_ids is not None and config.type_vocab_size > 1:
-        second = (token_type_ids[..., 0] if token_type_ids.dim() == 3 else token_type_ids) != 0
-    elif input_ids is not None and config.sep_token_id is not None:
-        is_separator = (input_ids == config.sep_token_id).long()
-        second = is_separator.cumsum(1) - is_separator > 0
-    else:
-        missing = "sep_token_id is None" if input_ids is not None else "inputs_embeds show no separator"
-        raise InputError(
-            f"the stack reads question and passage apart, and nothing tells where the passage begins ({missing}); give "
-            "token_type_ids, which are 1 there, to a model with type_vocab_size=2, or input_ids with a sep_token_id"
-        )
-    if inputs.attention_mask is not None:
-        second = second & inputs.attention_mask.bool()
-    return (second.cumsum(1) == 0).sum(1)
-
-
-def checked_importance(stack: StackConfig, importance: Tensor | None, hidden: Tensor) -> Tensor:
-    """How important each token of states `(B, T, E)` is, `(B, T)`, on their device.
-
-    Raises:
-        InputError: it is given to a stack that does not weigh tokens, or not given to one that does; it is of another
-            shape, negative, or not finite.
-    """
-    if not stack.reads().importance:
-        raise InputError(
-            f"importance was given, but the stack {stack.stack!r} as configured does not weigh tokens; leave it out"
-        )
-    if importance is None:
-        raise InputError(
-            "importance is missing, and the stack weighs tokens by it (pooling='importance'); give a number from 0 to "
-            "1 for each token, as an importance tagger does, or configure pooling='average'"
-        )
-    if tuple(importance.shape) != tuple(hidden.shape[:2]):
-        raise InputError(
-            f"importance has shape {tuple(importance.shape)} but the input is {tuple(hidden.shape[:2])}; give one "
-            "number per token"
-        )
-    if not torch.compiler.is_compiling():
-        wrong = ~(importance.isfinite() & (importance >= 0))
-        if bool(wrong.any()):
-            raise InputError(f"importance holds {importance[wrong][0].item():g}; give probabilities, from 0 to 1")
-    return importance.to(hidden.device)
-
-
-def checked_structure(stack: StackConfig, belongs_to: Tensor, hidden: Tensor) -> Tensor:
-    """To which global token each token of states `(B, T, E)` belongs, `(B, T)` int64, on their device.
-
-    Raises:
-        InputError: the stack does not hand it on, it is of another shape, or not of whole numbers.
-    """
-    if not stack.passes_structure:
-        raise InputError(f"belongs_to was given, but the stack {stack.stack!r} hands no structure on; leave it out")
-    if tuple(belongs_to.shape) != tuple(hidden.shape[:2]) or belongs_to.is_floating_point():
-        raise InputError(
-            f"belongs_to is {belongs_to.dtype} of shape {tuple(belongs_to.shape)} but the input is "
-            f"{tuple(hidden.shape[:2])}; give one whole number per token"
-        )
-    return belongs_to.to(hidden.device).long()
 
 
 def bool_mask(
@@ -176,16 +83,25 @@ def check_mask(name: str, mask: Tensor) -> None:
         )
 
 
-def _default_globals(config: ModelFields, hidden: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
-    """`(B, T)` bool by the rule `config.global_tokens`."""
+def _default_globals(config: ModelFields, hidden: Tensor, inputs: ModelInputs, mask: Tensor | None) -> Tensor:
+    """`(B, T)` bool by the rule `config.global_tokens`, of each row or of each document in it."""
+    input_ids, documents = inputs.input_ids, inputs.documents
     position = torch.arange(hidden.shape[1], device=hidden.device).expand(hidden.shape[:2])
     if config.global_tokens == "first":
+        if documents is not None:
+            return begins(documents)
         return position == 0 if mask is None else mask & (mask.cumsum(1) == 1)
     if input_ids is None:
         raise InputError("global_tokens='question' reads input_ids; pass a global_attention_mask with inputs_embeds")
     # Tokens before the first separator: none has been counted up to and including the token itself.
-    question = (input_ids == config.sep_token_id).cumsum(1) == 0
-    if not torch.compiler.is_compiling() and bool(question.all(1).any()):
+    is_separator = input_ids == config.sep_token_id
+    if documents is None:
+        question = is_separator.cumsum(1) == 0
+        without = question.all(1)
+    else:
+        question = (counted_in(documents, is_separator) == 0) & (documents >= 0)
+        without = question & begins(documents.flip(1)).flip(1)
+    if not torch.compiler.is_compiling() and bool(without.any()):
         raise InputError(
             f"global_tokens='question' found no sep_token_id={config.sep_token_id} in a row of input_ids; put one "
             "behind each question, or pass a global_attention_mask"
@@ -294,7 +210,8 @@ class Network(nn.Module):
         goes through the layers instead of one after the other."""
         tables = () if self.relative is None else self.relative()
         # On a processor to derive the same again costs less than to look it up.
-        with one_pass() if hidden.is_cuda and not torch.compiler.is_compiling() else nullcontext():
+        shared = hidden.is_cuda or tokens.documents is not None
+        with one_pass() if shared and not torch.compiler.is_compiling() else nullcontext():
             output = (through or self.layers)(
                 hidden,
                 tokens,
@@ -341,6 +258,9 @@ class EncoderNetwork(Network):
         """From ids or embeddings to the final states `(B, T, E)`; errors as in `LongspanModel.forward`."""
         config, reads, position_ids = self.config, self.reads, inputs.position_ids
         border = border_of(config, inputs) if reads.parts else None
+        if inputs.documents is not None:
+            check_packed(config, self.stack)
+            position_ids = None  # they are counted in each document
         # Where the stack alone tells places, position_ids are for it.
         for_stack = reads.adds_positions and self.embeddings.position is None
         hidden = self.embeddings(
@@ -350,6 +270,7 @@ class EncoderNetwork(Network):
             inputs.first_position,
             position_ids=None if for_stack else position_ids,
             border=border if reads.restarts_positions else None,
+            documents=inputs.documents,
         )
         memory = config.num_memory_tokens
         text = hidden[:, memory:] if memory else hidden
@@ -367,6 +288,8 @@ class EncoderNetwork(Network):
             last = inputs.first_position + text.shape[1]
             places = torch.arange(inputs.first_position, last, device=hidden.device)
             tokens = replace(tokens, places=places[None])
+        if inputs.documents is not None:
+            tokens = replace(tokens, documents=inputs.documents, mask=inputs.documents >= 0)
         if not memory:
             return self.run(hidden, tokens, output_hidden_states=output_hidden_states)
         read = MemoryFirst.of(hidden, tokens, memory, places=reads.adds_positions)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from longspan.attention import Tokens
 from longspan.errors import InputError
-from longspan.models.network import ModelInputs, bool_mask, describe_tokens
+from longspan.models.inputs import ModelInputs
+from longspan.models.network import bool_mask, describe_tokens
 from longspan.stacks.decomposed import Part
 
 if TYPE_CHECKING:

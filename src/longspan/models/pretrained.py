@@ -4,7 +4,7 @@ of the arguments of its classes `forward` accepts: all, as far as they ask for n
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -35,6 +35,9 @@ class LongspanPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     # Attention is ours, not one of transformers' kernels; these only say that no `attn_implementation` is refused.
     _supports_sdpa = True
+
+    reads_each_token: ClassVar[bool] = False
+    """Whether outputs and loss are those of single tokens, so that a row may hold several documents."""
 
     # Whether the Trainer passes `num_items_in_batch`; `forward` taking further arguments does not mean that.
     accepts_loss_kwargs = False
@@ -113,6 +116,7 @@ REASONS = {
     "past_key_values": "an encoder has no cache",
     "encoder_hidden_states": "an encoder attends to its own input only",
     "encoder_attention_mask": "an encoder attends to its own input only",
+    "seq_idx": "this model reads one document in a row",
 }
 
 

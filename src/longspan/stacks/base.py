@@ -169,6 +169,8 @@ class StackConfig:
     starts anew."""
     passes_structure: ClassVar[bool] = False
     """Whether its blocks are given `Tokens.belongs_to` as it came."""
+    takes_documents: ClassVar[bool] = False
+    """Whether everything but attention treats every token alike, so that a row may hold several documents."""
     takes_losses: ClassVar[bool] = False
     """Whether `AuxOutput.loss` has what inputs of attention add to the loss (`AttentionConfig.inputs_add_loss`)."""
     unused: ClassVar[Mapping[str, str]] = {}

@@ -50,7 +50,9 @@ class Metrics:
 
 
 def rows_of_batch(batch: dict[str, Any]) -> float:
-    """How many rows a batch has."""
+    """How many rows a batch has, or how many documents in one row."""
+    if "seq_idx" in batch:
+        return float(batch["seq_idx"].max()) + 1 if batch["seq_idx"].numel() else 0.0
     return float(len(next(iter(batch.values()))))
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.progress import progress_bar
 
@@ -72,6 +73,29 @@ def pad(
     if leading is not None:
         batch["global_attention_mask"] = places < torch.tensor(leading)[:, None]
     return batch
+
+
+def without_padding(collator: Callable[[Any], dict[str, Any]], features: Any) -> dict[str, Any]:
+    """What a collator makes of features, without its padding: the N real tokens of all B rows in one row, `(1, N)` for
+    each name, and `seq_idx` `(1, N)`, from which row each is, instead of the `attention_mask`.
+
+    Raises:
+        InputError: the batch has no mask, or something that is not there for each token.
+    """
+    batch = dict(collator(features))
+    mask = batch.pop("attention_mask", None)
+    if mask is None:
+        raise InputError("padding_free packs what an attention_mask calls real, and the batches of this task have none")
+    rows = torch.arange(len(mask))[:, None].expand(mask.shape)
+    flat: dict[str, Any] = {"seq_idx": rows[mask][None]}
+    for name, value in batch.items():
+        if not isinstance(value, Tensor) or value.shape[:2] != mask.shape:
+            raise InputError(
+                f"padding_free packs what is there for each token, and {name} of this task is not; leave "
+                "optimisation.padding_free out, or the option of the task that brings it"
+            )
+        flat[name] = value[mask][None]
+    return flat
 
 
 def labels_of_batch(batch: Mapping[str, Any]) -> float:

@@ -89,6 +89,9 @@ class Optimisation:
     """Compute in bfloat16 where that is safe; the weights stay float32."""
     float32_attention: bool = False
     """With `bf16`, compute attention in float32 from its projections on; scores and their softmax always are."""
+    padding_free: bool = False
+    """Lay the documents of a forward pass behind one another in one row, each read as if it stood alone, instead of
+    padding them to the longest; for tasks whose labels are those of single tokens."""
     gradient_checkpointing: bool = False
     """Compute activations a second time instead of keeping them: less memory, a third more time."""
     train: Literal["all", "new_positions"] = "all"

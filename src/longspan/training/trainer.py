@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from longspan.characters import counted
 from longspan.checkpoints.tuning import hold_old_rows
 from longspan.errors import InputError
 from longspan.models.decoder import StreamMemory
+from longspan.models.inputs import check_packed
+from longspan.stacks import stack_config
+from longspan.tasks.predicting import without_padding
 from longspan.training.callbacks import Borders, CutEachGradient, Progress, StopNotFinite, StopStalled, reports
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file, processes_of
 from longspan.training.optimisation import trainer_arguments
@@ -219,6 +223,10 @@ def make_trainer(
                 "optimisation.gradient_checkpointing computes layers twice, but a memory goes on after the first time; "
                 "leave it out, or give stack.memory_tokens=0"
             )
+    collator = task.collator(tokenizer)
+    if recipe.optimisation.padding_free:
+        check_padding_free(model, datasets[0])
+        collator = partial(without_padding, collator)
     finite = StopNotFinite(recipe.optimisation.learning_rate)
     trainer = RecipeTrainer(
         task,
@@ -227,7 +235,7 @@ def make_trainer(
         teacher,
         model=model,
         args=trainer_arguments(recipe.optimisation, task, folder / "checkpoints"),
-        data_collator=StandIns(task.collator(tokenizer), datasets[0]),
+        data_collator=StandIns(collator, datasets[0]),
         train_dataset=datasets[0],
         eval_dataset=datasets[1],
         processing_class=tokenizer,
@@ -248,6 +256,23 @@ def make_trainer(
     # Trainer turns the cache off in the configuration; it is saved there, and decoding wants it.
     model.config.use_cache = use_cache
     return trainer
+
+
+def check_padding_free(model: Any, dataset: Any) -> None:
+    """Raise `InputError` where a model cannot read several documents in one row, or the rows of a data set are none."""
+    if getattr(dataset, "in_order", False):
+        raise InputError(
+            "optimisation.padding_free is true, but the segments of a stream go on from batch to batch and have no "
+            "padding; leave it out"
+        )
+    if not getattr(model, "reads_each_token", False):
+        raise InputError(
+            f"optimisation.padding_free is true, but {type(model).__name__} has one output for a row; leave it out"
+        )
+    try:
+        check_packed(model.config, stack_config(model.config.stack))
+    except InputError as error:
+        raise InputError(f"optimisation.padding_free is true, but it cannot be: {error}") from None
 
 
 def with_head_rate(optimizer: Any, model: Any, rate: float) -> None:

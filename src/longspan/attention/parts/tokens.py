@@ -35,6 +35,9 @@ class Tokens:
             that reads parts apart asks for it, and no mechanism.
         importance: `(B, T)`, how important each token is, 0 or more; only a stack that weighs tokens asks for it, and
             no mechanism.
+        documents: `(B, T)` int64, several documents in one row: the number of the document to which each token
+            belongs, each a run of its row, −1 at padding. Every mechanism reads each of them as if it stood alone;
+            `belongs_to` then counts the global tokens of a document.
         prefix: what the causal form shows instead of all up to a token, where the first positions of every row are a
             source that is read both ways; only mechanisms that say `reads_prefix` take it.
     """
@@ -47,6 +50,7 @@ class Tokens:
     places: Tensor | None = None
     border: Tensor | None = None
     importance: Tensor | None = None
+    documents: Tensor | None = None
     prefix: Prefix | None = None
 
     def __post_init__(self) -> None:
@@ -59,11 +63,12 @@ class Tokens:
             raise InputError(
                 f"global_slots is {slots.dtype} of shape {tuple(slots.shape)}; give an int64 tensor (B, G)"
             )
-        belongs = self.belongs_to
-        if belongs is not None and (belongs.dtype != torch.int64 or belongs.dim() != 2):
-            raise InputError(
-                f"belongs_to is {belongs.dtype} of shape {tuple(belongs.shape)}; give an int64 tensor (B, T)"
-            )
+        for name in ("belongs_to", "documents"):
+            numbers = getattr(self, name)
+            if numbers is not None and (numbers.dtype != torch.int64 or numbers.dim() != 2):
+                raise InputError(
+                    f"{name} is {numbers.dtype} of shape {tuple(numbers.shape)}; give an int64 tensor (B, T)"
+                )
 
     def with_slots(self, max_globals: int | None = None) -> Tokens:
         """The same tokens with `global_slots` filled in; padding is never global.

@@ -23,7 +23,7 @@ from longspan.inference.indexing.store import Piece
 from longspan.inference.readers import LONGEST, Words, best_words, short_answer
 from longspan.inference.results import RankedPassage, ShortAnswer
 from longspan.models.fields import FIELDS
-from longspan.models.network import ModelInputs, border_of
+from longspan.models.inputs import ModelInputs, border_of
 from longspan.models.pieces import joint_states, part_states
 from longspan.stacks import stack_config
 from longspan.stacks.decomposed import Part

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import LongspanModel
 from longspan.models.fields import check_compressed
 from longspan.models.heads.specs import HeadSpec
+from longspan.models.inputs import documents_of
 from longspan.models.losses import with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
@@ -74,10 +76,19 @@ class LongspanWithHead(LongspanPreTrainedModel):
         position_ids: Tensor | None = None,
         importance: Tensor | None = None,
         belongs_to: Tensor | None = None,
+        seq_idx: Tensor | None = None,
         **others: Any,
     ) -> Any:
         """What the head says of a batch; inputs as in `LongspanModel.forward`, further arguments as in `predict`."""
         own = {name: others.pop(name) for name in self.own_arguments if name in others}
+        if seq_idx is not None or position_ids is not None or others:
+            given = input_ids if inputs_embeds is None else inputs_embeds
+            seq_idx = documents_of(given, seq_idx, position_ids, attention_mask, others)
+            if seq_idx is not None and not self.reads_each_token:
+                raise InputError(
+                    f"seq_idx says that a row holds several documents, and {type(self).__name__} has one output for a "
+                    "row; give each document a row of its own"
+                )
         inputs: dict[str, Any] = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
@@ -89,6 +100,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
             "position_ids": position_ids,
             "importance": importance,
             "belongs_to": belongs_to,
+            "seq_idx": seq_idx,
         }
         encoded = self.encode({**inputs, **others}, own)
         output = self.predict(encoded, attention_mask, **own)

@@ -44,6 +44,7 @@ class LongspanForMaskedLM(LongspanWithHead):
     are compared, in a distributed run of the batch of each process."""
 
     spec = MaskedLM
+    reads_each_token = True
     _tied_weights_keys = {"lm_head.decoder.weight": "model.encoder.embeddings.token.weight"}  # noqa: RUF012
     accepts_loss_kwargs = True  # the Trainer passes `num_items_in_batch`
 

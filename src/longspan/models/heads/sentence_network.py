@@ -16,7 +16,8 @@ from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.models.fields import ModelFields
 from longspan.models.heads.specs import SentenceEmbedding, SentenceScoring
-from longspan.models.network import EncoderNetwork, ModelInputs, make_block
+from longspan.models.inputs import ModelInputs
+from longspan.models.network import EncoderNetwork, make_block
 from longspan.stacks import stack_config
 from longspan.stacks.block import Block
 

@@ -19,6 +19,7 @@ class LongspanForTokenClassification(LongspanWithHead):
     """A label per token; a single label is learned by binary cross-entropy."""
 
     spec = TokenClassification
+    reads_each_token = True
 
     def add_layers(self, config: Any) -> None:
         self.dropout = dropout_of(config, self.options.dropout)
@@ -40,6 +41,7 @@ class LongspanForReplacedTokens(LongspanWithHead):
     """Tell replaced tokens from original ones (Clark et al. 2020, ELECTRA, arXiv 2003.10555, section 3)."""
 
     spec = ReplacedTokens
+    reads_each_token = True
 
     def add_layers(self, config: Any) -> None:
         self.discriminator = Scorer(config.states_width, activation(config.activation_function), dropout=0.0)
