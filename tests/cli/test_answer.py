@@ -80,7 +80,7 @@ def test_json_has_the_places(document: Path, capsys: pytest.CaptureFixture[str])
 
 def test_no_answer_is_said(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("marmots.md", "who discovered penicillin?") == 0
-    assert capsys.readouterr().out.startswith("No answer found (probability of one: 0.")
+    assert capsys.readouterr().out.startswith("Probably not there (probability of an answer: 0.")
     assert run("marmots.md", "who discovered penicillin?", "--threshold", 0) == 0
     assert capsys.readouterr().out.startswith("1. ")
 

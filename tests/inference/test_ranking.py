@@ -111,7 +111,7 @@ def test_one_passage_that_shares_nothing() -> None:
 
 def test_the_weights_of_the_package_are_whole() -> None:
     for name, weights in load_weights().items():
-        assert name in {"words", "meaning", "encoder"}
+        assert name in {"words", "meaning", "encoder", "index"}
         assert 0 <= weights.threshold < 0.5
         assert weights.rank["words"] > 0
         assert "bias" in weights.passage

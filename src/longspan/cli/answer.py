@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from longspan.inference.results import DocumentAnswer, RankedPassage
 
 
+MANY = 20
+"""Documents of a folder from which on an index is worth its while."""
+INDEX_IT = (
+    "the documents are read and embedded anew for every command; `longspan index FOLDER --output INDEX` does so once, "
+    "and `longspan answer --index INDEX` asks it"
+)
+
+
 def answer(
     words: Annotated[
         list[str] | None,
@@ -81,17 +89,18 @@ def answer(
             raise InputError(f"--picture {picture} draws one document; name one file")
         check_picture(picture, [*sources, model, encoder, reranker, index])
     if index is not None:
-        if (given := encoder or reranker) is not None:
-            option = "--encoder" if given is encoder else "--reranker"
-            raise InputError(f"{option} {given} is for documents; an index knows its own: leave one of the two out")
-        from longspan.inference.indexing.documents import DocumentIndex
+        if reranker is not None:
+            raise InputError(f"--reranker {reranker} is for documents, not for --index; leave one of the two out")
+        from longspan.inference.indexing.documents import open_index
 
-        answerer = DocumentIndex(index, model)
+        answerer = open_index(index, model, encoder)
     else:
         # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
         documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
         for note in skipped:
             say(f"note: {note}", error=True)
+        if any(Path(source).is_dir() for source in sources) and len(documents) >= MANY:
+            say(f"note: {INDEX_IT}", error=True)
         answerer = Answerer(documents, model, encoder=encoder, reranker=reranker)
     done: list[DocumentAnswer] = []
     for question in asked:
@@ -104,7 +113,7 @@ def answer(
         if not json:
             if len(asked) > 1:
                 say_heading(result.question, first=len(done) == 1)
-            _print(result, several=len(answerer.documents) > 1)
+            _print(result, several=index is not None or len(sources) > 1 or Path(sources[0]).is_dir())
     if json:
         say_json([_record(result) for result in done])
     for note in dict.fromkeys(result.note for result in done if result.note):
@@ -135,7 +144,7 @@ def _print(result: "DocumentAnswer", *, several: bool) -> None:
     from longspan.pictures.strips import place_in_words
 
     if not result.answered:
-        say(f"No answer found (probability of one: {result.probability:.2f}). The nearest passages:\n")
+        say(f"Probably not there (probability of an answer: {result.probability:.2f}). The nearest passages:\n")
     elif result.short is not None:
         say_coloured([(str(result.short), "bold")])
         file = next((one.file for one in result.passages if one.document == result.short.document), "")
@@ -153,9 +162,8 @@ def _print(result: "DocumentAnswer", *, several: bool) -> None:
         _write_marked(passage, result)
         say()
     sys.stdout.flush()
-    count = sum(map(len, result.scores))
-    sure = f"an answer is among the first three with probability {result.probability:.2f}"
-    say(f"[{counted(count, 'passage')} searched in {result.seconds:.1f} s; {sure}]", error=True)
+    sure = f"an answer among the first three: {result.sure}, probability {result.probability:.2f}"
+    say(f"[{counted(result.searched, 'passage')} searched in {result.seconds:.1f} s; {sure}]", error=True)
 
 
 def _write_marked(passage: "RankedPassage", result: "DocumentAnswer") -> None:
@@ -186,9 +194,10 @@ def _record(result: "DocumentAnswer") -> dict[str, object]:
     return {
         "question": result.question,
         "answered": result.answered,
+        "sure": result.sure,
         "probability": round(result.probability, 4),
         "short": asdict(result.short) if result.short else None,
         "passages": [asdict(passage) | {"probability": round(passage.probability, 4)} for passage in result.passages],
-        "searched": sum(map(len, result.scores)),
+        "searched": result.searched,
         "seconds": round(result.seconds, 3),
     }

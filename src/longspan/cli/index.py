@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoding, Raw
+from longspan.cli.documents import Encoder, Encoding, Raw
 from longspan.cli.terminal import say
 from longspan.errors import InputError
 
@@ -16,24 +16,26 @@ def index(
     output: Annotated[Path, typer.Option(help="Folder of the index; one that is there is added to.")],
     model: Annotated[
         str | None,
-        typer.Option(help="Folder of a model of questions.", show_default="the one that the index was made by"),
+        typer.Option(help="Folder of a model of questions, to store its states.", show_default="none"),
     ] = None,
     lower_layers: Annotated[
         int | None,
         typer.Option(min=1, help="Decompose the model: so many layers read passages alone.", show_default="as it is"),
     ] = None,
     dtype: Annotated[str, typer.Option(help="How states are stored: float16, bfloat16 or float32.")] = "float16",
+    encoder: Encoder = None,
     raw: Raw = False,
     encoding: Encoding = None,
 ) -> None:
     """Read a collection once, so that questions over it are answered quickly (`longspan answer --index`).
 
-    Keeps what the lower layers of a decomposed model make of every passage, with the documents' names and places. More
-    documents can be added at any time; a text that is there already is not stored again. An interruption leaves an
-    index with all that was finished.
+    Keeps the words of every passage and its vector, by the bundled encoder or that of `--encoder`; files that have not
+    changed are not read again. With `--model` it keeps what the lower layers of a decomposed model make of every
+    passage. More documents can be added at any time; an interruption leaves an index with all that was finished.
 
-    Examples: `longspan index contracts/ --model reader --output library`, `longspan index new.pdf --output library`,
-    `longspan index *.md --model deepset/roberta-base-squad2 --lower-layers 9 --output library`.
+    Examples: `longspan index contracts/ --output library`, `longspan index new.pdf --output library`,
+    `longspan index contracts/ --model reader --output read`,
+    `longspan index *.md --model deepset/roberta-base-squad2 --lower-layers 9 --output read`.
     """
     from longspan.inference.indexing.documents import index as make
 
@@ -47,6 +49,7 @@ def index(
         dtype=dtype,  # pyright: ignore[reportArgumentType] (one of those, or refused there)
         encoding=encoding,
         raw=raw,
+        encoder=encoder,
     )
     for note in library.notes:
         say(f"note: {note}", error=True)
@@ -54,5 +57,5 @@ def index(
     there = f", {added.known:,} there already" if added.known else ""
     say(
         f"{output}: {counted(added.documents, 'document')} added ({counted(added.passages, 'passage')}){there}; "
-        f"{counted(len(library.documents), 'document')} in {library.bytes / 1e6:.1f} MB"
+        f"{counted(len(library), 'document')} in {library.bytes / 1e6:.1f} MB"
     )

@@ -195,14 +195,7 @@ class Answerer:
         Raises:
             InputError: a question without words, `top` below 1, or a threshold outside 0 to 1.
         """
-        check_question(question)
-        check_kind(top, "top", Integral, "a whole number")
-        if threshold is not None:
-            check_kind(threshold, "threshold", Real, "a number from 0 to 1")
-        if top < 1:
-            raise InputError(f"top={top} shows nothing; give at least 1")
-        if threshold is not None and not 0 <= threshold <= 1:
-            raise InputError(f"threshold={threshold} is no probability; give a number from 0 to 1")
+        check_asked(question, top, threshold)
         begin = time.perf_counter()
         question = " ".join(question.split())
         ranking = self._weights.ranking(self._index.evidence(question))
@@ -224,29 +217,50 @@ class Answerer:
             question=question,
             answered=short is not None or (ranking.probability >= limit and not silent),
             probability=ranking.probability,
+            likely=self._weights.likely,
             passages=tuple(shown),
             short=short,
             scores=tuple(map(tuple, scored)),
+            searched=len(values),
             seconds=time.perf_counter() - begin,
             note=notes(None if self._english else NOT_ENGLISH, self._encoder and self._encoder.note),
         )
 
     def _ranked(self, number: int, ranking: Ranking, question: str) -> RankedPassage:
         passage, owner = self._index.passages[number], self._index.owners[number]
-        document = self.documents[owner]
         nearest = self._index.sentence(question, number)
-        sentence = passage.sentences[nearest]
-        return RankedPassage(
-            file=document.name,
-            document=owner,
-            quote=quote_of(document, passage.start, passage.end),
-            text=passage.text,
-            sentence=quote_of(document, sentence.start, sentence.end),
-            mark=passage.place_in_text(nearest),
-            heading=passage.heading,
-            speakers=passage.speakers,
-            probability=float(ranking.passage_probabilities[number]),
-        )
+        probability = float(ranking.passage_probabilities[number])
+        return ranked_passage(self.documents[owner], owner, passage, nearest, probability)
+
+
+def ranked_passage(
+    document: Document, number: int, passage: Passage, nearest: int, probability: float
+) -> RankedPassage:
+    """A passage of the document of that number, with the sentence in it that matters, and how likely it is."""
+    sentence = passage.sentences[nearest]
+    return RankedPassage(
+        file=document.name,
+        document=number,
+        quote=quote_of(document, passage.start, passage.end),
+        text=passage.text,
+        sentence=quote_of(document, sentence.start, sentence.end),
+        mark=passage.place_in_text(nearest),
+        heading=passage.heading,
+        speakers=passage.speakers,
+        probability=probability,
+    )
+
+
+def check_asked(question: str, top: int, threshold: float | None) -> None:
+    """Raise `InputError` for a question without words, `top` below 1, or a threshold outside 0 to 1."""
+    check_question(question)
+    check_kind(top, "top", Integral, "a whole number")
+    if threshold is not None:
+        check_kind(threshold, "threshold", Real, "a number from 0 to 1")
+    if top < 1:
+        raise InputError(f"top={top} shows nothing; give at least 1")
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise InputError(f"threshold={threshold} is no probability; give a number from 0 to 1")
 
 
 def check_question(question: str) -> None:

@@ -79,13 +79,17 @@ class WordIndex:
 
     def rarity(self, stem: str) -> float:
         """How much a stem tells: the log of the share of texts without it to those with it, at least 0."""
-        count = len(self._known)
-        return math.log(1 + (count - self._holders[stem] + 0.5) / (self._holders[stem] + 0.5))
+        return rarity_of(self._holders[stem], len(self._known))
 
     def share(self, stems: Sequence[str], known: Collection[str]) -> float:
         """The share of the stems of a question that are among the known ones, each counted by its rarity."""
         weights = {stem: self.rarity(stem) for stem in stems}
         return sum(weight for stem, weight in weights.items() if stem in known) / (sum(weights.values()) or 1.0)
+
+
+def rarity_of(holders: int, count: int) -> float:
+    """The rarity of a stem that stands in so many of `count` texts, as BM25 weighs it."""
+    return math.log(1 + (count - holders + 0.5) / (holders + 0.5))
 
 
 WEIGHTS = Path(__file__).parents[1] / "bundled" / "answers.json"
@@ -213,8 +217,14 @@ class PassageIndex:
             near += self._cosines(question)[0][self._firsts[number] : self._firsts[number + 1]]
         if self._outside is not None:
             near += self._outside.similarities(question, self._outside.vectors(texts, "passage"))
-        signs = signs_of(question, texts)
-        return int((near + NAMED * signs["names"] + ASKED * signs["kind"]).argmax())
+        return best_sentence(question, texts, near)
+
+
+def best_sentence(question: str, texts: Sequence[str], near: np.ndarray) -> int:
+    """Which of some sentences answers, where words and meaning come `near` `(N,)` to the question: those gain that have
+    its names and numbers, and what it asks for."""
+    signs = signs_of(question, texts)
+    return int((near + NAMED * signs["names"] + ASKED * signs["kind"]).argmax())
 
 
 NAMED, ASKED = 0.5, 0.15
@@ -267,13 +277,15 @@ class Weights:
     Attributes:
         rank: weight of each column of the evidence in a passage's score.
         passage, answer: of the two logistic regressions, see `passage_features`; each with a "bias".
-        threshold: probability of an answer below which "no answer" is said.
+        threshold: probability of an answer below which it is said to be probably not there.
+        likely: probability from which on it is said to be likely.
     """
 
     rank: dict[str, float]
     passage: dict[str, float]
     answer: dict[str, float]
     threshold: float
+    likely: float = 0.7
 
     def scores(self, evidence: Evidence) -> np.ndarray:
         """Scores of the N passages `(N,)`: the columns of the evidence weighted by `rank`."""

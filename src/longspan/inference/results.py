@@ -281,11 +281,14 @@ class DocumentAnswer:
 
     Attributes:
         question: as it was asked.
-        answered: whether an answer is more likely there than not; False only where that is right more often than not.
+        answered: whether an answer may be there; False only where that is right twice out of three.
         probability: that one of the three best passages holds an answer, between 0 and 1.
+        likely: the probability from which on an answer is said to be likely.
         passages: those most likely to hold it, best first.
         short: the answer itself, where a model of questions was given and found one.
-        scores: for each document every passage in order, with its place and probability.
+        scores: for each document every passage in order, with its place and probability; empty for a collection that
+            an index without a model holds.
+        searched: how many passages competed.
         seconds: time for this question, without reading documents and loading models.
         note: a warning for the reader, or None.
     """
@@ -296,8 +299,17 @@ class DocumentAnswer:
     passages: tuple[RankedPassage, ...]
     short: ShortAnswer | None = None
     scores: tuple[tuple[ScoredSentence, ...], ...] = ()
+    searched: int = 0
     seconds: float
     note: str | None = None
+    likely: float = 0.7
+
+    @property
+    def sure(self) -> Literal["likely", "unsure", "probably not there"]:
+        """How sure an answer is, in words."""
+        if not self.answered:
+            return "probably not there"
+        return "likely" if self.short is not None or self.probability >= self.likely else "unsure"
 
     @property
     def text(self) -> str:

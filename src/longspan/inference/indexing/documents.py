@@ -8,7 +8,7 @@ best.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,8 @@ from longspan.data.text.passages import Passage, passages_of
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
 from longspan.inference.answer import Answerer, Source, open_documents
+from longspan.inference.indexing.search import SearchIndex, has_search_index
+from longspan.inference.indexing.sources import Added
 from longspan.inference.indexing.states import StateReader, made_by, open_model
 from longspan.inference.indexing.store import (
     DTYPES,
@@ -52,27 +54,38 @@ def index(
     dtype: Stored = "float16",
     encoding: str | None = None,
     raw: bool = False,
-) -> DocumentIndex:
+    encoder: str | Path | None = None,
+) -> DocumentIndex | SearchIndex:
     """Make an index of documents, or add documents to one that is there.
+
+    Without a model it holds the words of the documents and the vectors of their passages
+    (`longspan.inference.indexing.search`); with one, the states of its lower layers.
 
     Args:
         documents: texts, paths of files and folders, or documents that have been read, as for `longspan.answer`.
         output: the folder of the index.
         model: the folder of a model of questions whose lower layers read passages alone (`longspan.decompose`); an
-            index that is there knows its own.
+            index that is there knows its own. None makes, or adds to, an index without a model.
         lower_layers: decompose a model that is not, with so many lower layers.
         dtype: of the states in the files.
         encoding: as for `longspan.answer`.
         raw: as for `longspan.answer`.
+        encoder: of an index without a model, a sentence encoder in the place of the bundled one, as for
+            `longspan.answer`.
 
     Returns:
         The index; `added` and `notes` say what was done.
 
     Raises:
-        InputError: as `longspan.answer`; there is no model, or another one than the index was made by; something else
+        InputError: as `longspan.answer`; the model is another one than the index was made by; something else
             lies in the folder. What was finished before stays in the index.
     """
     folder = output_folder(output)
+    if model is None and not has_index(folder):
+        return _searchable(documents, output, lower_layers, encoding, raw, encoder)
+    if has_search_index(folder) or encoder is not None:
+        given = f"model={show(model)}" if encoder is None else f"encoder={show(encoder)}"
+        raise InputError(f"{given} does not fit the index {on_one_line(str(output))!r}; leave it out, or make another")
     if has_index(folder):
         library = DocumentIndex(folder, model)
         if lower_layers is not None and library.contents.made_by["lower_layers"] not in (None, lower_layers):
@@ -81,23 +94,53 @@ def index(
                 f"{library.contents.made_by['lower_layers']}; leave it out, or make another index"
             )
     else:
-        if model is None:
-            raise InputError(
-                f"{on_one_line(str(output))!r} is no index yet; give the model that is to read the documents"
-            )
+        assert model is not None
         library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype)
     skipped = library.add(documents, encoding=encoding, raw=raw)
     library.notes += skipped
     return library
 
 
-@dataclass(frozen=True)
-class Added:
-    """How many documents were new, how many were there already, and how many passages the new ones have."""
+def _searchable(
+    documents: Source | Sequence[Source],
+    output: str | Path,
+    lower_layers: int | None,
+    encoding: str | None,
+    raw: bool,
+    encoder: str | Path | None,
+) -> SearchIndex:
+    """An index without a model, made or added to."""
+    if lower_layers is not None:
+        raise InputError(
+            f"lower_layers={lower_layers} decomposes a model, and none is given; give one, or leave it out"
+        )
+    folder = output_folder(output)
+    library = SearchIndex(folder, encoder) if has_search_index(folder) else SearchIndex.new(folder, encoder)
+    skipped = library.add(documents, encoding=encoding, raw=raw)
+    library.notes += skipped
+    return library
 
-    documents: int = 0
-    known: int = 0
-    passages: int = 0
+
+def open_index(
+    folder: str | Path, model: str | Path | None = None, encoder: str | Path | None = None
+) -> DocumentIndex | SearchIndex:
+    """The index of a folder, with or without a model, ready to be asked.
+
+    Args:
+        folder: of the index.
+        model: as for `DocumentIndex`.
+        encoder: as for `SearchIndex`.
+
+    Raises:
+        InputError: as those two; a model or an encoder that the index has no use for.
+    """
+    if not has_search_index(Path(folder)):
+        if encoder is not None:
+            raise InputError(f"encoder={show(encoder)} is for an index without a model; leave it out")
+        return DocumentIndex(folder, model)
+    if model is not None:
+        raise InputError(f"the index {on_one_line(str(folder))!r} has no use for model={show(model)}; leave it out")
+    return SearchIndex(folder, encoder)
 
 
 class DocumentIndex:
@@ -178,6 +221,10 @@ class DocumentIndex:
     @cached_property
     def _indexed(self) -> list[tuple[Shard, Document, tuple[Passage, ...], list[range]]]:
         return [(shard, *each) for shard in self._shards for each in shard.documents]
+
+    def __len__(self) -> int:
+        """How many documents can be asked."""
+        return len(self._indexed)
 
     @property
     def documents(self) -> list[Document]:

@@ -1,0 +1,389 @@
+"""An index without a model: the words of a collection and the vectors of its passages, made once, asked at once.
+
+```
+search.json                 the encoder, and each part with its bytes and its documents; written last
+part-000001.safetensors     see `longspan.inference.indexing.parts`
+```
+
+A file whose size and time are as they were is not read again; one that changed is read, and its former text counts no
+more. A part appears under its name when it is whole, and counts once `search.json`, which is replaced in one step,
+names it: whatever ends the writing, the index is the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longspan.characters import on_one_line
+from longspan.checkpoints.folder import read_json
+from longspan.checkpoints.sources import local_folder
+from longspan.data.text.blocks import Document
+from longspan.data.text.passages import Passage, passages_of, units_of
+from longspan.data.text.sentences import guess_language
+from longspan.errors import InputError
+from longspan.files import claimed, is_empty, output_folder, write_whole
+from longspan.inference.answer import SAMPLE, Source, check_asked, open_documents, ranked_passage
+from longspan.inference.encoders import bundled_encoder
+from longspan.inference.indexing.parts import Part, word_scores, write_part
+from longspan.inference.indexing.sources import Added, sources_of
+from longspan.inference.indexing.store import digest_of
+from longspan.inference.ranking import (
+    SHOWN,
+    Evidence,
+    best_sentence,
+    load_weights,
+    query_stems,
+    signs_of,
+    stems_of,
+)
+from longspan.inference.results import DocumentAnswer, RankedPassage, notes, reads_english
+from longspan.settings import check_kind, show
+
+if TYPE_CHECKING:
+    from longspan.inference.sentence_encoder import SentenceEncoder
+
+LIST = "search.json"
+FORMAT = 1
+LOOKED_AT = 20
+"""Passages whose text is read for the signs of how sure an answer is."""
+PART_PASSAGES = 20_000
+"""A part is written when it has so many passages."""
+
+
+def has_search_index(folder: Path) -> bool:
+    """Whether a folder holds an index without a model."""
+    return (folder / LIST).exists()
+
+
+class SearchIndex:
+    """A collection that is asked by words and vectors.
+
+    Args:
+        folder: of the index.
+        encoder: where its encoder lies now, for one that was made by an encoder of one's own; None takes the place from
+            which it was made, if that is here.
+
+    Attributes:
+        notes: a sentence each on parts that are damaged and left out, and on what was passed over.
+        added: what the last `add` did.
+
+    Raises:
+        InputError: there is no index, its list is damaged, or its encoder is not here.
+    """
+
+    def __init__(self, folder: str | Path, encoder: str | Path | SentenceEncoder | None = None) -> None:
+        check_kind(folder, "folder", (str, Path), "the folder of an index")
+        self.folder, self.added = Path(folder), Added()
+        self._given = encoder
+        self._read()
+
+    @classmethod
+    def new(cls, folder: str | Path, encoder: str | Path | None = None) -> SearchIndex:
+        """An empty index in a folder that is not there, or empty."""
+        place = output_folder(folder)
+        if not is_empty(place):
+            raise InputError(f"{on_one_line(str(folder))!r} is not empty and no index; give another place")
+        if encoder is not None:
+            from longspan.inference.sentence_encoder import load_sentence_encoder
+
+            load_sentence_encoder(encoder)  # it is refused before anything is written
+        with claimed(place):
+            _write(
+                place, {"encoder": None if encoder is None else str(encoder), "language": None, "width": 0, "parts": []}
+            )
+        return cls(place, encoder)
+
+    def _read(self) -> None:
+        if not (self.folder / LIST).is_file():
+            raise InputError(f"'{on_one_line(str(self.folder))}' has no {LIST}; make an index with `longspan index`")
+        body = read_json(self.folder / LIST)
+        if body.pop("format", None) != FORMAT or {*body} != {"encoder", "language", "width", "parts"}:
+            raise InputError(
+                f"'{self.folder / LIST}' is not as this version of Longspan writes it; make the index again"
+            )
+        self._list = body
+        self.notes: list[str] = []
+        self._parts: list[tuple[Part, dict[str, Any]]] = []
+        for listed in body["parts"]:
+            try:
+                self._parts.append((Part(self.folder / listed["file"], listed["bytes"], body["width"]), listed))
+            except InputError as error:
+                self.notes.append(f"{error}; it is left out: index its documents again")
+        for name in ("_alive", "_offsets"):
+            self.__dict__.pop(name, None)
+
+    # What is there ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """How many documents can be asked."""
+        return sum(entry["document"] is not None for _, listed in self._parts for entry in listed["entries"])
+
+    @property
+    def documents(self) -> list[Document]:
+        """Every document that can be asked; all of them are read for this."""
+        return [
+            part.document(entry["document"])[0]
+            for part, listed in self._parts
+            for entry in listed["entries"]
+            if entry["document"] is not None
+        ]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the files of the index take."""
+        return sum(listed["bytes"] for listed in self._list["parts"])
+
+    @cached_property
+    def _alive(self) -> np.ndarray:
+        """Which passages belong to documents that have not changed since, `(P,)`, of all parts in order."""
+        marks = []
+        for part, listed in self._parts:
+            alive = np.zeros(len(part.starts) - 1, dtype=bool)
+            alive[[entry["document"] for entry in listed["entries"] if entry["document"] is not None]] = True
+            marks.append(alive[part.owners])
+        return np.concatenate(marks) if marks else np.zeros(0, dtype=bool)
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        """The number of the first passage of each part, and of all."""
+        return np.cumsum([0, *(len(part.lengths) for part, _ in self._parts)])
+
+    @cached_property
+    def _encoder(self) -> Any:
+        """The encoder of the vectors; None where there are none."""
+        if not self._list["width"]:
+            return None
+        if self._list["encoder"] is None:
+            return bundled_encoder()
+        from longspan.inference.sentence_encoder import load_sentence_encoder
+
+        # An index may be anybody's, and its word is not taken for a name to fetch.
+        source = self._given if self._given is not None else local_folder(self._list["encoder"])
+        if source is None:
+            raise InputError(
+                f"the index {on_one_line(str(self.folder))!r} was made by the encoder {show(self._list['encoder'])}, "
+                "which is no folder here and not in the cache; give it with --encoder"
+            )
+        return load_sentence_encoder(source)
+
+    # Asking ----------------------------------------------------------------------------------------------------------
+
+    def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
+        """See `longspan.answer`; `scores` is empty, as the passages of a collection are too many to list."""
+        check_asked(question, top, threshold)
+        if not self._alive.any():
+            raise InputError(
+                f"the index {on_one_line(str(self.folder))!r} holds no document that can be read"
+                f"{''.join(f' ({note})' for note in self.notes[:1])}; add some with `longspan index`"
+            )
+        begin = time.perf_counter()
+        question = " ".join(question.split())
+        columns, rarities = self._columns(question)
+        kind = "words" if self._encoder is None else "encoder" if self._list["encoder"] else "index"
+        weights = load_weights()[kind]
+        score = np.zeros(len(self._alive))
+        for name, weight in weights.rank.items():
+            score += weight * columns[name]
+        alive = np.flatnonzero(self._alive)
+        order = alive[np.argsort(-score[alive], kind="stable")][: max(top, LOOKED_AT)]
+        read = [self._passage(int(number)) for number in order]
+        signs = signs_of(question, [f"{passage.heading or ''}\n{passage.text}" for _, passage, _ in read])
+        for name, values in signs.items():
+            columns[name] = np.zeros(len(score))
+            columns[name][order] = values
+        table = np.stack(list(columns.values()), axis=1)[alive]
+        ranking = weights.ranking(Evidence(tuple(columns), table))
+        chance = dict(zip(alive.tolist(), ranking.passage_probabilities.tolist(), strict=True))
+        shown = [
+            self._ranked(question, rarities, entry, passage, document, chance[int(number)])
+            for number, (document, passage, entry) in zip(order[:top], read[:top], strict=True)
+        ]
+        silent = threshold is None and not ranking.scores.any()
+        limit = weights.threshold if threshold is None else threshold
+        return DocumentAnswer(
+            question=question,
+            answered=ranking.probability >= limit and not silent,
+            probability=ranking.probability,
+            likely=weights.likely,
+            passages=tuple(shown),
+            searched=len(alive),
+            seconds=time.perf_counter() - begin,
+            note=notes(*self.notes),
+        )
+
+    def _columns(self, question: str) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        """What words and vectors say of every passage, `(P,)` each, and the rarity of the question's stems."""
+        stems = list(dict.fromkeys(query_stems(question, self._list["language"] or "en")))
+        words, rarities = word_scores([part for part, _ in self._parts], self._alive, stems)
+        columns = {"words": words / (sum(rarities.values()) or 1.0)}
+        if self._encoder is not None:
+            vectors = [part.vectors for part, _ in self._parts]
+            if self._list["encoder"] is None:
+                asked = self._encoder.embed([question])[0]
+                columns["passage"] = np.concatenate([one @ asked for one in vectors]).astype(np.float64)
+            else:
+                columns["passage"] = self._encoder.similarities(question, np.concatenate(vectors))
+        return columns, rarities
+
+    def _passage(self, number: int) -> tuple[Document, Passage, int]:
+        """The document and the passage of a number among all, and the number of its document."""
+        place = int(np.searchsorted(self._offsets, number, side="right")) - 1
+        part, row = self._parts[place][0], number - int(self._offsets[place])
+        owner = int(part.owners[row])
+        document, passages = part.document(owner)
+        before = sum(len(one.starts) - 1 for one, _ in self._parts[:place])
+        return document, passages[row - int(part.starts[owner])], before + owner
+
+    def _ranked(
+        self,
+        question: str,
+        rarities: dict[str, float],
+        number: int,
+        passage: Passage,
+        document: Document,
+        probability: float,
+    ) -> RankedPassage:
+        texts = [one.text for one in passage.sentences]
+        total = sum(rarities.values()) or 1.0
+        known = [set(stems_of(text, self._list["language"] or "en")) for text in texts]
+        near = np.array([sum(rarity for stem, rarity in rarities.items() if stem in one) / total for one in known])
+        if self._encoder is not None and self._list["encoder"] is None:
+            near += self._encoder.embed_document(texts) @ self._encoder.embed([question])[0]
+        elif self._encoder is not None:
+            near += self._encoder.similarities(question, self._encoder.vectors(texts, "passage"))
+        return ranked_passage(document, number, passage, best_sentence(question, texts, near), probability)
+
+    # Adding ----------------------------------------------------------------------------------------------------------
+
+    def add(self, documents: Source | Sequence[Source], *, encoding: str | None = None, raw: bool = False) -> list[str]:
+        """Add documents that are new or have changed; what was passed over, in sentences.
+
+        Arguments and errors as in `longspan.index`. An interruption, or a document that cannot be read, leaves those
+        before it in the index.
+        """
+        skipped: list[str] = []
+        with claimed(self.folder):
+            self._read()
+            self.added = Added()
+            known = self._known = self._entries
+            waiting: list[tuple[dict[str, Any], Document, list[Passage], np.ndarray]] = []
+            try:
+                for key, inside, stamp, source in sources_of(documents, skipped):
+                    for entry, document in self._new(key, stamp, source, encoding, raw, skipped if inside else None):
+                        known[entry["key"]] = entry
+                        passages, vectors = self._embedded(document)
+                        waiting.append((entry, document, passages, vectors))
+                        if sum(len(one[2]) for one in waiting) >= PART_PASSAGES:
+                            self._write(waiting)
+                            waiting = []
+            finally:
+                self._write(waiting)
+                self._read()
+        return skipped
+
+    def _new(
+        self,
+        key: str | None,
+        stamp: list[int],
+        source: Source,
+        encoding: str | None,
+        raw: bool,
+        skipped: list[str] | None,
+    ) -> Iterator[tuple[dict[str, Any], Document]]:
+        """The documents of a source that the index has not, each with what the list is to say of it.
+
+        What cannot be read is said in `skipped`, and raised where that is None.
+        """
+        known = self._known.get(key) if key else None
+        if known is not None and known["stamp"] == stamp:
+            self.added = replace(self.added, known=self.added.known + 1)
+            return
+        try:
+            documents, more = open_documents(source, encoding=encoding, raw=raw)
+        except InputError as error:
+            if skipped is None:
+                raise
+            skipped.append(f"passed over: {error}")
+            return
+        self.notes += more
+        for document in documents:
+            digest = digest_of(document)
+            name = key or f"text:{digest}"
+            known = self._known.get(name)
+            if known is not None and known["digest"] == digest:
+                known["stamp"] = stamp
+                self.added = replace(self.added, known=self.added.known + 1)
+            else:
+                yield {"key": name, "stamp": stamp, "digest": digest}, document
+
+    @property
+    def _entries(self) -> dict[str, dict[str, Any]]:
+        """What the list says of each document that can be asked, by its key."""
+        return {
+            entry["key"]: entry
+            for _, listed in self._parts
+            for entry in listed["entries"]
+            if entry["document"] is not None
+        }
+
+    def _embedded(self, document: Document) -> tuple[list[Passage], np.ndarray]:
+        """The passages of a document and their vectors `(P, E)`."""
+        if self._list["language"] is None:  # the first document tells
+            self._list["language"] = guess_language(document.text[:SAMPLE])
+            bundled = self._list["encoder"] is None
+            if bundled and reads_english(document.text[:SAMPLE]):
+                self._list["width"] = bundled_encoder().dimensions
+            elif not bundled:
+                self._list["width"] = 1  # until the encoder says
+                self._list["width"] = self._encoder.dimensions
+            self.__dict__.pop("_encoder", None)
+        units = units_of(document)
+        passages = passages_of(document, units)
+        if self._encoder is None:
+            return passages, np.zeros((len(passages), 0), np.float32)
+        if self._list["encoder"] is None:
+            both = self._encoder.embed_document([unit.text for unit in units], [one.first for one in passages])
+            return passages, both[len(units) :]
+        return passages, self._encoder.vectors([one.text for one in passages], "passage")
+
+    def _write(self, waiting: Sequence[tuple[dict[str, Any], Document, list[Passage], np.ndarray]]) -> None:
+        """Write a part, then the list that names it, in which former texts of its documents count no more."""
+        numbers = [int(listed["file"][5:].partition(".")[0]) for listed in self._list["parts"]]
+        if waiting:
+            name = f"part-{1 + max(numbers, default=0):06d}.safetensors"
+            language = self._list["language"]
+            texts = [f"{one.heading or ''}\n{one.text}" for _, _, passages, _ in waiting for one in passages]
+            stems = [stems_of(text, language) for text in texts]
+            documents = [(document, passages) for _, document, passages, _ in waiting]
+            vectors = np.concatenate([vectors for *_, vectors in waiting])
+            size = write_part(self.folder / name, documents, stems, vectors)
+            keys = {entry["key"] for entry, *_ in waiting}
+            for listed in self._list["parts"]:
+                for entry in listed["entries"]:
+                    entry["document"] = None if entry["key"] in keys else entry["document"]
+            last = {entry["key"]: place for place, (entry, *_) in enumerate(waiting)}
+            entries = [
+                entry | {"document": place if last[entry["key"]] == place else None}
+                for place, (entry, *_) in enumerate(waiting)
+            ]
+            self._list["parts"].append({"file": name, "bytes": size, "entries": entries})
+            passages = sum(len(one) for _, _, one, _ in waiting)
+            self.added = replace(
+                self.added, documents=self.added.documents + len(waiting), passages=self.added.passages + passages
+            )
+        if waiting or self.added.known:
+            _write(self.folder, self._list)
+        if waiting:
+            self._read()
+
+
+def _write(folder: Path, listed: dict[str, Any]) -> None:
+    write_whole({folder / LIST: json.dumps({"format": FORMAT, **listed}, ensure_ascii=False) + "\n"})
