@@ -114,12 +114,13 @@ def line_of(cells: Sequence[Mapping[str, str]], machines: Sequence[str]) -> list
 
 
 def section(task: str, cells: Sequence[Mapping[str, str]], machines: Sequence[str], record: Mapping[str, Any]) -> str:
-    """The table of a task, the best first, and what was set."""
+    """The table of a task, machine by machine and the best first, and what was set."""
     asked = record["comparison"]
     chosen = ", ".join(f"{name} {asked[name]}" for name in ("tokens", "rows", "seeds", "learning_rate", "held_out"))
     labels = dict.fromkeys(cell["label"] for cell in cells)
     rows = [line_of([cell for cell in cells if cell["label"] == label], machines) for label in labels]
     rows.sort(key=lambda row: row[1] if row[1] != "–" else "", reverse=True)
+    rows.sort(key=lambda row: row[-1])
     header = [*("accuracy" if name == "score" else name for name in HEADER), "machine"]
     return f"## {task.capitalize()}\n\n{chosen}, steps {record['steps']}.\n\n{table(header, rows)}"
 

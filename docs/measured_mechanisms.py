@@ -71,11 +71,16 @@ def _add(found: Found, cell: dict[str, str]) -> None:
 
 
 def measured_table(paths: Sequence[Path]) -> str:
-    """Markdown: the best in recall first; a column that nobody has is left out, and so are the names of the machines
-    where there is one."""
+    """Markdown: machine by machine, the best in recall first; a column that nobody has is left out, and so are the
+    names of the machines where there is one."""
     found = read_cells(paths)
-    order = sorted(found, key=lambda name: (-fmean(found[name].scores.get("recall") or [0.0]), name))
-    machines = list(dict.fromkeys(found[name].machine for name in found))
+    machines = list(dict.fromkeys(each.machine for each in found.values()))
+
+    def place(name: str) -> tuple[int, float, str]:
+        scores = found[name].scores.get("recall") or [0.0]
+        return machines.index(found[name].machine), -fmean(scores), name
+
+    order = sorted(found, key=place)
     rows = [found[name].cells(name, machines) for name in order]
     measured = [column for column in range(len(HEADER)) if any(row[column] != NONE for row in rows)]
     lines = [HEADER, ["---"] * len(HEADER), *rows]

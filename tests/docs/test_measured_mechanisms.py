@@ -37,7 +37,7 @@ def test_labels_have_rows_of_their_own_and_machines_are_named(tmp_path: Path):
     recall.write_text("\n".join([*lines, "recall,quality,full,512,4,done,0.5,,,wide,Fast", ""]))
     head, _, *rows, _, machines = measured_table([recall]).splitlines()
     assert head == "| mechanism | recall | 1,024 | 65,536 | MiB at 65,536 | machine |"
-    assert rows[1] == "| [`wide`](full.md) | 0.50 | – | – | – | B |"
+    assert rows[2] == "| [`wide`](full.md) | 0.50 | – | – | – | B |"
     assert machines == "A: Slow; B: Fast."
 
 

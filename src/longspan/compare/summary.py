@@ -17,7 +17,8 @@ COLUMNS = (
     *("task", "kind", "label", "mechanism", "tokens", "rows", "seed", "steps", "status"),
     *("score", "accuracy", "bits", "train_loss"),
     *("train_tokens_per_second", "inference_tokens_per_second", "train_bytes", "inference_bytes"),
-    *("parameters", "target_parameters", "feed_forward", "form", "global_tokens", "options", "wall", "reason", "machine"),
+    *("parameters", "target_parameters", "feed_forward", "form", "global_tokens", "options", "wall", "reason"),
+    "machine",
 )
 """Of the CSV."""
 MEBI = 2**20
