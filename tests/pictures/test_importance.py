@@ -12,6 +12,7 @@ import torch
 
 import longspan
 from longspan.cli import main
+from longspan.cli.importance import starred
 from longspan.inference.importance import Weighed, WeighedWord, importance
 from longspan.models import LongspanConfig
 from longspan.pictures.shaded import importance_page
@@ -126,3 +127,18 @@ def test_what_lemmas_need_is_named_before_anything_is_summarised(monkeypatch, fi
     assert "pip install 'longspan[lemmas]'" in error
     assert error.count("\n") == 1
     lemmatizer.cache_clear()
+
+
+def test_stars_stand_around_a_whole_number():
+    text = "It costs $0.31 a day, or $0.40."
+    words = [("costs", 0.9), ("0", 0.9), ("31", 0.8), ("40", 0.7)]
+    places = [(text.index(word), worth) for word, worth in words]
+    weighed = Weighed(
+        text=text,
+        words=tuple(
+            WeighedWord(start=place, end=place + len(word), importance=worth)
+            for (word, _), (place, worth) in zip(words, places, strict=True)
+        ),
+        by="summary",
+    )
+    assert starred(weighed) == "It **costs** $**0.31** a day, or $0.**40**."

@@ -75,19 +75,32 @@ def _print(weighed: "Weighed") -> None:
     from longspan.characters import shown
 
     console, text, done = Console(), Text(), 0
-    shades = sys.stdout.isatty() and console.color_system is not None and not console.no_color
+    if not (sys.stdout.isatty() and console.color_system is not None and not console.no_color):
+        for line in shown(starred(weighed)).splitlines():
+            say(line)
+        return
     for word in weighed.words:
         text.append(shown(weighed.text[done : word.start]))
-        piece, important = shown(weighed.text[word.start : word.end]), word.importance >= 0.5
-        if shades:
-            shade = SHADES[min(int(word.importance * len(SHADES)), len(SHADES) - 1)]
-            text.append(piece, style=f"black {shade}" if shade else "")
-        else:
-            text.append(f"**{piece}**" if important else piece)
+        shade = SHADES[min(int(word.importance * len(SHADES)), len(SHADES) - 1)]
+        text.append(shown(weighed.text[word.start : word.end]), style=f"black {shade}" if shade else "")
         done = word.end
     text.append(shown(weighed.text[done:]))
-    if shades:
-        console.print(text)
-    else:
-        for line in text.plain.splitlines():
-            say(line)
+    console.print(text)
+
+
+def starred(weighed: "Weighed") -> str:
+    """The text with two stars around important words; words that no space parts, as those of a number (0.31), together
+    from the first important one to the last."""
+    spans: list[list[int]] = []
+    for word in weighed.words:
+        if word.importance < 0.5:
+            continue
+        if spans and not any(map(str.isspace, weighed.text[spans[-1][1] : word.start])):
+            spans[-1][1] = word.end
+        else:
+            spans.append([word.start, word.end])
+    pieces, done = [], 0
+    for start, end in spans:
+        pieces += [weighed.text[done:start], "**", weighed.text[start:end], "**"]
+        done = end
+    return "".join([*pieces, weighed.text[done:]])

@@ -101,7 +101,9 @@ def summarize(
                 say_heading(name_of(file), first=len(done) == 1)
             _print(file, summary, sections)
     if json:
-        say_json([_record(file, summary, sections, outline) for file, summary, sections in done])
+        read_as = [document.extracted for document in documents]
+        rows = zip(done, read_as, strict=True)
+        say_json([_record(file, summary, sections, outline, other) for (file, summary, sections), other in rows])
         for file, summary, _ in done:
             _print_note(file, summary)
 
@@ -134,12 +136,15 @@ def _print_note(file: str, summary: "Summary") -> None:
         say(f"note: {name_of(file)}: {summary.note}", error=True)
 
 
-def _record(file: str, summary: "Summary", sections: "Sequence[Section]", outline: bool) -> dict[str, object]:
+def _record(
+    file: str, summary: "Summary", sections: "Sequence[Section]", outline: bool, extracted: bool
+) -> dict[str, object]:
     outlined = {"outline": [asdict(section) for section in sections]} if outline else {}
     return {
         "file": file,
         "sentences": [asdict(sentence) for sentence in summary.sentences],
         **outlined,
+        "places": "of the text as it was read" if extracted else "of the file",
         "tokens": summary.tokens,
         "seconds": round(summary.seconds, 3),
     }

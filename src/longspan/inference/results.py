@@ -197,6 +197,7 @@ class Quote:
         start_byte, end_byte: the same in the UTF-8 form of the text.
         first_line, last_line: lines, from 1.
         page: of a PDF file, from 1; None where there are no pages.
+        extracted: whether characters and lines are those of the text that was taken out of the file, not of the file.
     """
 
     text: str
@@ -207,6 +208,7 @@ class Quote:
     first_line: int
     last_line: int
     page: int | None = None
+    extracted: bool = False
 
     def __str__(self) -> str:
         return " ".join(self.text.split())
@@ -225,6 +227,7 @@ def quote_of(document: Document, start: int, end: int) -> Quote:
         first_line=document.line(start),
         last_line=document.line(max(start, end - 1)),
         page=document.page(start),
+        extracted=document.extracted,
     )
 
 
@@ -316,7 +319,10 @@ class DocumentAnswer:
         """In as few words as there are: the short answer, else the sentence of the best passage that matters."""
         if not self.answered:
             return "no answer found"
-        return str(self.passages[0].sentence if self.short is None else self.short)
+        if self.short is not None:
+            return str(self.short)
+        best = self.passages[0]
+        return " ".join(best.text[slice(*best.mark)].split()) or str(best.sentence)  # as it is read, without marks
 
     def __str__(self) -> str:
         return self.text

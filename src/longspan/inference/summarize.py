@@ -6,6 +6,7 @@ linear time and memory. With a sequence-to-sequence model the summary is written
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ import numpy as np
 
 from longspan.characters import check_characters, mend
 from longspan.data.text.blocks import Document
+from longspan.data.text.plain_text import is_log
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, contents_of
 from longspan.errors import InputError
@@ -33,10 +35,10 @@ from longspan.inference.results import (
     reads_english,
 )
 from longspan.settings import check_kind
-from longspan.tasks.summaries.clues import Sentences
+from longspan.tasks.summaries.clues import Sentences, antecedents
 from longspan.tasks.summaries.picker import Picker
 from longspan.tasks.summaries.query import relevance_of
-from longspan.tasks.summaries.selection import preferred
+from longspan.tasks.summaries.selection import preferred, ranking, scores_of_log, supported
 
 if TYPE_CHECKING:
     from longspan.inference.sentence_encoder import SentenceEncoder
@@ -45,6 +47,13 @@ WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
 """What `Picker` is made of; README.md beside it says how it came about."""
 NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
 OWN_ABSTRACT = "starts from the document's own abstract"
+UNRELIABLE = {
+    "log": "read as a log, by line, errors and rare lines first; picking lines is an unreliable summary of a log",
+    "novel": "picking sentences is unreliable for novels: a plot is in no few sentences of a book",
+    "play": "picking sentences is unreliable for plays: a plot is in no few lines of one",
+}
+"""What is said of kinds of documents that picked sentences do not summarise."""
+_INTRODUCTION = re.compile(r"(?:[\dIVX]{1,4}\.?\s+)?(?:introduction|background)\W*", re.IGNORECASE)
 
 
 class Summarizer(Protocol):
@@ -222,10 +231,12 @@ class Extractive:
         texts = [sentence.text for sentence in document_sentences]
         scores, tokens, opening = self.scorer.score(document, document_sentences, extent.expected_words(texts), query)
         # Sentences of the document's own abstract come before all others, which must not repeat them.
-        own = query is None and any(sentence.abstract for sentence in document_sentences)
-        if own:
+        marked = query is None and any(sentence.abstract for sentence in document_sentences)
+        own = marked or (opening > 0 and opens_as_paper(document, document_sentences, opening))
+        if marked:
             scores = [(score + one.abstract) / 2 for one, score in zip(document_sentences, scores, strict=True)]
-        order = preferred(texts, scores)
+        kind = kind_of_document(document, texts)
+        order = supported(preferred(texts, scores), antecedents(texts)) if kind != "log" else iter(ranking(scores))
         best: list[int] = []
 
         def pick(count: int) -> list[int]:
@@ -237,15 +248,43 @@ class Extractive:
             ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4), sentence.speaker)
             for sentence, score in zip(document_sentences, scores, strict=True)
         )
+        unreliable = UNRELIABLE.get(kind or "") if query is None and self.english_only else None
         foreign = self.english_only and not reads_english(document.text)
         return Summary(
             sentences=tuple(scored[index] for index in picked),
             document=scored,
             tokens=tokens,
             seconds=time.perf_counter() - begin,
-            note=notes(OWN_ABSTRACT if own or opening else None, NOT_ENGLISH if foreign else None),
-            abstract=own or opening > 0,
+            note=notes(OWN_ABSTRACT if own else None, unreliable, NOT_ENGLISH if foreign else None),
+            abstract=own,
         )
+
+
+NOVEL, TOLD = 20_000, 0.03
+"""Words of a novel at least, and the share of "he" and "she" among them."""
+_PERSON = re.compile(r"\b(?:he|she|him|his|her)\b", re.IGNORECASE)
+_SCENE = re.compile(r"\W*(?:act|scene)\s+(?:the\s+)?[\divxlc]+\b|\W*(?:act|scene|prologue)\W*$", re.IGNORECASE)
+
+
+def kind_of_document(document: Document, sentences: Sequence[str]) -> str | None:
+    """ "log", "novel", "play", or None for what picked sentences summarise better."""
+    if is_log(document.text):
+        return "log"
+    scenes = sum(bool(_SCENE.match(block.text)) for block in document.blocks if len(block.text) < 100)
+    turns = sum(block.kind == "turn" for block in document.blocks)
+    if scenes > 1 and 2 * turns > len(document.blocks):
+        return "play"
+    words = sum(len(sentence.split()) for sentence in sentences)
+    told = sum(len(_PERSON.findall(sentence)) for sentence in sentences) if words >= NOVEL else 0
+    return "novel" if words >= NOVEL and told > TOLD * words else None
+
+
+def opens_as_paper(document: Document, sentences: Sequence[DocumentSentence], opening: int) -> bool:
+    """Whether a beginning without a heading is an abstract by the layout of a paper: an introduction begins below it,
+    and the document ends in a list of references."""
+    section = sentences[opening].section if opening < len(sentences) else None
+    below = section is not None and bool(_INTRODUCTION.fullmatch(document.blocks[section].text.strip()))
+    return below and any(block.kind == "references" for block in document.blocks)
 
 
 class Scores(NamedTuple):
@@ -254,7 +293,7 @@ class Scores(NamedTuple):
     Attributes:
         values: a score between 0 and 1 for each sentence.
         tokens: how many were read.
-        opening: how many sentences at the beginning were taken for the document's own abstract, though nothing says so.
+        opening: how many sentences at the beginning read as an abstract, though no heading says so, and were put first.
     """
 
     values: list[float]
@@ -292,7 +331,10 @@ class PackageScorer:
         self.judge = judge
 
     def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
-        """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary."""
+        """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary. Lines of a log
+        are scored by what they say, without the encoder, unless there is a query."""
+        if query is None and is_log(document.text):
+            return Scores(scores_of_log([sentence.text for sentence in sentences]).tolist(), 0)
         clues, tokens = embedded_sentences(document, sentences, self.encoder)
         relevance = None
         if query is not None and self.judge is None:

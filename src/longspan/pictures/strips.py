@@ -205,10 +205,11 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
 
 
 def place_in_words(quote: Quote) -> str:
-    """ "page 3, lines 12–15" """
+    """ "lines 12–15"; "page 3, lines 12–15 of its text" where they are not those of the file"""
     page = f"page {quote.page}, " if quote.page else ""
     same = quote.first_line == quote.last_line
-    return page + (f"line {quote.first_line:,}" if same else f"lines {quote.first_line:,}–{quote.last_line:,}")
+    lines = f"line {quote.first_line:,}" if same else f"lines {quote.first_line:,}–{quote.last_line:,}"
+    return f"{page}{lines}{' of its text' if quote.extracted else ''}"
 
 
 def _line(text: str, columns: int) -> str:

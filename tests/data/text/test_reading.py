@@ -10,6 +10,7 @@ from counted import lines_run
 from longspan.data.text.blocks import Document
 from longspan.data.text.markdown import blocks_of_markdown
 from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
+from longspan.data.text.plain_text import is_log
 from longspan.data.text.reading import document_of, read, sentences_of, tidied
 from longspan.data.text.web_pages import lines_of_page
 
@@ -247,3 +248,45 @@ def test_raw_leaves_nothing_out_and_guesses_nothing(tmp_path: Path) -> None:
         "Ann: Yes.\nBob: No.",
         "Copyright 2010 Nobody.",
     ]
+
+
+LOG = "".join(
+    f"2024-03-01 10:{minute:02d}:07,123 INFO worker[{minute}]: job {minute} done. Waiting for the next one.\n"
+    for minute in range(40)
+)
+
+
+def test_a_log_is_read_by_line() -> None:
+    text = f"{LOG}2024-03-01 10:41:00,000 ERROR worker[3]: job failed. Trying again.\n\nTraceback follows. See below.\n"
+    assert is_log(text)
+    sentences = sentences_of(document_of(text))
+    assert [sentence.text for sentence in sentences] == [line for line in text.split("\n") if line]
+    assert all(text[sentence.start : sentence.end] == sentence.text for sentence in sentences)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Mar  1 10:00:0{0} host sshd[99{0}]: Accepted key for user {0}",
+        '10.0.0.{0} - - [01/Mar/2024:10:00:00 +0000] "GET /a HTTP/1.1" 200 12',
+        "[   1{0}.123456] usb 1-{0}: new device found",
+        "2024-03-01 10:00:0{0} status installed snail:amd64 1.{0}",
+        "update-walls 2024-03-01 10:00:0{0}: run with --install /usr/bin/snail{0}",
+        "WARNING root: snail {0} is slow",
+    ],
+)
+def test_forms_of_logs(line: str) -> None:
+    assert is_log("\n".join(line.format(number) for number in range(9)))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2024-03-01, 10:00:0{0}] Ann: I saw the snail number {0}.",
+        "2024-03-01 10:00:0{0} <ann> I saw the snail number {0}.",
+        "{0}. The snail went to the wall on 2024-03-01 10:00:00.",
+        "In 2024 the snail number {0} went to the wall.",
+    ],
+)
+def test_what_is_no_log(line: str) -> None:
+    assert not is_log("\n".join(line.format(number) for number in range(9)))

@@ -79,3 +79,12 @@ def test_nothing_is_lost_below_thousands_of_open_tags() -> None:
         text = text_from_html("<html>" + "".join(f"<{tag}>word{number} " for number in range(9000)))
         assert text.split()[-1] == "word8999", tag
         assert sum(word.startswith("word") for word in text.split()) == 9000, tag
+
+
+def test_marks_of_links_to_headings_and_messages_of_errors_are_left_out() -> None:
+    page = (
+        '<h1>Marmots<a class="headerlink" href="#marmots">¶</a></h1><h2>Winter <a href="#winter">#</a></h2>'
+        f'<p>{PARAGRAPHS[0]} <strong class="error">Expression error: Unexpected &lt; operator.</strong></p>'
+        f"<p>{PARAGRAPHS[1]}</p>"
+    )
+    assert text_from_html(f"<html><body>{page}</body></html>").split("\n\n") == ["Marmots", "Winter", *PARAGRAPHS[:2]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.tasks.summaries.clues import antecedents, depends_on_previous, is_fragment, is_roadmap
+from longspan.tasks.summaries.clues import antecedents, depends_on_previous, is_fragment, is_notice, is_roadmap
+from longspan.tasks.summaries.selection import scores_of_log, supported
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,10 @@ from longspan.tasks.summaries.clues import antecedents, depends_on_previous, is_
         "Again, the vote was postponed.",
         "Um, and we need two more samples.",
         "Okay. Well, it depends on the price.",
+        "For this reason, the wall was moved.",
+        "Some of them stayed.",
+        "To do so, the client sends a token.",
+        "In particular, the key is never sent.",
     ],
 )
 def test_sentences_that_hang(sentence: str) -> None:
@@ -61,6 +66,13 @@ def test_sentences_that_stand_alone(sentence: str) -> None:
         "For the proof, see Appendix B.",
         "This chapter is structured as follows.",
         "We now turn to the second question.",
+        "The window is defined as follows.",
+        "This section examines the costs of each option.",
+        "Slide 6 provides an overview of our segments.",
+        "Jeff will begin by reviewing our results.",
+        "I will now turn the call over to our chief financial officer.",
+        "Then we will open the line for questions.",
+        "Please turn to slide 4.",
     ],
 )
 def test_roadmaps(sentence: str) -> None:
@@ -77,6 +89,9 @@ def test_roadmaps(sentence: str) -> None:
         "We first measured the weight of each animal.",
         "Part of the budget was discussed in June.",
         "Here we show that sleep restores memory.",
+        "Revenue turned positive and moved to 4 million dollars.",
+        "The section examined by the surgeon was removed.",
+        "Sales will begin by June in all stores.",
     ],
 )
 def test_sentences_that_say_something(sentence: str) -> None:
@@ -95,3 +110,52 @@ def test_what_a_sentence_needs() -> None:
     assert antecedents(texts) == [(), (0,), (0, 1), None, (), (4,)]
     assert antecedents(["But why?"]) == [()]
     assert antecedents([]) == []
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "This call contains forward-looking statements, and actual results may differ materially from them.",
+        "Snail is a registered trademark of Slow Things Ltd.",
+        "Permission to make digital or hard copies of this work is granted without fee.",
+        "Abstracting with credit is permitted.",
+        "This program is distributed under the terms of the GNU General Public License.",
+        "Today's conference is being recorded.",
+    ],
+)
+def test_notices(sentence: str) -> None:
+    assert is_notice(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The town gave permission to build the wall.",
+        "The trade in marmots was recorded by the abbey.",
+        "Licences cost nine francs a year.",
+        "Ann held the copyright until 1934.",
+    ],
+)
+def test_no_notices(sentence: str) -> None:
+    assert not is_notice(sentence)
+
+
+def test_what_needs_others_waits_for_them() -> None:
+    needs = [(), (0,), (0, 1), (), None]
+    assert list(supported([2, 3, 1, 0], needs)) == [3, 0, 1, 2]
+    assert list(supported([4, 0], needs)) == [0, 4]  # what it needs never comes
+    assert list(supported([4, 3], needs)) == [3, 4]
+    assert list(supported([0, 1, 2], needs)) == [0, 1, 2]
+
+
+def test_errors_and_rare_lines_of_a_log_come_first_and_once() -> None:
+    lines = [f"10:00:{number:02d} INFO job {number} of /data/part{number} done" for number in range(50)]
+    lines[20] = "10:00:20 ERROR disk /dev/sda1 is full"
+    lines[30] = "10:00:30 ERROR disk /dev/sdb1 is full"
+    lines[40] = "10:00:40 INFO the moon rose"
+    lines[45] = "10:00:45 CRITICAL worker 7 was lost"
+    scores = scores_of_log(lines)
+    order = sorted(range(50), key=lambda index: -scores[index])
+    assert order[:4] == [45, 20, 40, 0]
+    assert all(0 < score < 1 for score in scores)
+    assert not len(scores_of_log([]))

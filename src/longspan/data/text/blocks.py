@@ -141,6 +141,7 @@ class Document:
         pages: the characters at which the pages of a PDF file begin; empty where there are no pages.
         title: the document's own title, where it tells one.
         name: what messages call it.
+        extracted: whether `text` was taken out of the file (a page, a PDF file, a book) and is not the file's own.
     """
 
     text: str
@@ -148,6 +149,7 @@ class Document:
     pages: tuple[int, ...] = ()
     title: str | None = None
     name: str = "the document"
+    extracted: bool = False
 
     @property
     def words(self) -> str:

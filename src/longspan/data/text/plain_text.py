@@ -145,7 +145,8 @@ def _begins(lines: list[str], index: int, first: int, width: int, last: int) -> 
         return True
     if first == index - 1:  # what stands above may be a title
         titled = is_title(before) or _PAGE.fullmatch(before) or (_SECTION.match(before) and _ends_early(lines, index))
-        if titled or (is_shouted(before) and not is_shouted(line) and _apart(before)):
+        set_in = len(line) - len(line.lstrip()) > len(before) - len(before.lstrip()) + 2
+        if titled or (is_shouted(before) and not is_shouted(line) and (_apart(before) or set_in)):
             return True
     if _RULE.fullmatch(before) and not _RULE.fullmatch(line):
         return True  # what stands above was underlined
@@ -199,6 +200,47 @@ def _is_numbered(lines: list[str], index: int, last: int) -> bool:
     if match["number"]:
         return int(match["number"]) in {1, last + 1}
     return bool(NUMBER.match(lines[index - 1])) or match["letter"] in {"a", "i", "A"}
+
+
+STAMPED, MACHINE, ALL_STAMPED, FEWEST_LINES, SAMPLED = 0.5, 0.5, 0.9, 8, 2_000
+"""A log: so many of its lines begin with a time or a level, and of these so many have what programs write and people do
+not, or nearly all begin so; of so many lines at least, looked at in a sample of at most so many."""
+_STAMP = re.compile(
+    r"\W{0,3}(?:[a-z][\w.-]{1,40}\s)?\W{0,3}(?:\d{4}[-/.]\d\d[-/.]\d\d[T _,]\s?\d\d:\d\d:\d\d"
+    r"|[A-Z][a-z]{2}\s+\d{1,2}\s\d\d:\d\d:\d\d|\d\d:\d\d:\d\d[.,]\d{3}"
+    r"|\s*\d+\.\d{4,}\]|\d{10,}(?:\.\d+)?\s|(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL|SEVERE)\b"
+    r"|[DIWEF]\d{4}\s\d\d:|(?:\d{1,3}\.){3}\d{1,3}\s\S+\s\S+\s\[)"
+)
+_MACHINE = re.compile(
+    r"\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL|SEVERE)\b|\w\[\d+\]:|\bkernel:|\"\s\d{3}\s[\d-]"
+    r"|\b0x[\da-f]{4,}|\[\s*\d+\.\d{4,}\]|\b\w+=\S|\s/[\w.-]+/[\w.-]+"
+)
+
+
+def is_log(text: str) -> bool:
+    """Whether a text is what a program wrote while it ran: most lines begin with a time or a level, and say what
+    people do not. Turns of a chat, which begin with times too, do not."""
+    lines = [line for line in text[: 200 * SAMPLED].split("\n", SAMPLED)[:SAMPLED] if line.strip()]
+    stamped = [line for line in lines if _STAMP.match(line)]
+    if len(lines) < FEWEST_LINES or len(stamped) < STAMPED * len(lines):
+        return False
+    machine = sum(bool(_MACHINE.search(line)) for line in stamped)
+    named = sum(bool(_CHAT.match(line)) for line in stamped)
+    if machine >= MACHINE * len(stamped):
+        return True
+    return len(stamped) >= ALL_STAMPED * len(lines) and 10 * named < len(stamped)
+
+
+_CHAT = re.compile(r"[^A-Za-z<]*(?:<[^>\s]+>\s|[A-Z][\w.’'-]*(?: [A-Z][\w.’'-]*){0,3}:\s)")
+
+
+def lines_of_log(text: str) -> list[Block]:
+    """Each line of a log that is not blank as a paragraph of its own."""
+    return [
+        Block(kind="paragraph", body=Traced.whole(line[0].strip(), line.start() + len(line[0]) - len(line[0].lstrip())))
+        for line in _LINE.finditer(text)
+        if line[0].strip()
+    ]
 
 
 def is_rule(text: str) -> bool:

@@ -24,8 +24,8 @@ from longspan.data.text.documents import check_encoding, check_prose, check_word
 from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
 from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
 from longspan.data.text.pdf.reader import document_from_pdf
-from longspan.data.text.plain_text import SUBTITLES, blocks_of_text, paragraphs_of, transcript_of
-from longspan.data.text.sentences import check_language, guess_language, split_sentences
+from longspan.data.text.plain_text import SUBTITLES, blocks_of_text, is_log, lines_of_log, paragraphs_of, transcript_of
+from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
 from longspan.data.text.tidying import apparatus, structure, turns
 from longspan.data.text.web_pages import lines_of_page
 from longspan.errors import InputError
@@ -45,6 +45,7 @@ STEPS: tuple[Step, ...] = (
     apparatus.with_captions,
     structure.with_headings,
     structure.with_items,
+    structure.with_usage,
     structure.with_joined_lines,
     apparatus.without_credits,
     apparatus.without_licences,
@@ -126,15 +127,15 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
     document = structured(data, suffix, name)
     if document is not None:
         blocks = as_they_are(document.blocks) if raw else tidied(document.blocks, guess=False)
-        return replace(document, blocks=tuple(blocks))
-    text = decode(data, name, encoding)
+        return replace(document, blocks=tuple(blocks), extracted=True)
+    text, extracted = decode(data, name, encoding), False
     if suffix in SUBTITLES and not raw:
         said = transcript_of(text)
-        text = text if said is None else said
+        text, extracted = (text, False) if said is None else (said, True)
     if is_page(text, suffix):
         page, halves = without_half_entities(text)
         lines = lines_of_page(_mended(page, name, halves))
-        blocks, text = blocks_of_pieces(pieces_of(lines)), text_of_lines(lines)
+        blocks, text, extracted = blocks_of_pieces(pieces_of(lines)), text_of_lines(lines), True
     elif suffix in {".md", ".markdown"}:
         check_words(text, name)
         text = _mended(text, name, without_half_entities(text)[1])
@@ -146,9 +147,10 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
         check_words(text, name)
         if not raw:
             check_prose(text, suffix, name)
-        return document_of(_mended(text, name), raw=raw, name=name)
+        return replace(document_of(_mended(text, name), raw=raw, name=name), extracted=extracted)
     check_words("".join(block.text.strip(" \n-|") for block in blocks), name)  # marks of empty items and cells are ours
-    return _document(text, as_they_are(blocks) if raw else tidied(blocks, guess=False), name)
+    document = _document(text, as_they_are(blocks) if raw else tidied(blocks, guess=False), name)
+    return replace(document, extracted=extracted)
 
 
 def file_bytes(path: str | Path) -> tuple[bytes, str, str]:
@@ -208,7 +210,9 @@ def structured(data: bytes, suffix: str, name: str) -> Document | None:
 
 
 def document_of(text: str, *, raw: bool = False, name: str = "the document") -> Document:
-    """A plain text as a document; `raw` as in `read`."""
+    """A plain text as a document; `raw` as in `read`. Of a log every line is a paragraph, and a sentence."""
+    if not raw and is_log(text):
+        return _document(text, lines_of_log(text), name)
     return _document(text, paragraphs_of(text) if raw else tidied(blocks_of_text(text)), name)
 
 
@@ -273,12 +277,12 @@ def sentences_of(document: Document, language: str | None = None) -> list[Docume
         check_language(language)
     language = language or guess_language(document.text)
     sentences: list[DocumentSentence] = []
-    section = None
+    section, log = None, is_log(document.text)
     for index, block in enumerate(document.blocks):
         if block.kind == "heading":
             section = index
         elif block.kind in SPOKEN:
-            for sentence in split_sentences(block.text, language):
+            for sentence in [whole_sentence(block.text)] if log else split_sentences(block.text, language):
                 start, end = block.body.span(sentence.start, sentence.end)
                 placed = DocumentSentence(
                     text=" ".join(sentence.text.split()),

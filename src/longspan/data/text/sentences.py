@@ -131,6 +131,11 @@ def split_sentences(text: str, language: str | None = None) -> list[Sentence]:
     return [Sentence(text[start:end], start, end) for start, end in spans]
 
 
+def whole_sentence(text: str) -> Sentence:
+    """A text that is one sentence as it stands, such as a line of a log."""
+    return Sentence(text, 0, len(text))
+
+
 def check_language(language: str) -> None:
     """Raise `InputError` for what is no ISO 639-1 code."""
     if not isinstance(language, str) or not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", language):

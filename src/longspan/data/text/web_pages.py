@@ -31,6 +31,7 @@ _BOILERPLATE = re.compile(
     r"|social|popup|modal|newsletter|advert|advertisements?|ads|promo|related|skip-?link|banner)(?:$|[-_\s])",
     re.IGNORECASE,
 )
+_ANCHOR = re.compile(r"(?:^|\s)(?:headerlink|header-anchor|anchor-link|hash-link|permalink)(?:$|\s)")
 _PARTS = frozenset(
     {"body", "main", "article", "section", "div", "center", "table", "tbody", "tr", "td", "font", "span"}
 )
@@ -100,12 +101,22 @@ def _navigation(root: Any) -> Callable[[Any], bool]:
     half = words[root] / 2
 
     def skip(element: Any) -> bool:
-        if element.tag in NOT_TEXT or element.tag == "head" or element.get("hidden") is not None:
+        if element.tag in NOT_TEXT or element.tag == "head" or element.get("hidden") is not None or _is_anchor(element):
             return True
         named = f"{element.get('id', '')} {element.get('class', '')} {element.get('role', '')}"
         return bool(_BOILERPLATE.search(named)) and words[element] < half
 
     return skip
+
+
+def _is_anchor(element: Any) -> bool:
+    """Whether a link is the mark beside a heading by which one links to it, or words are a program's error message."""
+    named = element.get("class", "")
+    if element.tag == "a":
+        return bool(_ANCHOR.search(named)) or "".join(element.itertext()).strip() in {"¶", "#", "§", "🔗"}
+    return element.tag in {"span", "strong", "div"} and bool(
+        re.search(r"(?:^|\s)(?:error|scribunto-error)(?:$|\s)", named)
+    )
 
 
 def _article(root: Any) -> Any:

@@ -37,14 +37,18 @@ CONNECTIVE = re.compile(
     r"(?:but|and|or|nor|so|because|however|therefore|thus|hence|also|moreover|furthermore|then|next|finally|for example"
     r"|for instance|in addition|additionally|similarly|likewise|instead|otherwise|yet|still|nevertheless|nonetheless"
     r"|besides|meanwhile|that is|as a result|as such|in contrast|by contrast|conversely|consequently|accordingly"
-    r"|in (?:this|that|such a|each) (?:case|way|sense)|on the (?:other hand|contrary)|in other words|indeed|again(?=,)"
+    r"|in (?:this|that|such a|each|both|these|those) (?:cases?|way|sense)|on the (?:other hand|contrary)|in other words"
+    r"|indeed|again(?=,)|in particular|specifically|for (?:this|that|these|those) (?:reasons?|purposes?)"
+    r"|(?:to do|because of|despite|given|after|without|apart from|as well as|except for) (?:so|this|that|these|those)"
+    r"|as (?:above|before|mentioned|noted|described|discussed|stated)|hereafter|alternatively|equally|subsequently"
     r")\b",
     re.IGNORECASE,
 )
 """Beginnings that tie a sentence to the one before."""
 PRONOUN = re.compile(
     r"(?:it|this|that|these|those|they|he|she|his|her|hers|their|theirs|its|such|him|them|both|neither|the (?:former"
-    r"|latter|same))\b",
+    r"|latter|same|above|other)|(?:some|all|none|most|many|each|one|two|any|either|half) of (?:these|those|them)"
+    r"|another|others)\b",
     re.IGNORECASE,
 )
 """Beginnings that stand for something named before."""
@@ -81,11 +85,35 @@ _ROADMAP = re.compile(
             rf"(?:(?:the (?:next|following|previous) )?{_PART}|table|figure|fig\.)",
             rf"\bwe (?:now|next|then) (?:turn to|{_TELLS})",
             rf"^(?:next|now|first|below|finally),? (?:we|I)(?: will|'ll)? (?:turn to|{_TELLS})",
+            rf"\b(?:this|the (?:next|following|present)|each|that) {_PART} {_TELLS}",
+            r"\b(?:as follows|(?:the|these) following|(?:listed|shown|given|described) below)(?: \w+){0,2}[.:]$",
+            rf"\b(?:slides?|page|exhibit) (?:number )?\w+,? {_TELLS}",
+            r"\b(?:turn(?:ing)?|mov(?:e|ing)|go(?:ing)?) (?:now )?(?:over )?to (?:slide|page)\b|\bnext slide\b",
+            r"\b(?:will|I'll|we'll|going to|like to|let me) (?:\w+ )?(?:begin|start|kick off|open|conclude|close) "
+            r"(?:\w+ )?(?:by \w+ing|with)\b",
+            r"\b(?:turn|hand|pass) (?:the (?:call|conference|meeting|floor)|it|things) (?:back )?(?:over )?to\b",
+            r"\b(?:open (?:up )?(?:the (?:call|line|floor)|it|things)|(?:take|answer) (?:your|any) questions)\b",
+            r"^(?:(?:for )?(?:more|further) (?:information|details?)|to learn more),? .*\b(?:see|visit|refer)\b",
         ]
     ),
     re.IGNORECASE,
 )
 """What tells where something is said instead of saying it."""
+_NOTICE = re.compile(
+    r"forward[- ]looking statements?|\bsafe[- ]harbou?r\b|differ materially from"
+    r"|undertakes? no (?:obligation|duty) to update"
+    r"|\bnon-GAAP (?:financial )?(?:measures?|information)\b.*\b(?:reconcil|definition|website|press release)"
+    r"|(?:being|is) (?:recorded|webcast)\b|listen-only mode|replay of (?:this|the|today's) (?:call|conference)"
+    r"|\b(?:registered )?trademarks? (?:\w+ ){0,2}(?:of|or)\b|\ball rights reserved\b|^copyright (?:\(c\)|©|held|19|20)"
+    r"|permission (?:is hereby granted|to make digital|to copy|from permissions|is granted to (?:copy|make|use))"
+    r"|^(?:ACM reference format|expression error)|request permissions? from|publication rights licensed|^©"
+    r"|copyrights? for components|bear this notice|post on servers or|abstracting with credit is permitted"
+    r"|\bwithout (?:any )?(?:express or implied )?warrant(?:y|ies)\b|\bis free software[:;,]"
+    r"|redistribute it and/or modify"
+    r"|(?:licensed|distributed|released|available) under (?:the )?(?:terms of )?[\w ().-]{0,40}licen[cs]e\b",
+    re.IGNORECASE,
+)
+"""Licences, trademarks, permissions, safe-harbour statements and the like: text that lawyers ask for."""
 REACH = 2
 """Sentences before one that hangs on them which may be taken with it."""
 
@@ -103,6 +131,11 @@ def depends_on_previous(sentence: str) -> bool:
 def is_roadmap(sentence: str) -> bool:
     """Whether a sentence says where in the document something stands ("Section 3 describes…", "Next, we present…")."""
     return _ROADMAP.search(sentence) is not None
+
+
+def is_notice(sentence: str) -> bool:
+    """Whether a sentence is of a licence, a permission to copy, a note on trademarks or a safe-harbour statement."""
+    return _NOTICE.search(sentence) is not None
 
 
 def is_fragment(sentence: str) -> bool:

@@ -23,6 +23,7 @@ from longspan.tasks.summaries.clues import (
     antecedents,
     clues,
     is_fragment,
+    is_notice,
     is_roadmap,
     share_of_fillers,
     standardised,
@@ -117,6 +118,47 @@ def end_of_opening(texts: Sequence[str], paragraphs: np.ndarray, sections: np.nd
     return int(np.searchsorted(words, STRETCH)) + 1
 
 
+OPENING_WORDS = 150
+"""Words of a document's first sentences that may summarise it."""
+LEAD = 0.0
+"""How many points of ROUGE-1 the first sentences must promise more than those that are picked."""
+
+
+def lead_features(document: Sentences) -> np.ndarray:
+    """What tells whether the first sentences of a document summarise it, `(18,)`: what kind of text it is; how long;
+    how many of its sentences are none, and how many name files, options and code; how far its beginning is from the
+    rest, and whether it says what something is."""
+    texts, vectors = document.texts, document.vectors
+    words = sum(len(text.split()) for text in texts)
+    first = leading(texts, OPENING_WORDS) or [0]
+    beginning = vectors[first].mean(0)
+    near = beginning @ vectors.mean(0) / (np.linalg.norm(beginning) * np.linalg.norm(vectors.mean(0)) + 1e-9)
+    return np.array(
+        [
+            *(*document.kind, np.log1p(words), np.mean([is_fragment(text) for text in texts])),
+            np.mean([_TECHNICAL.search(text) is not None for text in texts]),
+            *(near, _IS_A.search(" ".join(texts[index] for index in first[:2])) is not None),
+        ],
+        np.float32,
+    )
+
+
+def leading(texts: Sequence[str], words: int) -> list[int]:
+    """The first sentences, up to so many words, that are sentences and say something: no notices, no roadmaps."""
+    chosen: list[int] = []
+    for index, text in enumerate(texts):
+        if words <= 0:
+            break
+        if not is_fragment(text) and not is_notice(text) and not is_roadmap(text):
+            chosen.append(index)
+            words -= len(text.split())
+    return chosen
+
+
+_TECHNICAL = re.compile(r"(?:^|\s)--?[a-zA-Z][\w-]*|\w+\(\)|``|\w_\w|\w\.\w+\b(?<!\d)|/\w+/")
+_IS_A = re.compile(
+    r"\b(?:(?:is|are) (?:an?|the|one|used|designed|intended)|library|tool|program|module|package|framework|utility)\b"
+)
 KNOWN, FOREIGN = 1.2, 2.2
 """How unlike the kinds of text that the weights were fitted on a document is where word centrality begins to count, and
 where it counts in full; documents of these kinds are hardly above the one, and a kind left out of the fit is beyond the
@@ -235,6 +277,15 @@ class Picker:
         logit = np.clip(known, -BOUND, BOUND) @ of["opening.weight"][:-1] + of["opening.weight"][-1]
         return end_of_opening(document.texts, document.paragraphs, document.sections) if logit > OPENING else 0
 
+    def leads(self, document: Sentences) -> bool:
+        """Whether the first sentences summarise the document better than those that would be picked, by a regression:
+        true of READMEs, manual pages, descriptions of packages."""
+        of = self.weights
+        if "lead.weight" not in of:
+            return False
+        known = (lead_features(document) - of["lead.mean"]) / of["lead.spread"]
+        return float(np.clip(known, -BOUND, BOUND) @ of["lead.weight"][:-1] + of["lead.weight"][-1]) > LEAD
+
     def order(self, document: Sentences, words: int, relevance: Relevance | None = None) -> Order:
         """The sentences of a document in the order in which they enter a summary, and a score for each.
 
@@ -258,8 +309,11 @@ class Picker:
         needs = antecedents(document.texts)
         worth = mix * own - wording_penalties(document.texts, needs)
         opening = self.opening(document) if relevance is None else 0
+        first = list(range(opening))
+        if relevance is None and not opening and self.leads(document):
+            first = leading(document.texts, min(words, OPENING_WORDS))
         before = [each or () for each in needs]
-        order = cover(table, chances, worth, lengths, before, document.vectors, words, range(opening))
+        order = cover(table, chances, worth, lengths, before, document.vectors, words, first)
         scores = np.empty(len(own))
         # The place in the order says how early a sentence is wanted; how much, the scorer.
         # Of very many sentences that are nearly alike, one may be hundreds of standard deviations from the others.
@@ -268,7 +322,7 @@ class Picker:
 
 
 def wording_penalties(sentences: Sequence[str], needs: Sequence[tuple[int, ...] | None]) -> np.ndarray:
-    """By how much each sentence is held back for its wording, `(N,)`: pieces, roadmaps, those that need too many."""
+    """By how much each sentence is held back, `(N,)`: pieces, notices, roadmaps, those that need too many others."""
     # What begins in lower case is the rest of a sentence, unless the whole text is written so.
     low = [sentence[:1].islower() for sentence in sentences]
     broken = [
@@ -276,7 +330,7 @@ def wording_penalties(sentences: Sequence[str], needs: Sequence[tuple[int, ...] 
     ]
     return np.array(
         [
-            FRAGMENT * piece + ROADMAP * is_roadmap(sentence) + HANGING * (before is None)
+            FRAGMENT * (piece or is_notice(sentence)) + ROADMAP * is_roadmap(sentence) + HANGING * (before is None)
             for sentence, piece, before in zip(sentences, broken, needs, strict=True)
         ],
         float,

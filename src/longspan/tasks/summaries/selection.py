@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -74,6 +74,62 @@ def preferred(
             taken.add(index)
             used |= triples
             yield index
+
+
+def supported(order: Iterable[int], needs: Sequence[tuple[int, ...] | None]) -> Iterator[int]:
+    """The same sentences in the same order, but that one which needs others waits until they have been taken.
+
+    Args:
+        order: indices, the best first.
+        needs: for each sentence those before it that it refers to; None for more of them than can be taken with it.
+    """
+    taken: set[int] = set()
+    waiting: dict[int, list[int]] = {}  # by what is missing
+    for index in order:
+        ready = [index]
+        while ready:
+            one = ready.pop()
+            before = needs[one]
+            missing = next((each for each in ((one - 1,) if before is None else before) if each not in taken), None)
+            if missing is not None:
+                waiting.setdefault(missing, []).append(one)
+                continue
+            taken.add(one)
+            yield one
+            ready += reversed(waiting.pop(one, []))
+    for ones in waiting.values():
+        yield from ones
+
+
+_VARIES = re.compile(r"\b0x[\da-f]+\b|\b[\da-f]{8,}\b|\d+|\"[^\"]*\"|'[^']*'|/\S+", re.IGNORECASE)
+_SEVERE = (
+    (
+        3.0,
+        re.compile(
+            r"\b(?:FATAL|CRITICAL|SEVERE|EMERG|ALERT|panic|segfault|out of memory|oom-killer|core dumped)\b", re.I
+        ),
+    ),
+    (2.0, re.compile(r"\b(?:ERROR|ERR|Traceback|exception|failed|failure)\b|\w(?:Error|Exception)\b", re.I)),
+    (0.7, re.compile(r"\b(?:WARN|WARNING|denied|refused|timed? ?out|timeout|unreachable|retry(?:ing)?)\b", re.I)),
+)
+RARE, AGAIN = 1.5, 10.0
+"""What a line of a log is worth whose kind comes once, in a long one; what another of the same kind is held back by."""
+
+
+def scores_of_log(lines: Sequence[str]) -> np.ndarray:
+    """How much each line of a log tells, between 0 and 1, `(N,)`: errors and warnings, and lines of a rare kind.
+
+    Lines are of one kind that differ only in numbers, addresses, paths and what is quoted; one of each comes first.
+    """
+    kinds = [_VARIES.sub("#", line) for line in lines]
+    times, taken = Counter(kinds), Counter[str]()
+    common = math.log(max(len(lines), 2))
+    scores = []
+    for line, kind in zip(lines, kinds, strict=True):
+        severe = next((worth for worth, words in _SEVERE if words.search(line)), 0.0)
+        scores.append(severe + RARE * (1 - math.log(times[kind]) / common) - AGAIN * (taken[kind] > 0))
+        taken[kind] += 1
+    return 1 / (1 + np.exp(2 - np.array(scores, float)))
 
 
 def fill(sentences: Sequence[str], order: Sequence[int], words: int, *, block_repeats: bool = False) -> list[str]:

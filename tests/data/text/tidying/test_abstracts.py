@@ -42,6 +42,11 @@ OTHERS = {
     "contents": f"# Snails\n\n- [Summary](#summary)\n- [Use](#use)\n\n{PROSE * 9}",
     "a word at the beginning": f"Summary judgment was granted to the snail, and the wall had to pay.\n\n{BODY}",
     "nothing else": f"Abstract\n\n{PROSE * 90}",
+    "how a command is called": "NAME\n    snail - go slowly\n\n"
+    "SYNOPSIS\n    snail [-s] [--wall WALL] FILE [-o OUTPUT] [-h]\n"
+    f"    snail --list [--all] WALL [-o OUTPUT]\n\nDESCRIPTION\n    {PROSE}{BODY}",
+    "features": f"# Snail\n\n{PROSE}## Highlights\n\n- One snail at a time\n- No light, no sound, no camera\n\n{BODY}",
+    "a field": f"Name: snail\nSummary: a package for slow and steady progress on the walls of the garden\n\n{BODY}",
 }
 
 

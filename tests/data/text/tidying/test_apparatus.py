@@ -19,6 +19,10 @@ KINDS = {
         "                         # because i is the next\n                         # index in the range\n",
         "   try:\n       SUITE\n   except Slow:\n       SUITE2\n",
         "deadbeef" * 40 + "\n",
+        ".. _wall: https://example.org/wall\n.. _snail: https://example.org/snail\n",
+        ".. image:: https://example.org/badge.svg\n   :target: https://example.org\n   :alt: passing\n",
+        "|build| |cover|\n",
+        "[![build](https://example.org/b.svg)](https://example.org/b) [![c](https://example.org/c.svg)](https://example.org)\n",
     ],
     "table": [
         "| snail | speed |\n|---|---|\n| one | 3 |\n",
@@ -92,3 +96,64 @@ def test_numbers_of_paragraphs_are_no_words() -> None:
 def test_a_document_of_nothing_else_is_read_as_it_is() -> None:
     document = document_of("| snail | speed |\n| one | 3 |\n")
     assert [block.kind for block in document.blocks] == ["paragraph"]
+
+
+MANUAL = """SNAIL(1)                    Garden Manual                    SNAIL(1)
+
+NAME
+       snail - go slowly
+
+SYNOPSIS
+       snail [-s] [--wall WALL] FILE
+       snail --list [--all]
+
+DESCRIPTION
+       The snail goes to the wall and looks for infor\u2010
+       mation on it. It is slow.
+
+OPTIONS
+       -s     Be slower than it was before on any wall.
+
+garden 1.2                   2020-01-01                      SNAIL(1)
+"""
+
+
+def test_a_manual_page_has_headings_usage_and_no_header() -> None:
+    document = document_of(MANUAL)
+    assert [block.text for block in document.blocks if block.kind == "heading"] == [
+        *("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"),
+    ]
+    kinds = {block.text.split()[0]: block.kind for block in document.blocks}
+    assert kinds["SNAIL(1)"] == kinds["garden"] == "boilerplate"
+    texts = [sentence.text for sentence in sentences_of(document)]
+    assert texts[:2] == ["snail - go slowly", "The snail goes to the wall and looks for information on it."]
+    assert not any("--list" in text for text in texts)
+
+
+def test_links_of_restructured_text_leave_their_words() -> None:
+    text = "The `slow snail <https://example.org/snail>`_ goes to a `wall`_, as ``snail_go`` says.\n"
+    (sentence,) = sentences_of(document_of(text))
+    assert sentence.text == "The slow snail goes to a wall, as ``snail_go`` says."
+    assert text[sentence.start : sentence.end] == text.strip()
+
+
+def test_pictures_of_characters_are_no_headings() -> None:
+    art = " ____  _   _    _    ___ _\n/ ___|| \\ | |  / \\  |_ _| |\n\\___ \\|  \\| | / _ \\  | || |\n=======\n"
+    shouted = "=| S |== N ==| A |==/ I \\==| L |=="
+    document = document_of(f"{art}\n{shouted}\n\n{PROSE * 4}")
+    assert not [block.text for block in document.blocks if block.kind == "heading"]
+
+
+FORMALITIES = [
+    "ACM Reference Format: Ann Author. 2020. Slow Snails. In Proceedings of the Wall. 4 pages. https://doi.org/1/2\n",
+    "Permission to make digital or hard copies of all or part of this work for personal or classroom use is granted\n"
+    "without fee provided that copies are not made for profit. To copy otherwise requires prior permission.\n",
+    "Snail and the snail logo are registered trademarks of Slow Things Ltd.\n",
+    "This presentation contains certain forward-looking statements, which may turn out to be wrong.\n",
+]
+
+
+@pytest.mark.parametrize("text", FORMALITIES)
+def test_what_only_lawyers_ask_for_is_boilerplate(text: str) -> None:
+    document = document_of(f"{PROSE * 9}{text}\n{PROSE * 9}")
+    assert [block.text[:9] for block in document.blocks if block.kind == "boilerplate"] == [text[:9]]

@@ -49,6 +49,15 @@ _LICENCE = re.compile(
     r"|copyright and related rights|(?:©|\(c\)|copyright) (?:\(c\) |© )?(?:by )?(?:the )?(?:19|20)\d\d",
     re.IGNORECASE,
 )
+_FORMAL = re.compile(
+    r"\W*(?:acm reference format|permission to make digital or hard cop|publication rights licensed|copyright held by"
+    r"|permission (?:is hereby|to use, copy)|redistribution and use in source|expression error: )"
+    r"|(?=[^\n]{0,400}\btrademarks?\b)[^\n]{0,400}\b(?:registered trademarks?|trademarks? (?:\w+ ){0,2}of)\b"
+    r"[^\n]{0,200}$"
+    r"|\W*(?:this|the following) [^\n]{0,200}contains? [^\n]{0,40}forward[- ]looking statements",
+    re.IGNORECASE,
+)
+"""How mere formalities begin: permissions, the reference format of a publisher, trademarks, safe harbour."""
 _COOKIES = re.compile(r"\bcookies?\b", re.IGNORECASE)
 _CONSENT = re.compile(
     r"\b(?:accept|consent|we use|we and our|this (?:web ?)?site uses|uses cookies|by continuing"
@@ -120,9 +129,11 @@ def without_licences(blocks: Sequence[Block]) -> list[Block]:
 def _is_licence(text: str) -> bool:
     """Whether a licence is what the block is about, not only a sentence of it."""
     starts = [one.start() for one in _LICENCE.finditer(text)]
-    return bool(starts) and (
-        len(text) < 200 or (starts[0] < 80 and len(text) < 200 + 200 * len(starts)) or len(starts) > 2
-    )
+    return bool(_FORMAL.match(text)) or (bool(starts) and _is_mostly(text, starts))
+
+
+def _is_mostly(text: str, starts: Sequence[int]) -> bool:
+    return len(text) < 200 or (starts[0] < 80 and len(text) < 200 + 200 * len(starts)) or len(starts) > 2
 
 
 def without_banners(blocks: Sequence[Block]) -> list[Block]:
@@ -158,11 +169,11 @@ _CODE_LINE = re.compile(
     r"|(?:raise|assert)\s\w+|(?:>>>|\.\.\.|\$|%|#!|//|/\*|\*/|--)\s?\S.*|(?:sudo|pip3?|git|cd|curl|apt(?:-get)?|npm|docker|python3?)"
     r"\s+\S+.*|[\w.,\[\]\"']+(?:\s[\w.\[\]]+)?\s*(?:[-+*/|&:]?=|=>|:=)\s*\S.*[^.]$|</?\w[^>]*>.*|[\w.]+\([^)]*\)[;:]?\s*$"
     r"|return\b.*[^.]$"
-    r"|\.\.\s+(?:_\S.*:(?:\s|$)|\|[^|]+\|\s+\w+::|[\w-]+::)|:[\w-]+:\s+\S+\s*$"  # marks of reStructuredText
+    r"|\.\.(?:\s+(?:_\S.*:(?:\s|$)|\|[^|]+\|\s+\w+::|[\w-]+::|[\w-]+$)|$)|:[\w-]+:\s+\S+\s*$"
     r"|(?:\|[^|\n]+\|\s*)+$|\[!\[.*\]\(\S+\)(?:\s*\[?!\[.*\]\(\S+\))*\s*$|\[[^\]]+\]:\s+\S+\s*$)"
 )
 _COMMENT = re.compile(r"(?:^\s*|\s{2})#.*$")
-_FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
+_FENCE = re.compile(r"\s{0,3}(?:```|~~~(?!~{3}))")
 _GAP = re.compile(r"(?<=\S)(?:[ ]{3,}|[ ]*\t[ ]*)(?=\S)")
 _DOTS = re.compile(
     r"[^\n]*?(?:\.{4,}|(?:\.[ ]){3,}\.?|…{2,}|\s{3,}(?=\d))[^\S\n]*(?:\d{1,4}|[ivxlc]{1,7})[^\S\n]*$", re.I

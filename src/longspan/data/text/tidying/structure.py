@@ -56,10 +56,47 @@ def without_rules(blocks: Sequence[Block]) -> list[Block]:
     return [block if _WORD.search(block.text) else replace(block, kind="boilerplate", level=0) for block in blocks]
 
 
+_HYPHENATED = re.compile(r"(?<=[^\W\d_])\u2010\n\s*(?=[^\W\d_])")
+_ROLE = re.compile(r"`(?P<words>[^`<>\n]+(?:\n[^`<>\n]+)?)\s<[^`<>]+>`__?|(?<!`)`(?P<named>[^`<>]{1,60})`__?(?!\w)")
+
+
 def with_joined_lines(blocks: Sequence[Block]) -> list[Block]:
-    """Paragraphs, items, turns, headings, captions and references on one line, with single spaces."""
+    """Paragraphs, items, turns, headings, captions and references on one line, with single spaces; words that a program
+    hyphenated (U+2010, as `man` prints) are whole, links of reStructuredText leave their words."""
     whole = {*SPOKEN, "heading", "caption", "references"}
-    return [replace(block, body=on_one_line(block.body)) if block.kind in whole else block for block in blocks]
+    return [
+        replace(block, body=on_one_line(_unmarked(block.body))) if block.kind in whole else block for block in blocks
+    ]
+
+
+def _unmarked(body: Traced) -> Traced:
+    edits = [(one.start(), one.end(), "") for one in _HYPHENATED.finditer(body.text)]
+    for one in _ROLE.finditer(body.text) if "`_" in body.text else ():
+        start, end = one.span(one.lastgroup or 0)
+        edits += [(one.start(), start, ""), (end, one.end(), "")]
+    return body.edited(sorted(edits)) if edits else body
+
+
+_MANUAL = re.compile(r"\s*(?P<page>[\w.:+-]{1,40}\([0-9]\w{0,4}\))\s.*(?P=page)\s*|.{0,60}\s{3,}.*\([0-9]\w{0,4}\)\s*")
+_USAGE = re.compile(r"\W*(?:synopsis|usage)\W*", re.IGNORECASE)
+
+
+def with_usage(blocks: Sequence[Block]) -> list[Block]:
+    """Of manual pages: the line at the top and the bottom is boilerplate, how the command is called is code."""
+    result: list[Block] = []
+    usage = False
+    for index, block in enumerate(blocks):
+        outer = index < 2 or index > len(blocks) - 3
+        if block.kind == "heading":
+            usage = bool(_USAGE.fullmatch(block.text.strip()))
+        if outer and block.kind in {"paragraph", "heading", "table"} and _MANUAL.fullmatch(block.text):
+            result.append(replace(block, kind="boilerplate", level=0))
+        elif usage and block.kind in {"paragraph", "item"} and not ENDED.search(block.text.rstrip().rstrip("].")):
+            said = len(block.text.split()) > 6 and block.text.rstrip().endswith(".") and "[" not in block.text
+            result.append(block if said else replace(block, kind="code", level=0))
+        else:
+            result.append(block)
+    return result
 
 
 ALONE = 70
@@ -77,6 +114,7 @@ _ENUMERATED = re.compile(
 _UNDERLINE = re.compile(r"(?P<words>[^\n]*\S[^\n]*)\n[^\S\n]*(?P<mark>[=\-~^\"*+#])(?P=mark){2,}[^\S\n]*$")
 _ASKING = re.compile(r"[A-Z]\w+(?: \w+)?: [^\n]*\?")
 _NUMERAL = re.compile(r"(?:[IVXLC]{1,7}|\d{1,3})\.?")
+_LETTERS = re.compile(r"[^\W\d_]{2}|[^\W\d_][.\d]|[^\x00-\x7f]")
 _QUOTED = re.compile(r"[\"“”«»„]|^[-–—*•‘']")
 _UNTITLED = re.compile(
     r"(?:This|These|Those|We|It|There|I|You|He|She|They)\b(?! *$)|[^\n]*\b(?:of|the|a|an|and|or|to|for|with|by|is|are)$"
@@ -115,16 +153,25 @@ def _by_form(before: Block | None, block: Block, after: Block | None) -> Block:
     text = block.text.rstrip()
     if (match := ATX.match(text) or WIKI.match(text)) and match.end() == len(text):
         return _heading(block.body, *match.span("words"), len(match["marks"].replace(" ", "")))
-    if (match := _UNDERLINE.fullmatch(text)) and len(match["words"].strip()) <= TITLE:
+    if (match := _UNDERLINE.fullmatch(text)) and len(match["words"].strip()) <= TITLE and _has_words(match["words"]):
         start, end = match.span("words")
         return _heading(block.body, start, end, 1 if match["mark"] in "=*#" else 2)
     line = text.strip()
     if "\n" in line or len(line) > TITLE or not line:
         return block
+    if not _has_words(line):
+        return block
     level = _enumerated(line, before, after)
     if level is None and (is_title(text) or CHAPTER.match(line) or _is_shouted_title(line)):
         level = 1
     return block if level is None else _heading(block.body, 0, len(text), level)
+
+
+def _has_words(line: str) -> bool:
+    """Whether a line is written with letters and digits, not drawn with marks, as pictures of characters are."""
+    marks = [one for one in line if not one.isspace()]
+    drawn = sum(not one.isalnum() and one not in ".,:;-–—'’\"“”()&?!" for one in marks)
+    return 3 * drawn < len(marks) and (bool(_LETTERS.search(line)) or bool(_NUMERAL.fullmatch(line.strip())))
 
 
 def _is_shouted_title(line: str) -> bool:
@@ -197,7 +244,7 @@ def _could_stand(text: str) -> bool:
         or NUMBER.match(line)
     ):
         return False
-    return not _UNTITLED.match(line) and len(line.split()) <= 12
+    return not _UNTITLED.match(line) and len(line.split()) <= 12 and _has_words(line)
 
 
 EARLY, SOON = 0.2, 0.05
@@ -211,7 +258,7 @@ PART = 1_500
 _NUMBER = r"(?:[\dIVXA-C]{1,4}\.?\s+)?"
 _NAMES = (
     r"abstract|(?:executive|simple|plain[- ]language|lay|management|author|technical|general|structured)\s+summary"
-    r"|tl;?\s?dr|in brief|key points|highlights|synopsis|zusammenfassung|kurzfassung|résumé|resumen|resumo|riassunto"
+    r"|tl;?\s?dr|zusammenfassung|kurzfassung|résumé|resumen|resumo|riassunto"
     r"|аннотация|摘要|要旨|abstrakt|sammanfattning|samenvatting"
 )
 _HEADING = re.compile(rf"{_NUMBER}(?:{_NAMES})\W*", re.IGNORECASE)
@@ -219,6 +266,7 @@ _SUMMARY = re.compile(rf"{_NUMBER}summary(?: of (?:findings|the report))?\W*", r
 _INLINE = re.compile(
     rf"\s*[*_]{{0,3}}(?:{_NAMES}|ABSTRACT|SUMMARY)[*_]{{0,3}}\s*(?:[—–:]|-\s|\.\s)[*_\s]*(?=\S)", re.IGNORECASE
 )
+_FEATURED = re.compile(rf"{_NUMBER}(?:in brief|key points|highlights|synopsis)\W*", re.IGNORECASE)
 _LABELLED = re.compile(
     r"(?:background|objectives?|aims?|purpose|methods?|materials? and methods?|design|setting|results?|findings"
     r"|main results?|conclusions?|interpretation|discussion|significance|importance|introduction|context|funding"
@@ -237,14 +285,17 @@ def with_abstract(blocks: Sequence[Block]) -> list[Block]:
     for index, block in enumerate(blocks):
         if done > max(EARLY * total, 1_500):
             break
-        if block.kind in SPOKEN and (match := _INLINE.match(block.text)) and len(block.text) >= FEWEST:
+        if block.kind in SPOKEN and (match := _INLINE.match(block.text)) and _is_told(blocks, [index]):
             inside = [index]
             named = match.end()
         else:
             name = block.text.strip(" *_") if block.kind == "heading" else ""
             # A mere "Summary" names an abstract only before the text has begun.
             early = prose <= max(SOON * total, 600) and _SUMMARY.fullmatch(name)
-            inside, named = (_below(blocks, index) if _HEADING.fullmatch(name) or early else []), 0
+            named_so = _HEADING.fullmatch(name) or early or _FEATURED.fullmatch(name)
+            inside, named = (_below(blocks, index) if named_so else []), 0
+            if not _HEADING.fullmatch(name) and not _is_told(blocks, inside):
+                inside = []  # a list of features, how a command is called, the figures of a run
         length = sum(len(blocks[place].text) for place in inside)
         if inside and FEWEST <= length <= min(LONGEST, total / 2 if total > 2_000 else total):
             result = list(blocks)
@@ -257,6 +308,14 @@ def with_abstract(blocks: Sequence[Block]) -> list[Block]:
         done += len(block.text) if block.kind != "boilerplate" else 0
         prose += len(block.text) if block.kind == "paragraph" else 0
     return list(blocks)
+
+
+def _is_told(blocks: Sequence[Block], inside: Sequence[int]) -> bool:
+    """Whether most of some blocks are sentences of prose."""
+    told = [
+        place for place in inside if ENDED.search(blocks[place].text.rstrip()) and len(blocks[place].text) >= FEWEST
+    ]
+    return 2 * sum(len(blocks[place].text) for place in told) > sum(len(blocks[place].text) for place in inside)
 
 
 def _below(blocks: Sequence[Block], index: int) -> list[int]:

@@ -1,0 +1,216 @@
+"""The weights that tell when a document's opening summarises it: `lead.*` of `bundled/summary.safetensors`.
+
+    LONGSPAN_DATA=… python tools/bundled/lead_weights.py $LONGSPAN_DATA [--output FILE]
+
+A README, a manual page or a description of a package says in its first paragraph what the thing is; a paper, a proposal
+or a meeting does not. A linear regression learns from what kind of text a document is by how much ROUGE-1 of its first
+sentences lies above that of the sentences which the other weights pick, against what people wrote of it.
+
+Beside the documents of `summary_weights.py` it learns from packages that are installed here: the long description that
+each brings, against the one line by which its authors announce it, and of Debian packages their README and manual page
+against the description. Only packages whose licence is permissive are read, and of these only those that `is_training`
+names; `packages.tsv` beside this file records which they were, with version and licence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import importlib.metadata
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+from summary_weights import KINDS, OUTPUT, Taught, taught
+
+from longspan.data.text.reading import read, sentences_of
+from longspan.data.text.sentences import split_words
+from longspan.inference.embed import Encoder, load_encoder
+from longspan.inference.summarize import embedded_sentences
+from longspan.progress import progress_bar
+from longspan.tasks.metrics.rouge import Rouge
+from longspan.tasks.summaries.picker import BOUND, Picker, lead_features, leading
+from longspan.tasks.summaries.selection import fill, word_table
+
+RECORD = Path(__file__).with_name("packages.tsv")
+MOST = 40
+"""Documents of a kind."""
+HELD_OUT = 0.4
+"""Share of packages that are not trained on, by their name."""
+LINE, FEWEST, MOST_WORDS = 30, 100, 8_000
+"""Words of a summary that is compared with one line; of a document at least and at most."""
+CLIP, PENALTY = 20.0, 0.03
+PERMISSIVE = re.compile(
+    r"(?:MIT(?:-\w+|/X11)?|Expat|X11|BSD(?:-\d-clause)?|0BSD|Apache(?:-2(?:\.0)?)?|ISC|Zlib|PSF(?:-2\.0)?|CC0(?:-1\.0)?"
+    r"|public-domain|Unlicense|curl|PostgreSQL)(?: license)?",
+    re.IGNORECASE,
+)
+"""Licences that let a model be shipped which was trained on the text."""
+_LONG = {
+    "MIT License": "MIT",
+    "BSD License": "BSD",
+    "Apache Software License": "Apache-2.0",
+    "ISC License (ISCL)": "ISC",
+    "Python Software Foundation License": "PSF-2.0",
+}
+_TOO_GENERAL = re.compile(r"This (?:package|is the|metapackage|dummy)|\* ?")
+
+
+@dataclass(frozen=True)
+class Package:
+    """A text of a package, what its makers say of it in a few words, and under what licence."""
+
+    name: str
+    version: str
+    licence: str
+    kind: str
+    text: str
+    suffix: str
+    summary: str
+
+
+def is_training(name: str) -> bool:
+    """Whether a package is one to learn from; the others are to measure on. The same on every machine."""
+    plain = re.sub(r"[-_.]+", "-", re.sub(r"^python3?-", "", name)).lower()
+    return int(hashlib.md5(plain.encode()).hexdigest(), 16) % 100 >= 100 * HELD_OUT
+
+
+def is_permissive(licence: str) -> bool:
+    """Whether every part of a licence, or one of several to choose from, is permissive."""
+    choices = re.split(r"\s+or\s+", licence, flags=re.IGNORECASE)
+    return any(
+        all(PERMISSIVE.fullmatch(part.strip(" ()")) for part in re.split(r"\s+and\s+|[;,]", choice, flags=re.I))
+        for choice in choices
+    )
+
+
+def python_packages() -> Iterator[Package]:
+    """Descriptions of the distributions of this environment, each with its one line."""
+    names: set[str] = set()
+    for one in importlib.metadata.distributions():
+        data: Any = one.metadata
+        name = (data["Name"] or "").lower()
+        line, text = (data["Summary"] or "").strip(), str(data.get_payload() or data.get("Description") or "")
+        named = [
+            value.split("::")[-1].strip() for value in data.get_all("Classifier", []) if value.startswith("License")
+        ]
+        licence = data.get("License-Expression") or "; ".join(str(_LONG.get(value, value)) for value in named)
+        suffix = ".md" if "markdown" in (data.get("Description-Content-Type") or "") else ".txt"
+        if name not in names and len(line.split()) > 3 and FEWEST <= len(text.split()) <= MOST_WORDS:
+            names.add(name)
+            yield Package(name, one.version, licence or "unknown", "description", text, suffix, line)
+
+
+def debian_packages() -> Iterator[Package]:
+    """READMEs and manual pages of the Debian packages that are installed, each with its description."""
+    form = "${Package}\x01${source:Package}\x01${Version}\x01${Description}\x02"
+    listed = subprocess.run(["dpkg-query", "-W", f"-f={form}"], capture_output=True, text=True, check=True).stdout
+    done: set[str] = set()
+    for record in listed.split("\x02")[:-1]:
+        name, source, version, described = record.strip("\n").split("\x01")
+        licence = _debian_licence(Path("/usr/share/doc", name, "copyright"))
+        line, _, rest = described.partition("\n")
+        parts = [" ".join(part.split()) for part in re.sub(r"\n \.\n", "\n\n", rest).split("\n\n")]
+        parts = [part for part in parts if part and not _TOO_GENERAL.match(part)] or parts
+        summary = "\n".join([f"{line}.", *parts])
+        for kind, suffix, text in (("README", ".txt", _readme(name)), ("manual", ".txt", _manual(name))):
+            if (
+                f"{kind} {source}" not in done
+                and FEWEST <= len(text.split()) <= MOST_WORDS
+                and len(summary.split()) > 24
+            ):
+                done.add(f"{kind} {source}")
+                yield Package(name, version, licence, kind, text, suffix, summary)
+
+
+def _debian_licence(file: Path) -> str:
+    """Of the program and of its packaging, joined by "and", as the machine-readable copyright file says."""
+    text = file.read_text(errors="replace") if file.exists() else ""
+    found = [re.search(rf"^Files: {files}\n(?:.+\n)*?License: *(\S.*)", text, re.M) for files in (r"\*", r"debian/\*")]
+    return " and ".join(dict.fromkeys(one[1].strip() for one in found if one)) if found[0] else "unknown"
+
+
+def _readme(name: str) -> str:
+    for file in sorted(Path("/usr/share/doc", name).glob("README*")):
+        if re.fullmatch(r"README(?:\.txt|\.gz|\.txt\.gz)?", file.name):
+            data = file.read_bytes()
+            return (gzip.decompress(data) if file.suffix == ".gz" else data).decode(errors="replace")
+    return ""
+
+
+def _manual(name: str) -> str:
+    """The manual page that is named like the package, as `man` prints it."""
+    if not any(Path("/usr/share/man").glob(f"man[1578]/{name}.*")):
+        return ""
+    setting = {**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8"}
+    return subprocess.run(["man", "-P", "cat", name], capture_output=True, text=True, env=setting, check=False).stdout
+
+
+def packages() -> list[Package]:
+    """The permissive ones to learn from."""
+    found = [*python_packages(), *debian_packages()]
+    return [one for one in found if is_training(one.name) and is_permissive(one.licence)]
+
+
+def gathered_packages(chosen: Sequence[Package], encoder: Encoder) -> list[Taught]:
+    """The packages as documents that were read."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for one in progress_bar(chosen, doing="reading packages"):
+            file = Path(folder, f"text{one.suffix}")
+            file.write_text(one.text)
+            document = read(file)
+            sentences = embedded_sentences(document, sentences_of(document), encoder)[0]
+            if len(sentences) > 3:
+                found.append(Taught("packages", sentences, word_table(sentences), (one.summary,), 1 / len(chosen)))
+    return found
+
+
+def advantage(each: Taught, picker: Picker, rouge: Rouge) -> float:
+    """ROUGE-1 of the first sentences less that of the sentences that are picked."""
+    words = max(LINE, int(np.median([len(split_words(reference)) for reference in each.references])))
+    texts = each.document.texts
+    picked = picker.order(each.document, words).indices
+    first = [*leading(texts, words), *picked]
+    summaries = ["\n".join(fill(texts, list(dict.fromkeys(order)), words)) for order in (first, picked)]
+    values = rouge.rows(summaries, [each.references] * 2)["rouge1"]
+    return float(np.clip(values[0] - values[1], -CLIP, CLIP))
+
+
+def fit_lead(documents: Sequence[Taught], picker: Picker) -> dict[str, np.ndarray]:
+    """Ridge regression of `advantage` on `lead_features`; the kinds of documents weigh the same."""
+    plain = Picker({name: value for name, value in picker.weights.items() if not name.startswith("lead.")})
+    rouge = Rouge(stemmer=True)
+    gains = np.array([advantage(each, plain, rouge) for each in progress_bar(documents, doing="comparing")])
+    known = np.array([lead_features(each.document) for each in documents])
+    weight = np.array([each.weight for each in documents])
+    mean, spread = known.mean(0), known.std(0) + 1e-6
+    known = np.c_[np.clip((known - mean) / spread, -BOUND, BOUND), np.ones(len(known))]
+    weight /= weight.sum()
+    bend = known.T @ (known * weight[:, None]) + PENALTY * np.diag([*np.ones(known.shape[1] - 1), 0])
+    return {"lead.mean": mean, "lead.spread": spread, "lead.weight": np.linalg.solve(bend, known.T @ (weight * gains))}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="the data folder")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    options = parser.parse_args()
+    encoder, picker, chosen = load_encoder(), Picker.load(OUTPUT), packages()
+    rows = ["\t".join(astuple(one)[:4]) for one in chosen]
+    RECORD.write_text("\n".join(["package\tversion\tlicence\ttext", *sorted(rows), ""]))
+    documents = [*taught(list(KINDS), encoder, options.data, MOST), *gathered_packages(chosen, encoder)]
+    found = {name: np.ascontiguousarray(value, np.float32) for name, value in fit_lead(documents, picker).items()}
+    save_file({**picker.weights, **found}, options.output)
+
+
+if __name__ == "__main__":
+    main()
