@@ -47,7 +47,8 @@ HELD_OUT = 0.4
 """Share of packages that are not trained on, by their name."""
 LINE, FEWEST, MOST_WORDS = 30, 100, 8_000
 """Words of a summary that is compared with one line; of a document at least and at most."""
-CLIP, PENALTY = 20.0, 0.03
+CLIP, PENALTY, TWICE = 20.0, 0.1, 2.0
+"""Points beyond which a difference counts no more; of the ridge; what packages weigh beside any other kind."""
 PERMISSIVE = re.compile(
     r"(?:MIT(?:-\w+|/X11)?|Expat|X11|BSD(?:-\d-clause)?|0BSD|Apache(?:-2(?:\.0)?)?|ISC|Zlib|PSF(?:-2\.0)?|CC0(?:-1\.0)?"
     r"|public-domain|Unlicense|curl|PostgreSQL)(?: license)?",
@@ -186,12 +187,12 @@ def advantage(each: Taught, picker: Picker, rouge: Rouge) -> float:
 
 
 def fit_lead(documents: Sequence[Taught], picker: Picker) -> dict[str, np.ndarray]:
-    """Ridge regression of `advantage` on `lead_features`; the kinds of documents weigh the same."""
+    """Ridge regression of `advantage` on `lead_features`; the kinds of documents weigh the same, packages twice."""
     plain = Picker({name: value for name, value in picker.weights.items() if not name.startswith("lead.")})
     rouge = Rouge(stemmer=True)
     gains = np.array([advantage(each, plain, rouge) for each in progress_bar(documents, doing="comparing")])
     known = np.array([lead_features(each.document) for each in documents])
-    weight = np.array([each.weight for each in documents])
+    weight = np.array([each.weight * (TWICE if each.kind == "packages" else 1) for each in documents])
     mean, spread = known.mean(0), known.std(0) + 1e-6
     known = np.c_[np.clip((known - mean) / spread, -BOUND, BOUND), np.ones(len(known))]
     weight /= weight.sum()

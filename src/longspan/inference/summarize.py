@@ -249,7 +249,7 @@ class Extractive:
             for sentence, score in zip(document_sentences, scores, strict=True)
         )
         unreliable = UNRELIABLE.get(kind or "") if query is None and self.english_only else None
-        foreign = self.english_only and not reads_english(document.text)
+        foreign = self.english_only and kind != "log" and not reads_english(document.text)
         return Summary(
             sentences=tuple(scored[index] for index in picked),
             document=scored,

@@ -121,6 +121,8 @@ def test_what_a_sentence_needs() -> None:
         "Abstracting with credit is permitted.",
         "This program is distributed under the terms of the GNU General Public License.",
         "Today's conference is being recorded.",
+        "Hi, good morning, and congratulations on the quarter.",
+        "Our first question comes from Bob Brown of Wall Partners.",
     ],
 )
 def test_notices(sentence: str) -> None:
@@ -134,6 +136,7 @@ def test_notices(sentence: str) -> None:
         "The trade in marmots was recorded by the abbey.",
         "Licences cost nine francs a year.",
         "Ann held the copyright until 1934.",
+        "The first question is whether snails sleep.",
     ],
 )
 def test_no_notices(sentence: str) -> None:

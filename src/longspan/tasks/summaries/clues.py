@@ -109,11 +109,13 @@ _NOTICE = re.compile(
     r"|^(?:ACM reference format|expression error)|request permissions? from|publication rights licensed|^©"
     r"|copyrights? for components|bear this notice|post on servers or|abstracting with credit is permitted"
     r"|\bwithout (?:any )?(?:express or implied )?warrant(?:y|ies)\b|\bis free software[:;,]"
-    r"|redistribute it and/or modify"
+    r"|redistribute it and/or modify|^(?:\w+[,.:]? ){0,6}good (?:morning|afternoon|evening)\b(?=.{0,100}$)"
+    r"|^(?:\w+[,.:]? ){0,6}congratulations on\b|\bthank(?:s| you) (?:all )?for (?:joining|taking|your time)\b"
+    r"|\b(?:this|that) concludes (?:today's|the|our)\b|\b(?:first|next|last) question (?:comes|is|will come) from\b"
     r"|(?:licensed|distributed|released|available) under (?:the )?(?:terms of )?[\w ().-]{0,40}licen[cs]e\b",
     re.IGNORECASE,
 )
-"""Licences, trademarks, permissions, safe-harbour statements and the like: text that lawyers ask for."""
+"""Licences, trademarks, permissions, safe-harbour statements: what lawyers ask for; greetings and thanks of a call."""
 REACH = 2
 """Sentences before one that hangs on them which may be taken with it."""
 

@@ -120,14 +120,14 @@ def end_of_opening(texts: Sequence[str], paragraphs: np.ndarray, sections: np.nd
 
 OPENING_WORDS = 150
 """Words of a document's first sentences that may summarise it."""
-LEAD = 0.0
+LEAD = -1.0
 """How many points of ROUGE-1 the first sentences must promise more than those that are picked."""
 
 
 def lead_features(document: Sentences) -> np.ndarray:
-    """What tells whether the first sentences of a document summarise it, `(18,)`: what kind of text it is; how long;
+    """What tells whether the first sentences of a document summarise it, `(19,)`: what kind of text it is; how long;
     how many of its sentences are none, and how many name files, options and code; how far its beginning is from the
-    rest, and whether it says what something is."""
+    rest, and whether it says what something is; how many of four headings are those of software and how to use it."""
     texts, vectors = document.texts, document.vectors
     words = sum(len(text.split()) for text in texts)
     first = leading(texts, OPENING_WORDS) or [0]
@@ -138,6 +138,7 @@ def lead_features(document: Sentences) -> np.ndarray:
             *(*document.kind, np.log1p(words), np.mean([is_fragment(text) for text in texts])),
             np.mean([_TECHNICAL.search(text) is not None for text in texts]),
             *(near, _IS_A.search(" ".join(texts[index] for index in first[:2])) is not None),
+            min(len({match[0].lower() for one in document.headings if (match := _OF_SOFTWARE.match(one))}), 4) / 4,
         ],
         np.float32,
     )
@@ -156,6 +157,12 @@ def leading(texts: Sequence[str], words: int) -> list[int]:
 
 
 _TECHNICAL = re.compile(r"(?:^|\s)--?[a-zA-Z][\w-]*|\w+\(\)|``|\w_\w|\w\.\w+\b(?<!\d)|/\w+/")
+_OF_SOFTWARE = re.compile(
+    r"(?:name|synopsis|description|options|exit status|environment|files|bugs|authors?|see also|diagnostics|copyright"
+    r"|install|usage|(?:quick ?)?start|getting started|licen[cs]e|requirements?|dependenc|contribut|documentation"
+    r"|features|build|download|command|changelog|changes|development|support|api\b|configur|help|community|test|example)",
+    re.IGNORECASE,
+)
 _IS_A = re.compile(
     r"\b(?:(?:is|are) (?:an?|the|one|used|designed|intended)|library|tool|program|module|package|framework|utility)\b"
 )

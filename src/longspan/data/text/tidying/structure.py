@@ -266,7 +266,7 @@ _SUMMARY = re.compile(rf"{_NUMBER}summary(?: of (?:findings|the report))?\W*", r
 _INLINE = re.compile(
     rf"\s*[*_]{{0,3}}(?:{_NAMES}|ABSTRACT|SUMMARY)[*_]{{0,3}}\s*(?:[—–:]|-\s|\.\s)[*_\s]*(?=\S)", re.IGNORECASE
 )
-_FEATURED = re.compile(rf"{_NUMBER}(?:in brief|key points|highlights|synopsis)\W*", re.IGNORECASE)
+_FEATURED = re.compile(rf"{_NUMBER}(?:in brief|key points|highlights)\W*", re.IGNORECASE)
 _LABELLED = re.compile(
     r"(?:background|objectives?|aims?|purpose|methods?|materials? and methods?|design|setting|results?|findings"
     r"|main results?|conclusions?|interpretation|discussion|significance|importance|introduction|context|funding"
