@@ -11,7 +11,7 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.ops import attend
-from longspan.ops.attend import flex_scores
+from longspan.ops.attend import flex, flex_scores
 from longspan.ops.attend.terms import (
     Bias,
     ContentToPosition,
@@ -101,6 +101,33 @@ def test_each_term_and_all_of_them() -> None:
                 torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+def test_products_of_content_are_made_of_some_heads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In half precision too, whose products are added up, and stored, in float32."""
+    given, tensors = inputs(), masks()
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 3e-2)):
+        tables = [torch.randn(HEADS, rows, WIDTH).to(dtype) for rows in (7, 9)]
+        own: list[Term] = [ContentToPosition(tables[0]), PositionToContent(tables[1], globals=False)]
+        narrow = [each.detach().to(dtype).requires_grad_() for each in given]
+        wide = [each.detach().float().requires_grad_() for each in narrow]
+        for pattern in (Window(9, 4), PATTERNS[4]):
+            expected = on_processor(wide, own, tensors, pattern=pattern)[0]
+            for most in (1 << 29, 2 * BATCH * LENGTH * 16, 1):
+                monkeypatch.setattr(flex, "PRODUCTS_AT_ONCE", most)
+                found = on_fake_gpu(narrow, own, tensors, pattern=pattern, backend="flex")[0]
+                torch.testing.assert_close(found.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_what_a_kernel_captures_is_read_by_it() -> None:
+    moved, bias = [], Bias(torch.randn(BATCH, HEADS, LENGTH, LENGTH))
+    for own in (list[Term](), [bias]):
+        with FakeCuda() as device:
+            there, terms = [each.detach().to(device) for each in inputs()], [placed(each, device) for each in own]
+            with Work("cuda") as work:
+                attend(*there, terms=terms, pattern=Window(9, 4), backend="flex")
+        moved.append(work.bytes)
+    assert moved[1] - moved[0] >= 4 * BATCH * HEADS * LENGTH**2
+
+
 def test_queries_that_continue_a_sequence() -> None:
     query, key, value = (each.detach() for each in inputs())
     own = [PositionBias(torch.randn(HEADS, 11)), SoftSpan(4 * torch.rand(BATCH, HEADS, 5), 6)]
@@ -165,8 +192,8 @@ def test_what_a_processor_lacks_is_an_error() -> None:
     given = [each.detach() for each in inputs()]
     with pytest.raises(InputError, match="no dropout on a processor"):
         attend(*given, pattern=Full(), dropout_prob=0.1, backend="flex")
-    many = [torch.zeros(1, 1, 1, 1).expand(1, 4, 1 << 18, 16) for _ in range(3)]
-    own = ContentToPosition(torch.zeros(4, 512, 16))
+    many = [torch.zeros(1, 1, 1, 1).expand(1, 2, 1 << 22, 16) for _ in range(3)]
+    own = ContentToPosition(torch.zeros(2, 512, 16))
     with pytest.raises(InputError, match="all products of tokens and positions before"):
         attend(*many, pattern=Window(9, 9), terms=[own], backend="flex")
 

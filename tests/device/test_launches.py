@@ -11,7 +11,7 @@ from launches import LENGTHS, Counts, committed, count, table
 
 FORWARD, TRAINING = 200, 1300
 """Most launches of a layer at 16,384 tokens with default options."""
-MORE = {"reformer": 700, "fusion, padded": 230}
+MORE = {"reformer": 700}
 """Those that need more: each round of hashing is put together with the ones before; two levels, each with global keys
 and rows."""
 LOOKS = "bigbird"

@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.ops.attend import flex
 from longspan.ops.runtime import LAYOUT_CACHE
-from longspan.planning.fake_kernels import KERNELS, SHOWN, flex_forward
+from longspan.planning.fake_kernels import KERNELS, SHOWN, captured_by, flex_forward
 
 aten = torch.ops.aten
 CUDA, HOST, HOLLOW = torch.device("cuda:0"), torch.device("cpu"), torch.device("meta")
@@ -363,7 +363,9 @@ def _flex_attention(
     number = next(_numbers)
     SHOWN[number] = shown
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    context, logs = flex_forward(query, key, value, number, _pairs_of(block_mask, query, key), scale)
+    captured = captured_by(score_mod) + captured_by(None if block_mask is None else block_mask.mask_mod)
+    pairs = _pairs_of(block_mask, query, key)
+    context, logs = flex_forward(query, key, value, [each.detach() for each in captured], number, pairs, scale)
     return context if return_aux is None else (context, AuxOutput(lse=logs))
 
 

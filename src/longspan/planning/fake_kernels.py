@@ -7,12 +7,14 @@ Everything here takes and gives plain tensors; those without numbers, on `meta`,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from longspan.planning.counting import FLOPS
 
@@ -157,12 +159,22 @@ SHOWN: dict[int, Shown] = {}
 """By number, what the scores of a call become."""
 
 
+def captured_by(function: Any) -> list[Tensor]:
+    """The tensors that a predicate, or what changes scores, refers to, each once, and so do the functions in it."""
+    cells = [] if function is None else [cell.cell_contents for cell in function.__closure__ or ()]
+    found: dict[int, Tensor] = {}
+    for each in tree_leaves(cells):
+        tensors = [each] if isinstance(each, Tensor) else captured_by(each) if isinstance(each, FunctionType) else []
+        found |= {id(tensor): tensor for tensor in tensors}
+    return list(found.values())
+
+
 @torch.library.custom_op("longspan_fake::flex_forward", mutates_args=())
 def flex_forward(
-    query: Tensor, key: Tensor, value: Tensor, number: int, pairs: int, scale: float
+    query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor], number: int, pairs: int, scale: float
 ) -> tuple[Tensor, Tensor]:
     """FlexAttention, which computes so many pairs: `(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`
-    and the logarithms of the sums of its softmax, `(B, H, T)`."""
+    and the logarithms of the sums of its softmax, `(B, H, T)`. What is `captured` is read besides."""
     scores = SHOWN[number](scores_of(query, key, None, False, scale))
     return _placed_like(query, value).copy_(_mixed(scores, value)), scores.logsumexp(-1)
 
@@ -186,6 +198,7 @@ def flex_backward(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    captured: Sequence[Tensor],
     number: int,
     pairs: int,
     scale: float,
@@ -207,14 +220,15 @@ def _(grad: Tensor, grad_logs: Tensor | None, *inputs: Any) -> tuple[Tensor, ...
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*inputs[:3])
-    ctx.options = inputs[3:]
+    ctx.captured, *ctx.options = inputs[3:]
     ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx: Any, grad: Tensor | None, grad_logs: Tensor | None) -> tuple[Tensor | None, ...]:
+def _gradient(ctx: Any, grad: Tensor | None, grad_logs: Tensor | None) -> tuple[Any, ...]:
     query, _, value = ctx.saved_tensors
     grad = query.new_zeros(*query.shape[:-1], value.shape[-1]) if grad is None else grad
-    return *flex_backward(grad, grad_logs, *ctx.saved_tensors, *ctx.options), None, None, None
+    grads = flex_backward(grad, grad_logs, *ctx.saved_tensors, ctx.captured, *ctx.options)
+    return *grads, [None] * len(ctx.captured), None, None, None
 
 
 flex_forward.register_autograd(_gradient, setup_context=_save)
@@ -228,8 +242,8 @@ FLOPS[WINDOW_BACKWARD] = lambda grad, query, *given, **_: (
     10 * query.shape[-1] * _packed_pairs(query, given[4], given[6], given[11])
 )
 FLEX, FLEX_BACKWARD = torch.ops.longspan_fake.flex_forward, torch.ops.longspan_fake.flex_backward
-FLOPS[FLEX] = lambda query, key, value, number, pairs, scale: 2 * pairs * (query.shape[-1] + value.shape[-1])
-FLOPS[FLEX_BACKWARD] = lambda grad, grad_logs, query, key, value, number, pairs, scale: (
+FLOPS[FLEX] = lambda query, key, value, captured, number, pairs, scale: 2 * pairs * (query.shape[-1] + value.shape[-1])
+FLOPS[FLEX_BACKWARD] = lambda grad, grad_logs, query, key, value, captured, number, pairs, scale: (
     2 * pairs * (3 * query.shape[-1] + 2 * value.shape[-1])
 )
 

@@ -21,7 +21,14 @@ from longspan.errors import InputError
 from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, put_slots, row_lengths
 from longspan.ops.attend.dense import attend_full
 from longspan.ops.attend.flex_predicates import mask_mod_of
-from longspan.ops.attend.flex_scores import BITS, MOST_PRODUCTS, products_of, score_mod_of, with_dropout
+from longspan.ops.attend.flex_scores import (
+    BITS,
+    MOST_PRODUCTS,
+    PRODUCTS_AT_ONCE,
+    products_of,
+    score_mod_of,
+    with_dropout,
+)
 from longspan.ops.attend.flex_tables import Tables, block_mask_in_graph, tables_of_rows
 from longspan.ops.attend.reference import attend_reference, column_terms, row_terms
 from longspan.ops.attend.terms import Bias, GlobalKeyBias
@@ -56,7 +63,7 @@ def flex_serves(call: Call) -> bool:
         and query.dtype in TYPES
         and query.shape[2] > 0
         and all(width >= LEAST_WIDTH and width & (width - 1) == 0 for width in (query.shape[-1], call.value.shape[-1]))
-        and (not call.terms or (not _terms_learn(call) and products_of(call) <= MOST_PRODUCTS))
+        and (not call.terms or (not _terms_learn(call) and products_of(call) <= MOST_PRODUCTS * query.shape[1]))
         and not (torch.compiler.is_compiling() and _needs_order(call.pattern))
         and (not _failed or _kind(call) not in _failed)
     )
@@ -88,7 +95,9 @@ def attend_flex(call: Call) -> Tensor:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
     near = tuple(term for term in call.terms if not isinstance(term, GlobalKeyBias))
     columns = column_terms(call) if call.terms and slots is not None else None
-    result = _in_turns(replace(call, terms=near if columns is None else (*near, GlobalKeyBias(columns))))
+    whole = replace(call, terms=near if columns is None else (*near, GlobalKeyBias(columns)))
+    parts = [_in_turns(part) for part in _by_products(whole)]
+    result = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
     if slots is None or not call.global_rows:
         return result
     bias, rows = row_terms(call) if call.terms else None, gather_slots(query, slots)
@@ -96,6 +105,20 @@ def attend_flex(call: Call) -> Tensor:
         call, query=rows, pattern=Full(), slots=None, query_offset=0, terms=() if bias is None else (Bias(bias),)
     )
     return put_slots(result, attend_full(rows) if bias is None else attend_reference(rows), slots)
+
+
+def _by_products(call: Call) -> list[Call]:
+    """The call, so many heads at a time that what is made before of their content terms is bounded."""
+    heads, products = call.query.shape[1], products_of(call)
+    if products <= PRODUCTS_AT_ONCE:
+        return [call]
+    step = max(1, heads * PRODUCTS_AT_ONCE // products)
+    runs = [list(range(first, min(first + step, heads))) for first in range(0, heads, step)]
+    own = [
+        call.pattern if call.pattern.heads is None else PerHead([call.pattern.head(head) for head in run])
+        for run in runs
+    ]
+    return [heads_only(call, run, pattern) for run, pattern in zip(runs, own, strict=True)]
 
 
 def _in_turns(call: Call) -> Tensor:
@@ -268,8 +291,8 @@ def _check(call: Call) -> None:
         raise InputError(
             f"backend='flex' has no dropout on a processor, and dropout_prob={prob}; use backend='blocked'"
         )
-    if products_of(call) > MOST_PRODUCTS:
+    if products_of(call) > MOST_PRODUCTS * call.query.shape[1]:
         raise InputError(
-            f"backend='flex' makes all products of tokens and positions before, which are {products_of(call):,} here; "
-            "use backend='blocked'"
+            f"backend='flex' makes all products of tokens and positions before, which are {products_of(call):,} in "
+            f"{call.query.shape[1]} heads here; use backend='blocked'"
         )

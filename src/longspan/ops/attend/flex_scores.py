@@ -22,12 +22,15 @@ from longspan.ops.attend.terms import (
     SoftSpan,
     Term,
 )
+from longspan.ops.runtime import full_precision
 from longspan.patterns.random_blocks import hash_bits
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 Added = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-MOST_PRODUCTS = 1 << 28
-"""Most products of tokens and rows of a table, of all content terms together, that are made before."""
+MOST_PRODUCTS = 1 << 30
+"""Most products of tokens and rows of a table, of all content terms of a head together, that are made before."""
+PRODUCTS_AT_ONCE = 1 << 29
+"""Of so many heads at a time as make up to so many, two gigabytes."""
 BITS = 31
 
 
@@ -100,11 +103,11 @@ def _added(call: Call, term: Term) -> Added:
             return table[h, (apart(query, key) - first).clamp(0, last)]
 
         return by_offset
-    of_query, products = isinstance(term, ContentToPosition), _products(call, term)
+    of_query, products, scale = isinstance(term, ContentToPosition), _products(call, term), call.scale
 
     def by_content(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
         row = (apart(query, key) - first).clamp(0, last)
-        return products[b, h, query if of_query else key, row]
+        return scale * products[b, h, query if of_query else key, row]
 
     return by_content
 
@@ -120,12 +123,17 @@ def _apart_of(call: Call) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def _products(call: Call, term: ContentToPosition | PositionToContent) -> Tensor:
-    """`(B, H, T or S, R)`: the scaled products of every query or key with every row of a table, in float32."""
-    content = (call.query if isinstance(term, ContentToPosition) else call.key).float()
-    if isinstance(term, ContentToPosition) and term.query_bias is not None:
-        content = content + term.query_bias[:, None].float()
-    with torch.autocast(content.device.type, enabled=False):
-        return call.scale * (content @ term.table.float().transpose(-1, -2))
+    """`(B, H, T or S, R)`: the products of every query or key with every row of a table, in float32."""
+    content, table = call.query if isinstance(term, ContentToPosition) else call.key, term.table
+    bias = term.query_bias if isinstance(term, ContentToPosition) else None
+    with full_precision(content):
+        if bias is None and content.is_cuda and content.dtype == table.dtype != torch.float32:
+            # Tensor cores multiply in half precision and add up in float32, so that nothing is rounded.
+            rows = table.expand(len(content), *table.shape).flatten(0, 1).mT
+            products = torch.bmm(content.flatten(0, 1), rows, out_dtype=torch.float32)
+            return products.unflatten(0, content.shape[:2])
+        content = content.float() if bias is None else content.float() + bias[:, None].float()
+        return content @ table.float().mT
 
 
 def _soft_span(call: Call, term: SoftSpan) -> Added:
