@@ -42,12 +42,14 @@ from longspan.inference.ranking import (
 FOLDS = 4
 UNANSWERED = 0.25
 """Share of questions without an answer that the probabilities are right for."""
-RIGHT = 0.55
+RIGHT = 2 / 3
 """Least share of questions without an answer among those that are said to have none."""
+LIKELY = 0.8
+"""Least share of right ones among those that are said to be likely."""
 PENALTY = 1e-3
-RANKED = {"words": WORDS, "meaning": (*WORDS, *MEANING)}
+RANKED = {"words": WORDS, "meaning": (*WORDS, *MEANING), "index": (*WORDS, "passage")}
 """The columns that rank; further ones (length, neighbours, share of the words) found no more in other folds."""
-ANSWER = ("best", "above", "agreed")
+ANSWER = ("best", "above", "agreed", "shared", "names")
 PASSAGE = ("behind", *ANSWER)
 """The features that tell how sure it is. How many passages there are and how many words are asked helped a little on
 other questions of these sources, and misled on contracts, HotpotQA and pages of Wikipedia."""
@@ -199,7 +201,17 @@ def fit(asked: Sequence[Asked], kind: str) -> Weights:
     answer = fit_logistic(wholes, ANSWER, [np.array([hit.any()]) for hit in hits], shares)
     fitted = Weights(fit_rank(asked, names), passage, answer, 0.0)
     probabilities = [fitted.probability(one) for one in wholes]
-    return replace(fitted, threshold=lowest_threshold([one for one, _ in held], probabilities, shares))
+    likely = least_likely(probabilities, [bool(hit.any()) for hit in hits], shares)
+    return replace(fitted, threshold=lowest_threshold([one for one, _ in held], probabilities, shares), likely=likely)
+
+
+def least_likely(probabilities: Sequence[float], right: Sequence[bool], shares: Sequence[float]) -> float:
+    """The lowest probability from which on at least `LIKELY` of the questions have a right passage; 1 without any."""
+    order = np.argsort(probabilities)[::-1]
+    counts = np.asarray(shares)[order]
+    good = np.cumsum(counts * np.asarray(right)[order]) / np.cumsum(counts)
+    enough = np.flatnonzero((good >= LIKELY) & (np.arange(len(order)) >= 50))
+    return round(float(np.asarray(probabilities)[order][enough[-1]]), 4) if len(enough) else 1.0
 
 
 def lowest_threshold(asked: Sequence[Asked], probabilities: Sequence[float], shares: Sequence[float]) -> float:

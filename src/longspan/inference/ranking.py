@@ -312,9 +312,17 @@ def passage_features(evidence: Evidence, scores: np.ndarray) -> dict[str, np.nda
     best, above, agreed: the same for all, so that probabilities fall as scores do: the best score, how far it lies
         above the median, and whether words alone agree with it: the words of the best passage as a share of the most
         that any has.
+    shared, names: the same for all too: the share of the `SHOWN` best that are among the best by words alone, and the
+        largest share of the question's names and numbers that one of them has.
     """
     best, words = scores.max(), evidence.column("words")
+    first = np.argsort(-scores, kind="stable")[:SHOWN]
+    among_best = (words[first] > 0) & (words[first] >= np.sort(words)[-len(first)])
     same = {"best": best, "above": best - np.median(scores), "agreed": words[scores.argmax()] / (words.max() or 1.0)}
+    same |= {
+        "shared": among_best.mean(),
+        "names": evidence.column("names")[first].max(),
+    }
     return {"behind": scores - best} | {name: np.full(len(scores), value) for name, value in same.items()}
 
 
