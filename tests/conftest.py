@@ -224,8 +224,8 @@ def browser() -> Iterator[Any]:
         pytest.skip("no Chromium with its driver here; on Debian: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = program
-    # No name resolves: what is not on the disk cannot be loaded.
-    names = "--host-resolver-rules=MAP * ~NOTFOUND"
+    # No name resolves: what is neither on the disk nor served here cannot be loaded.
+    names = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", names):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

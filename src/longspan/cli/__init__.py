@@ -35,6 +35,7 @@ COMMANDS = {
     "noise": "The main jobs",
     "generate": "The main jobs",
     "importance": "The main jobs",
+    "serve": "The main jobs",
     "train": "Models",
     "recipes": "Models",
     "data": "Models",

@@ -1,0 +1,106 @@
+// The document in the middle of the page, its sentences lit up. Everything of a document is set as text, never as markup.
+
+const FOLDED = { boilerplate: "Boilerplate", references: "References", caption: "Caption", note: "Note" };
+const reader = document.getElementById("reader");
+const map = document.getElementById("map");
+let places = []; // of sentences, rising
+let spans = new Map(); // place → element
+
+/** An element with attributes and children; texts become text. */
+export function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "click") element.addEventListener("click", value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+function words(block) {
+  return block.runs.map(([text, place]) => {
+    if (place === null) return text;
+    const span = make("span", { class: "sentence" }, text);
+    spans.set(place, span);
+    places.push(place);
+    return span;
+  });
+}
+
+function shown(block) {
+  if (block.kind === "heading") {
+    return make(`h${Math.min(Math.max(block.level, 1) + 1, 6)}`, { dir: "auto" }, ...words(block));
+  }
+  if (block.kind === "code" || block.kind === "table") {
+    return make("pre", { tabindex: "0", class: block.kind, role: "region", "aria-label": block.kind }, ...words(block));
+  }
+  if (block.kind in FOLDED) {
+    const text = block.runs.map(([part]) => part).join("");
+    const head = make("summary", {}, `${FOLDED[block.kind]} `, make("span", {}, text.slice(0, 70)));
+    return make("details", {}, head, make("p", { dir: "auto" }, text));
+  }
+  const speaker = block.speaker ? make("b", { class: "speaker" }, block.speaker, " ") : null;
+  const level = block.kind === "item" ? ` level-${Math.min(block.level, 5)}` : "";
+  return make("p", { class: block.kind + level, dir: "auto" }, speaker, ...words(block));
+}
+
+/** Show a document, with its pages. */
+export function show(content) {
+  places = [];
+  spans = new Map();
+  let page = null;
+  const parts = [];
+  for (const block of content.blocks) {
+    if (block.page !== null && block.page !== page) {
+      page = block.page;
+      parts.push(make("div", { class: "page" }, `page ${page}`));
+    }
+    parts.push(shown(block));
+  }
+  reader.setAttribute("aria-label", `Document ${content.name}`);
+  reader.replaceChildren(make("div", { class: "sheet" }, ...parts));
+  reader.scrollTop = 0;
+  map.replaceChildren();
+}
+
+/** Empty the middle. */
+export function clear() {
+  places = [];
+  spans = new Map();
+  reader.replaceChildren();
+  map.replaceChildren();
+}
+
+/** Take a light away: "picked", "passage" or "marked". */
+export function unlight(kind) {
+  for (const span of reader.querySelectorAll(`.${kind}`)) span.classList.remove(kind);
+  for (const tick of map.querySelectorAll(`.${kind}`)) tick.remove();
+}
+
+/** Light up the sentences that begin in [start, end). */
+export function light(kind, start, end, title = "") {
+  for (const place of places) {
+    if (place < start || place >= end) continue;
+    spans.get(place).classList.add(kind);
+    if (title) spans.get(place).title = title;
+  }
+  const first = spans.get(places.find((place) => place >= start));
+  if (!first || kind === "passage") return;
+  const sheet = reader.firstElementChild.getBoundingClientRect();
+  const tick = make("i", { class: kind, click: () => jump(start) });
+  tick.style.top = `${(100 * (first.getBoundingClientRect().top - sheet.top)) / Math.max(sheet.height, 1)}%`;
+  map.append(tick);
+}
+
+/** Bring the sentence that begins at a place, or the next one, before the eyes. */
+export function jump(start) {
+  const span = spans.get(places.find((place) => place >= start) ?? places.at(-1));
+  if (!span) return;
+  document.body.dataset.view = "document";
+  for (const other of reader.querySelectorAll(".here")) other.classList.remove("here");
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  span.scrollIntoView({ block: "center", behavior: calm ? "auto" : "smooth" });
+  span.classList.add("here");
+  span.tabIndex = -1;
+  span.focus({ preventScroll: true });
+}

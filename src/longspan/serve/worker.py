@@ -1,0 +1,313 @@
+"""The process that does the work: `python -m longspan.serve.worker MEMORY`, a line of JSON for each job in and out.
+
+`Desk` keeps what it has read, so that the same document at another length, or another question, costs little.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from longspan.characters import on_one_line, shown
+from longspan.data.text.blocks import SPOKEN, Document
+from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
+from longspan.errors import InputError, is_out_of_memory, memory_sentence
+from longspan.inference.answer import Answerer
+from longspan.inference.encoders import Encoder, bundled_encoder
+from longspan.inference.results import Extent, quote_of
+from longspan.inference.summarize import WEIGHTS, Extractive, PackageScorer
+from longspan.tasks.summaries.picker import Picker
+
+Value = TypeVar("Value")
+Report = Callable[..., None]
+"""Called with `progress` from 0 to 1 and `doing`, a few words."""
+
+CHARACTERS_PER_TOKEN = 4.6
+"""About; progress is told by the tokens that went through the encoder, before anyone counts them."""
+KEPT = {"documents": 64, "vectors": 8, "answerers": 4}
+"""How many of the latest are remembered."""
+
+
+class Remembered(OrderedDict[Hashable, Any]):
+    """The latest values by their keys."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def value(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key, made where it is not remembered."""
+        if key not in self:
+            self[key] = make()
+        self.move_to_end(key)
+        while len(self) > self.most:
+            self.popitem(last=False)
+        return self[key]
+
+
+class ReportingEncoder(Encoder):
+    """The bundled encoder, which remembers the vectors of the latest documents and tells how far it is."""
+
+    def __init__(self, plain: Encoder, report: Report) -> None:
+        super().__init__(plain.model, plain.tokenizer)
+        self.report = report
+        self.expected = self.done = 0.0
+        self._vectors = Remembered(KEPT["vectors"])
+        plain.model.model["encoder"].embeddings.register_forward_hook(self._count)
+
+    def read_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> tuple[np.ndarray, int]:
+        """See `Encoder.read_document`."""
+        run = super().read_document
+        return self._vectors.value((tuple(sentences), tuple(firsts)), lambda: run(sentences, firsts))
+
+    def expect(self, characters: int) -> None:
+        """Begin to count: texts of so many characters will be read."""
+        self.expected, self.done = characters / CHARACTERS_PER_TOKEN, 0.0
+
+    def _count(self, _: Any, inputs: tuple[Any, ...], __: Any) -> None:
+        if self.expected:
+            self.report(progress=round(min(0.95, self.done / self.expected), 3))
+            self.done += inputs[0].numel()
+
+
+class Desk:
+    """What a worker can be asked to do; every method takes plain data and gives plain data.
+
+    A document comes as `{"id", "name", "path"}`, an uploaded file, or as `{"id": None, "name", "text"}`.
+
+    Args:
+        report: is told of progress.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.encoder = ReportingEncoder(bundled_encoder(), report)
+        self.summarizer = Extractive(PackageScorer(Picker.load(WEIGHTS), self.encoder), english_only=True)
+        self._documents = Remembered(KEPT["documents"])
+        self._answerers = Remembered(KEPT["answerers"])
+
+    def read(self, document: dict[str, Any]) -> dict[str, Any]:
+        """What a document is: its title, sizes and what its reader should know."""
+        opened, notes = self._opened(document)
+        sentences = len(sentences_of(opened))
+        return {
+            "id": document["id"],
+            "name": document["name"],
+            "title": on_one_line(opened.title or "").strip() or None,
+            "characters": len(opened.text),
+            "words": len(opened.text.split()),
+            "sentences": sentences,
+            "pages": len(opened.pages) or None,
+            "notes": notes,
+        }
+
+    def content(self, document: dict[str, Any]) -> dict[str, Any]:
+        """A document's blocks to be shown: `runs` are pairs of words and the place of the sentence that they are, or
+        null between sentences. Characters that would steer the display are U+FFFD."""
+        opened, notes = self._opened(document)
+        of_block: dict[int, list[DocumentSentence]] = {}
+        for sentence in sentences_of(opened):
+            of_block.setdefault(sentence.block, []).append(sentence)
+        several = len(opened.pages) > 1
+        blocks = [
+            {
+                "kind": block.kind,
+                "level": block.level,
+                "speaker": block.speaker and on_one_line(block.speaker),
+                "start": block.body.start,
+                "page": opened.page(block.body.start) if several else None,
+                "runs": _runs(opened, index, of_block.get(index, [])),
+            }
+            for index, block in enumerate(opened.blocks)
+        ]
+        return {**self.read(document), "notes": notes, "blocks": blocks}
+
+    def summarize(
+        self, document: dict[str, Any], extent: dict[str, Any], query: str | None, scores: bool
+    ) -> dict[str, Any]:
+        """See `longspan.summarize`; `scores` adds those of every sentence, by where it begins."""
+        length = Extent(**extent)
+        opened, notes = self._opened(document)
+        self.report(progress=0.0, doing="Reading every sentence")
+        self.encoder.expect(len(opened.text))
+        summary = self.summarizer.summarize(opened, length, query)
+        picked = [
+            {**asdict(sentence), **_place(opened, *sentence.place), "text": str(sentence.text)}
+            for sentence in summary.sentences
+        ]
+        return {
+            "document": document["id"],
+            "name": document["name"],
+            "sentences": picked,
+            "of": len(summary.document),
+            "tokens": summary.tokens,
+            "seconds": round(summary.seconds, 3),
+            "notes": [*notes, *([summary.note] if summary.note else [])],
+            **({"scores": [[one.start, one.score] for one in summary.document]} if scores else {}),
+        }
+
+    def answer(
+        self, documents: list[dict[str, Any]], questions: list[str], top: int, threshold: float | None
+    ) -> list[dict[str, Any]]:
+        """See `longspan.answer`: one record for each question."""
+        opened = [self._opened(document) for document in documents]
+        key = tuple(_key(document) for document in documents)
+
+        def answerer() -> Answerer:
+            self.report(progress=0.0, doing="Reading the documents for questions")
+            self.encoder.expect(sum(len(one.text) for one, _ in opened))
+            return Answerer([one for one, _ in opened])
+
+        ready = self._answerers.value(key, answerer)
+        self.report(progress=0.95, doing="Looking for passages")
+        notes = [note for _, some in opened for note in some]
+        results = []
+        for question in questions:
+            result = asdict(ready.answer(question, top=top, threshold=threshold))
+            del result["scores"]
+            for passage in (*result["passages"], *filter(None, [result["short"]])):
+                passage["document"] = documents[passage["document"]]["id"]
+            note = result.pop("note")
+            results.append({**result, "notes": [*notes, *([note] if note else [])]})
+        return results
+
+    def embed(self, documents: list[dict[str, Any]], sentences: bool) -> list[dict[str, Any]]:
+        """See `longspan.embed_document`: one record for each document."""
+        from longspan.inference.embed import embed_document
+
+        records = []
+        for document in documents:
+            opened, _ = self._opened(document)
+            self.report(doing=f"Reading {document['name']}")
+            self.encoder.expect(len(opened.text))
+            done = embed_document(opened, self.encoder)
+            record: dict[str, Any] = {"document": document["id"], "name": document["name"], "tokens": done.tokens}
+            record["vector"] = done.vector.tolist()
+            if sentences:
+                record["sentences"] = [
+                    {"text": one.text, "start": one.start, "end": one.end, "vector": vector.tolist()}
+                    for one, vector in zip(done.sentences, done.vectors, strict=True)
+                ]
+            records.append(record)
+        return records
+
+    def embed_texts(self, texts: list[str]) -> dict[str, Any]:
+        """See `longspan.embed`: the vectors, and how many tokens the texts have."""
+        from longspan.inference.embed import embed
+        from longspan.tasks.tokenizers import encode_sentences
+
+        self.encoder.expect(sum(map(len, texts)))
+        vectors = embed(texts, self.encoder)
+        tokens = sum(map(len, encode_sentences(texts, self.encoder.tokenizer)))
+        return {"vectors": vectors.tolist(), "tokens": tokens}
+
+    def _opened(self, document: dict[str, Any]) -> tuple[Document, list[str]]:
+        """The document as it was read, and what its reader should know."""
+
+        def opened() -> tuple[Document, list[str]]:
+            self.report(doing=f"Opening {document['name']}")
+            notes = Notes()
+            logging.getLogger("longspan").addHandler(notes)
+            name = document["name"]
+            try:
+                if "text" in document:
+                    if not document["text"].strip():
+                        raise InputError("the text is empty; give one with words in it")
+                    return document_of(document["text"], name=name), notes.sentences
+                path = document["path"]
+                found = replace(read(Path(path)), name=name)
+                return found, [note.replace(path, name) for note in notes.sentences]
+            except InputError as error:  # what the file is called here is nobody's business
+                raise InputError(str(error).replace(str(document.get("path", "")) or name, name)) from error
+            finally:
+                logging.getLogger("longspan").removeHandler(notes)
+
+        return self._documents.value(_key(document), opened)
+
+
+class Notes(logging.Handler):
+    """Collects what is logged while a document is read."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.sentences: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take the sentence."""
+        self.sentences.append(record.getMessage().removeprefix("note: "))
+
+
+def _key(document: dict[str, Any]) -> Hashable:
+    return document["id"] or document["text"]
+
+
+def _place(document: Document, start: int, end: int) -> dict[str, Any]:
+    quote = quote_of(document, start, end)
+    return {"first_line": quote.first_line, "last_line": quote.last_line, "page": quote.page}
+
+
+def _runs(document: Document, index: int, sentences: Sequence[DocumentSentence]) -> list[tuple[str, int | None]]:
+    """The words of a block, cut where its sentences begin and end."""
+    block = document.blocks[index]
+    runs: list[tuple[str, int | None]] = []
+    done = 0
+    for sentence in sentences if block.kind in SPOKEN else ():
+        start, end = block.body.place(sentence.start), block.body.place(sentence.end)
+        runs += [(block.text[done:start], None), (block.text[start:end], sentence.start)]
+        done = max(done, end)
+    runs.append((block.text[done:], None))
+    return [(shown(words), place) for words, place in runs if words]
+
+
+def limit_memory(more: int) -> None:
+    """Let this process take so many bytes more than it has, where the system can hold it to that (Linux)."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + more
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def do(desk: Desk, job: dict[str, Any]) -> dict[str, Any]:
+    """What is written at the end of a job: its result, or one sentence and a status of HTTP."""
+    try:
+        return {"result": getattr(desk, job["kind"])(**job["arguments"])}
+    except InputError as error:
+        return {"error": str(error), "status": 413 if is_out_of_memory(error) else 422}
+    except Exception as error:
+        if is_out_of_memory(error):
+            return {"error": memory_sentence(error), "status": 413}
+        logging.getLogger(__name__).exception("a job failed")
+        return {"error": f"something went wrong ({type(error).__name__}); the terminal shows more", "status": 500}
+
+
+def main() -> None:
+    """Do jobs until the server goes away."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def say(**said: Any) -> None:
+        out.write(json.dumps(said).encode() + b"\n")
+        out.flush()
+
+    desk = Desk(say)
+    for line in sys.stdin.buffer:
+        limit_memory(int(sys.argv[1]))
+        say(**do(desk, json.loads(line)))
+
+
+if __name__ == "__main__":
+    main()

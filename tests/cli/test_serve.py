@@ -1,0 +1,26 @@
+"""`longspan serve`: what it refuses; `tests/serve` has the rest."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from longspan.cli import main
+
+pytest.importorskip("fastapi", reason="the server comes with the 'serve' extra")
+
+
+def test_the_command_refuses_what_cannot_be(refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"port={port} of 127.0.0.1 cannot be had" in refused("serve", "--port", port)
+    assert "host='no such host'" in refused("serve", "--host", "no such host")
+    assert "--port='70000' must be at most 65535" in refused("serve", "--port", 70000)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert "pip install 'longspan[serve]'" in refused("serve")
+    assert main(["serve", "--help"]) == 0

@@ -1,0 +1,105 @@
+"""What a worker makes of documents, beside the functions that anyone can call."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import longspan
+from longspan.data.text.reading import document_of, read
+from longspan.serve.worker import Desk, Remembered, do
+
+TEXT = (
+    "Lead acetate tastes sweet. It is poisonous, and Romans boiled wine in pots of lead. "
+    "Nobody knew why people fell ill.\n\nGlaciers move slowly. They carry stones for miles, and leave them when they "
+    "melt. A stone in a field may have come from far away.\n\nBees dance to tell where flowers are. The "
+    "dance gives the "
+    "direction and the distance. Karl von Frisch described it."
+)
+GIVEN = {"id": None, "name": "the text", "text": TEXT}
+
+
+@pytest.fixture(scope="module")
+def desk() -> Desk:
+    told: list[dict[str, Any]] = []
+    desk = Desk(lambda **said: told.append(said))
+    desk.__dict__["told"] = told
+    return desk
+
+
+def test_results_are_those_of_the_functions(desk: Desk) -> None:
+    document = document_of(TEXT, name="the text")
+    for extent in ({"sentences": 2}, {"words": 20}, {"length": "short"}):
+        done = desk.summarize(GIVEN, extent, None, scores=True)
+        expected = longspan.summarize(document, **extent)
+        assert [(one["start"], one["text"]) for one in done["sentences"]] == [
+            (one.start, one.text) for one in expected.sentences
+        ]
+        assert done["scores"] == [[one.start, one.score] for one in expected.document]
+    (answered,) = desk.answer([GIVEN], ["who described the dance?"], 2, None)
+    found = asdict(longspan.answer(document, "who described the dance?", top=2))
+    for passage, other in zip(answered["passages"], found["passages"], strict=True):
+        assert {**passage, "document": 0} == other
+    assert answered["answered"] == found["answered"]
+    (embedded,) = desk.embed([GIVEN], sentences=True)
+    vectors = longspan.embed_document(document)
+    np.testing.assert_allclose(embedded["vector"], vectors.vector, atol=1e-6)
+    assert len(embedded["sentences"]) == len(vectors.sentences) == 9
+    loose = desk.embed_texts(["bees", "stones"])
+    np.testing.assert_allclose(loose["vectors"], longspan.embed(["bees", "stones"]), atol=1e-6)
+    assert loose["tokens"] >= 2
+    assert any(said.get("progress", 0) > 0 for said in desk.__dict__["told"])
+
+
+def test_what_is_shown_is_the_whole_document_and_nothing_steers_it(desk: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "notes.md"
+    file.write_text(
+        "# A title\n\nOne thing. Another \u202ething\x9b.\n\n- first point here\n- second point\n\n    code()\n"
+    )
+    given = {"id": "k", "name": "notes.md", "path": str(file)}
+    shown, document = desk.content(given), read(file)
+    assert shown["title"] == "A title"
+    assert len(shown["blocks"]) == len(document.blocks)
+    sentences = []
+    for block, own in zip(shown["blocks"], document.blocks, strict=True):
+        assert "".join(words for words, _ in block["runs"]) == own.text.replace("\u202e", "\ufffd").replace(
+            "\x9b", "\ufffd"
+        )
+        sentences += [place for _, place in block["runs"] if place is not None]
+    assert sentences == [place for place, _ in desk.summarize(given, {}, None, scores=True)["scores"]]
+    assert shown["sentences"] == len(sentences) == 4
+
+
+def test_what_cannot_be_done_is_one_sentence_that_names_the_file_as_its_owner_does(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistakes = {"empty.txt": b"", "blank.txt": b" \n", "program": b"\x7fELF\0\0", "torn.pdf": b"%PDF-1.4\nno more"}
+    for name, data in mistakes.items():
+        file = tmp_path / f"secret-{name}"
+        file.write_bytes(data)
+        done = do(desk, {"kind": "read", "arguments": {"document": {"id": name, "name": name, "path": str(file)}}})
+        assert done["status"] == 422
+        assert done["error"].startswith(name), done
+        assert str(tmp_path) not in done["error"]
+
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(desk.summarizer, "summarize", full)
+    done = do(
+        desk, {"kind": "summarize", "arguments": {"document": GIVEN, "extent": {}, "query": None, "scores": False}}
+    )
+    assert done["status"] == 413
+    assert done["error"].startswith("memory ran out")
+
+
+def test_the_latest_are_remembered() -> None:
+    made: list[int] = []
+    remembered = Remembered(2)
+    for key in (1, 2, 1, 3, 1, 2):
+        assert remembered.value(key, lambda key=key: made.append(key) or key) == key
+    assert made == [1, 2, 3, 2]
