@@ -16,7 +16,7 @@ from longspan.tasks import TASKS, task_class
 from longspan.tasks.distilling import Distilling
 from longspan.tasks.language_modelling.scoring import Scoring
 from longspan.tasks.language_modelling.streams import Reading
-from longspan.training.optimisation import Lora, Optimisation
+from longspan.training.optimisation import Lora, Optimisation, Parallel
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_schema import EXTENDS_HELP, documentation, is_required
 from longspan.training.sections import Data, Generation, Model, Published, Tokenizer
@@ -29,6 +29,7 @@ SECTIONS: dict[str, Any] = {
     "tokenizer": Tokenizer,
     "optimisation": Optimisation,
     "optimisation.lora": Lora,
+    "optimisation.parallel": Parallel,
     "generation": Generation,
 }
 """Key → its settings, in the order of a recipe."""

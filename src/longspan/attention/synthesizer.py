@@ -157,7 +157,10 @@ class SynthesizerAttention(EveryToken):
     def init_extra_weights(self, std: float = 0.02) -> None:
         """Predicted scores start near 0, as the model's matrices do, those of tables with variance 1, shares equal."""
         super().init_extra_weights(std)
-        for name in set(self.config.activations().projections) & {"dense", "tiled", "repeated"}:
+        # In their order: that of a set changes from one process to the next, and with it what each is drawn.
+        for name in self.config.activations().projections:
+            if name not in ("dense", "tiled", "repeated"):
+                continue
             nn.init.normal_(getattr(self, name).weight, std=std)
             nn.init.zeros_(getattr(self, name).bias)
         for name in self._shapes():

@@ -229,6 +229,8 @@ class StreamMemory:
         self.is_used = stack_config(config.stack).returns().keeps_memory
         self.caches: dict[int, Cache] = {}
         self.next: dict[int, int] = {}
+        self.read: set[int] = set()
+        """The columns that were read since a memory was loaded: those that are kept from then on."""
 
     def before(self, segment: int, column: int) -> dict[str, Any]:
         """What the model gets beside the tokens of a segment; the first segment forgets everything.
@@ -248,6 +250,7 @@ class StreamMemory:
     def after(self, segment: int, column: int, cache: Cache | None) -> None:
         """Keep what the model has returned for a segment, without its graph."""
         self.next[column] = segment + 1
+        self.read.add(column)
         if cache is not None and self.is_used:
             for layer in cache.layers:
                 _detach(layer)
@@ -255,13 +258,17 @@ class StreamMemory:
 
     def reset(self) -> None:
         """Forget all streams."""
-        self.caches, self.next = {}, {}
+        self.caches, self.next, self.read = {}, {}, set()
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it as tensors by name; plain values become tensors without dimensions."""
-        tensors = {f"{column}.next": torch.tensor(segment) for column, segment in self.next.items()}
-        for column, cache in self.caches.items():
-            for number, layer in enumerate(cache.layers):
+        """All of it as tensors by name; plain values become tensors without dimensions.
+
+        Of a memory that was loaded, with columns that other processes read now, only what is read here.
+        """
+        columns = self.read or set(self.next)
+        tensors = {f"{column}.next": torch.tensor(self.next[column]) for column in sorted(columns)}
+        for column in sorted(columns & set(self.caches)):
+            for number, layer in enumerate(self.caches[column].layers):
                 tensors |= {f"{column}.{number}.{name}": value for name, value in _values(layer)}
         return tensors
 

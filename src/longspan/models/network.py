@@ -233,8 +233,7 @@ class Network(nn.Module):
 
     def _loss(self, output: StackOutput) -> Tensor | None:
         """What the stack adds to the loss in training, and what the weights of attention add, each layer's once."""
-        attentions = (module for module in self.layers.modules() if isinstance(module, Attention))
-        return total_loss([output.aux.loss, *(attention.weights_loss() for attention in attentions)])
+        return total_loss([output.aux.loss, self.layers.weights_loss()])
 
 
 def _shared_positions(layers: nn.Module) -> nn.Module | None:

@@ -69,7 +69,20 @@ class LongspanPreTrainedModel(PreTrainedModel):
     def save_pretrained(
         self, save_directory: Any, is_main_process: bool = True, *positional: Any, **options: Any
     ) -> None:
-        """As transformers, with a model card beside the weights; a card of somebody else is left as it is."""
+        """As transformers, with a model card beside the weights; a card of somebody else is left as it is.
+
+        Where weights are divided between processes (`longspan.models.sharding`), every process has to call this: they
+        are put together, and the first process writes.
+        """
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if distributed and not positional and "state_dict" not in options:
+            from longspan.models.sharding import is_sharded, whole_weights
+
+            if is_sharded(self):
+                is_main_process = torch.distributed.get_rank() == 0
+                options["state_dict"] = whole_weights(self, keep=is_main_process)
+                if not is_main_process:
+                    return
         super().save_pretrained(save_directory, is_main_process, *positional, **options)
         if is_main_process:
             write_card(self, Path(save_directory))

@@ -241,6 +241,10 @@ class Block(nn.Module):
             return None
         return self.attention.inputs_loss(self.attention_norm(hidden) if self.pre else hidden, tokens)
 
+    def weights_loss(self) -> Tensor | None:
+        """What the weights of attention add to the loss in training."""
+        return self.attention.weights_loss()
+
 
 def total_loss(losses: Sequence[Tensor | None]) -> Tensor | None:
     """The sum of what layers add to a loss, in float32 at least; `None` where none of them does."""

@@ -79,6 +79,10 @@ class Reversible(Layers):
         self.join_norm = nn.LayerNorm(2 * sizes.width, eps=sizes.eps) if config.join != "average" else None
         self.join = nn.Linear(2 * sizes.width, sizes.width) if config.join == "concat" else None
 
+    def units(self) -> list[nn.Module]:
+        """The stack as one: it calls the branches of its blocks, and calls them once more in the backward pass."""
+        return [self]
+
     def forward(
         self,
         hidden: Tensor,

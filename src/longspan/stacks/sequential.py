@@ -37,6 +37,10 @@ class Layers(nn.ModuleList):
     """A list of layers and what each keeps between steps. There may be parts beside them that are none: these neither
     count nor come up among them."""
 
+    in_step: bool = False
+    """Whether every process of a distributed run has to call the same layers equally often, since each holds a part of
+    their weights; `longspan.models.sharding` says so."""
+
     def __len__(self) -> int:
         return sum(name.isdigit() for name in self._modules)
 
@@ -52,6 +56,15 @@ class Layers(nn.ModuleList):
     def keeps_state(self) -> bool:
         """Whether every block of a causal stack has a state that the next step continues."""
         return all(block.attention.keeps_state for block in self.applied)
+
+    def weights_loss(self) -> Tensor | None:
+        """What the weights of all attention add to the loss in training, each block's once."""
+        return total_loss([module.weights_loss() for module in self.modules() if isinstance(module, Block)])
+
+    def units(self) -> list[nn.Module]:
+        """The modules that a sharded model may gather one at a time: nothing of the stack uses weights in one of them
+        but by calling it."""
+        return list(self)
 
     def new_state(self, step: int) -> LayerState:
         """What a causal stack keeps between steps for one of the `applied`, of its own sequence, still empty."""

@@ -161,7 +161,7 @@ class Universal(Layers):
         for step in range(self.steps):
             if output_hidden_states:
                 all_hidden_states.append(state)
-            if step and not torch.compiler.is_compiling() and not bool(ponder.running.any()):
+            if step and not torch.compiler.is_compiling() and not self._any_runs(ponder.running):
                 if run.block_states is None:
                     continue
                 if frozen:
@@ -183,6 +183,14 @@ class Universal(Layers):
             all_hidden_states=(*all_hidden_states, ponder.output) if output_hidden_states else None,
             aux=AuxOutput(loss=config.ponder_weight * ponder.cost(), ponder_times=ponder.updates),
         )
+
+    def _any_runs(self, running: Tensor) -> bool:
+        """Whether some position has not stopped, of this process or of any; `running` is `(B, T)` bool."""
+        any_runs = running.any()
+        if self.in_step:
+            any_runs = any_runs.int()
+            torch.distributed.all_reduce(any_runs, torch.distributed.ReduceOp.MAX)
+        return bool(any_runs)
 
     def _stepped(self, run: Run, step: int, given: Tensor, running: Tensor) -> Tensor:
         """The states after a step, `(B, T, E)`; what does not run may be anything finite."""

@@ -168,7 +168,8 @@ class StopNotFinite(TrainerCallback):
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Called by Trainer between the gradients and the update."""
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm: Any = torch.nn.utils.get_total_norm(gradients)
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # of weights that are divided
         loss, self.loss = self.loss, None
         assert loss is not None
         lost, wild = torch.stack([loss.float(), norm.float().to(loss.device)]).isfinite().logical_not().tolist()

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from longspan.characters import counted
 from longspan.errors import InputError
-from longspan.settings import BatchSize, Dropout, Form, Range, Seed, check, near, show
+from longspan.settings import BatchSize, Count, Dropout, Form, Range, Seed, check, near, show
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -43,6 +44,27 @@ class Lora:
         check(self)
         if not self.targets:
             raise InputError("optimisation.lora.targets names nothing; give linear layers, such as query and value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel:
+    """How the processes that torchrun started share the work."""
+
+    data: Count | None = None
+    """How many processes there must be, each with its part of every batch; None takes as many as were started."""
+    shard: bool = False
+    """Divide weights, gradients and the optimizer's states between them (FSDP2); False keeps all in each of them."""
+    offload: bool = False
+    """With `shard`: keep the parts in the processor's memory instead of the GPU's, and update them there."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range, and an offload of what is not divided."""
+        check(self)
+        if self.offload and not self.shard:
+            raise InputError(
+                "optimisation.parallel.offload is true, which moves weights that are divided; set "
+                "optimisation.parallel.shard too, or leave it out"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +121,8 @@ class Optimisation:
     before come out bit for bit as before ("frozen", Longformer)."""
     lora: Lora | None = None
     """Train low-rank adapters instead of all weights; None trains all."""
+    parallel: Parallel = field(default_factory=Parallel)
+    """How the processes that torchrun started share the work."""
     log_every: Steps = 10
     """Steps between logged losses."""
     evaluate_every: Steps = 500
@@ -130,6 +154,11 @@ class Optimisation:
             raise InputError(
                 f"optimisation.batch_size is {self.batch_size}; it must be a multiple of "
                 f"optimisation.micro_batch_size ({self.micro_batch_size})"
+            )
+        if self.parallel.shard and self.train == "new_positions":
+            raise InputError(
+                "optimisation.parallel.shard divides weights, of which optimisation.train='new_positions' trains some "
+                "rows of one; leave one of them out"
             )
         if self.warmup_fraction and self.warmup_steps:
             raise InputError(
@@ -259,6 +288,12 @@ def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> Traini
         raise InputError(
             f"{started} processes were started but they train apart, as there is no GPU for each; start as many as "
             "there are GPUs, or set ACCELERATE_USE_CPU=true to share the work on CPUs"
+        )
+    if settings.parallel.data not in (None, started):
+        raise InputError(
+            f"optimisation.parallel.data is {settings.parallel.data} and {counted(started, 'process', 'processes')} "
+            f"{'was' if started == 1 else 'were'} started; start as many (torchrun --nproc-per-node "
+            f"{settings.parallel.data}), or leave it out"
         )
     together = settings.micro_batch_size * arguments.world_size
     if settings.batch_size % together:

@@ -34,13 +34,13 @@ STAND_IN = "stand_in"
 
 
 def check_sharding() -> None:
-    """Raise `InputError` where `accelerate launch` was told to divide the weights, which recipes do not do: every
-    process trains a whole copy."""
+    """Raise `InputError` where `accelerate launch` was told to divide the weights, which recipes say themselves: so it
+    is the same with a GPU and without."""
     for name, what in SHARDING.items():
         if os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}:
             raise InputError(
-                f"{name}={os.environ[name]} asks for {what}, which divides the weights between processes, and training "
-                "by recipe keeps a whole copy in each; leave it out of accelerate's configuration, or use torchrun"
+                f"{name}={os.environ[name]} asks accelerate for {what}, and recipes divide weights between processes "
+                "themselves; leave it out of accelerate's configuration, and set optimisation.parallel.shard=true"
             )
 
 

@@ -30,9 +30,9 @@ METRICS = "metrics.json"
 ENVIRONMENT = "environment.json"
 CHANGEABLE = (
     *("about", "published", "smoke"),
-    *("optimisation.workers", "optimisation.keep_checkpoints", "optimisation.report_to"),
+    *("optimisation.workers", "optimisation.keep_checkpoints", "optimisation.report_to", "optimisation.parallel"),
 )
-"""Keys that may differ when a run is resumed, because they cannot change its result."""
+"""Keys that may differ when a run is resumed, because they cannot change its result but for what dropout draws."""
 RAISABLE = ("optimisation.steps", "optimisation.epochs")
 """Keys that may be raised when a run is resumed, as long as what has been trained would have been the same."""
 INDEPENDENT = ("constant", "constant_with_warmup", "inverse_sqrt")

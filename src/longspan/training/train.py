@@ -23,9 +23,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,7 @@ from longspan.training.processes import check_sharding, is_main_process, on_main
 from longspan.training.recipe import Recipe
 from longspan.training.sections import Data
 from longspan.training.tokenizers import tokenizer_of
-from longspan.training.trainer import make_trainer
+from longspan.training.trainer import RecipeTrainer, make_trainer
 
 logger = logging.getLogger(__name__)
 
@@ -197,6 +199,29 @@ def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
     with on_main_process_first():
         tokenizer = tokenizer_of(recipe, task, rows[0], stage.shared)
         source = _checkpoint(recipe, tokenizer, stage.shared)
+    teacher, model = _model(recipe, task, tokenizer, source, stage)
+    # A corpus is tokenised once for all stages; chunks of rows depend on options that a stage may change.
+    cache = folder if task.counts_rows else stage.shared
+    trainer = make_trainer(recipe, task, model, tokenizer, rows, folder, teacher, cache=cache, kind=_kind(recipe))
+    trainer.build = partial(_model, recipe, task, tokenizer, source, stage)
+    if stage.before is not None:
+        step = run_folder.read_metrics(stage.before)["best_step"]
+        trainer.moments = stage.before / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt"
+    return trainer
+
+
+def _kind(recipe: Recipe) -> type[RecipeTrainer]:
+    """The Trainer of several processes as the recipe wants them."""
+    parallel = recipe.optimisation.parallel
+    if not parallel.shard or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return RecipeTrainer
+    from longspan.training.sharding import OffloadingTrainer, ShardedTrainer
+
+    return OffloadingTrainer if parallel.offload else ShardedTrainer
+
+
+def _model(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None, stage: Stage) -> tuple[Any, Any]:
+    """The teacher, if the task has one, and the model before its first step; `source` as `_checkpoint` gave it."""
     set_seed(recipe.optimisation.seed)
     with run_folder.forms_of(stage.shared):
         if source is None:
@@ -219,13 +244,7 @@ def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
         model = add_adapters(model, recipe.optimisation.lora)
     if stage.before is not None:
         go_on(model, stage.before)
-    # A corpus is tokenised once for all stages; chunks of rows depend on options that a stage may change.
-    cache = folder if task.counts_rows else stage.shared
-    trainer = make_trainer(recipe, task, model, tokenizer, rows, folder, teacher, cache=cache)
-    if stage.before is not None:
-        step = run_folder.read_metrics(stage.before)["best_step"]
-        trainer.moments = stage.before / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt"
-    return trainer
+    return teacher, model
 
 
 def load_rows(task: Any, data: Data, part: str) -> list[Any]:
@@ -331,7 +350,8 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
         raise InputError(f"no checkpoint in {str(place)!r} has a finite {recipe.optimisation.best_by}; train anew")
     chosen = place / f"checkpoint-{best}"
     if recipe.optimisation.lora is not None and is_main_process():
-        write_merged(trainer.model, chosen, folder)
+        model = trainer.model if trainer.merges else trainer.build()[1]
+        write_merged(model, chosen, folder)
     skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
     skip |= {"optimizer.pt", "scheduler.pt", "scaler.pt"}
     skip |= set() if may_write_card(folder) else {CARD}

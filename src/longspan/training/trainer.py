@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from longspan.models.inputs import check_packed
 from longspan.stacks import stack_config
 from longspan.tasks.predicting import without_padding
 from longspan.training.callbacks import Borders, CutEachGradient, Progress, StopNotFinite, StopStalled, reports
-from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file, processes_of
+from longspan.training.checkpoints import MEMORY, UNLOGGED, CompleteCheckpoints, processes_of
 from longspan.training.optimisation import trainer_arguments
 from longspan.training.processes import STAND_IN, StandIns, even_batches, on_main_process_first
 from longspan.training.recipe import Recipe
@@ -36,6 +37,9 @@ class RecipeTrainer(Trainer):
 
     Several processes train as one, and a logged loss is whole even where training was stopped between two lines.
     """
+
+    merges: bool = True
+    """Whether each process holds all weights, so that adapters can be merged into them."""
 
     def __init__(
         self, task: Any, validation_rows: Any, finite: StopNotFinite, teacher: Any = None, **options: Any
@@ -52,6 +56,8 @@ class RecipeTrainer(Trainer):
         """The optimizer's file of the stage before, whose moments this one begins with."""
         self.frozen = False
         """Whether new position rows train alone."""
+        self.build: Callable[[], tuple[Any, Any]] | None = None
+        """Makes a teacher, if there is one, and the model once more, whole, as they were before training."""
         self.weighed: list[tuple[float, float]] = []
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
@@ -81,10 +87,14 @@ class RecipeTrainer(Trainer):
             self.share = float(reduced) / len(samples)
         return samples, items
 
+    def plain_optimizer(self, *arguments: Any, **options: Any) -> Any:
+        """As Trainer's `create_optimizer`."""
+        return super().create_optimizer(*arguments, **options)
+
     def create_optimizer(self, *arguments: Any, **options: Any) -> Any:
         """As Trainer's; the layers above the encoder get groups with their own learning rate, if they have one."""
         made = self.optimizer is None
-        optimizer = super().create_optimizer(*arguments, **options)
+        optimizer = self.plain_optimizer(*arguments, **options)
         if made and self.head_rate is not None:
             with_head_rate(optimizer, self.model, self.head_rate)
         if made and self.moments is not None:
@@ -129,24 +139,22 @@ class RecipeTrainer(Trainer):
         return reduced.item()
 
     def restore(self, checkpoint: Path) -> None:
-        """Go on with the unlogged losses that a checkpoint holds.
-
-        Raises:
-            InputError: another number of processes wrote it, which drew and dropped otherwise.
-        """
+        """Go on with the unlogged losses and the memories of streams that a checkpoint holds, which another number of
+        processes may have written."""
         before, now = processes_of(checkpoint), self.args.world_size
         if before != now:
-            raise InputError(
-                f"{checkpoint.name} was trained by {counted(before, 'process', 'processes')} and {now} now read it: "
-                "rows and dropout would be drawn otherwise, and losses not be those of an uninterrupted run; start as "
-                f"many (torchrun --nproc-per-node {before}), or train anew in another --output"
+            logger.warning(
+                "%s was trained by %s and %s now: rows and their order stay the same, dropout is drawn otherwise",
+                checkpoint.name,
+                counted(before, "process", "processes"),
+                f"{now} train",
             )
         unlogged = {"loss": 0.0, "logged_step": int(checkpoint.name.rpartition("-")[2])}
         if (checkpoint / UNLOGGED).is_file():
             unlogged = json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))
-        memory = checkpoint / memory_file(self.args.process_index)
-        if memory.is_file():
-            self.carried.load(load_file(memory), self.model)
+        if memories := sorted(checkpoint.glob(f"{MEMORY}*")):
+            # Each is kept under its first column, whichever process reads that.
+            self.carried.load({key: each for file in memories for key, each in load_file(file).items()}, self.model)
         self.unlogged.fill_(unlogged["loss"])
         self.logged_step = int(unlogged["logged_step"])
 
@@ -206,10 +214,19 @@ class RecipeTrainer(Trainer):
 
 
 def make_trainer(
-    recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path, teacher: Any = None, *, cache: Path
+    recipe: Recipe,
+    task: Any,
+    model: Any,
+    tokenizer: Any,
+    rows: Any,
+    folder: Path,
+    teacher: Any = None,
+    *,
+    cache: Path,
+    kind: type[RecipeTrainer] = RecipeTrainer,
 ) -> Any:
-    """The Trainer of a recipe; `rows` are the training and the validation rows, `folder` is the output folder,
-    `teacher` what `Task.teacher` gave, and data sets keep their files in `cache`."""
+    """The Trainer of a recipe, of a `kind`; `rows` are the training and the validation rows, `folder` is the output
+    folder, `teacher` what `Task.teacher` gave, and data sets keep their files in `cache`."""
     use_cache = model.config.use_cache
     with on_main_process_first():  # the first process writes what the data sets keep in the folder
         datasets = [
@@ -228,7 +245,7 @@ def make_trainer(
         check_padding_free(model, datasets[0])
         collator = partial(without_padding, collator)
     finite = StopNotFinite(recipe.optimisation.learning_rate)
-    trainer = RecipeTrainer(
+    trainer = kind(
         task,
         rows[1],
         finite,

@@ -301,7 +301,10 @@ def _length_clues(document: Sentences, length: np.ndarray) -> list[np.ndarray]:
     log = np.log1p(length)
     holders = holders_of(document.contents)
     common = np.array(
-        [np.mean([np.log1p(holders[word]) for word in set(words)]) if words else 0 for words in document.contents]
+        [
+            np.mean([np.log1p(holders[word]) for word in dict.fromkeys(words)]) if words else 0
+            for words in document.contents
+        ]
     )
     return [
         *(log, log**2, length < 6, length > 45, kinds / (length + 3), standardised(log)),

@@ -1,0 +1,128 @@
+"""Weights divided between processes (FSDP2; Zhao et al. 2023, arXiv 2304.11277): each of P processes keeps the P-th
+part of every weight, of its gradient and of the optimizer's states, and fetches the rest of a layer to compute there.
+
+Files are those of one process: weights and states are put together before they are written, and divided again when they
+are read, so that a checkpoint can go on in any number of processes, divided or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from longspan.stacks.sequential import Layers
+
+BESIDE_FORWARD = ("attention_loss", "weights_loss", "score", "generate")
+"""Methods of layers and models that use weights without going through `forward` of the same module."""
+
+
+def shard(model: nn.Module, device: torch.device, *, offload: bool = False) -> None:
+    """Divide the weights of a model, in place, between the processes that torchrun started.
+
+    Each unit of a stack is gathered by itself, when it is called; what is outside of stacks is gathered at the start of
+    `forward` and stays. Weights begin everywhere as they are in the first process.
+
+    Args:
+        model: whole, with the same layers in every process.
+        device: of this process.
+        offload: keep the parts in the processor's memory, and update them there.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
+
+    for tensor in (*model.parameters(), *model.buffers()):
+        torch.distributed.broadcast(tensor.detach(), 0)
+    mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    options: dict[str, Any] = {"mesh": mesh, "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy()}
+    for unit in (*units(model), model):
+        fully_shard(unit, **options)
+        for method in BESIDE_FORWARD:
+            if hasattr(type(unit), method):  # some heads have a layer of that name
+                register_fsdp_forward_method(unit, method)
+    for module in model.modules():
+        if isinstance(module, Layers):
+            module.in_step = True
+
+
+def units(model: nn.Module) -> Iterator[nn.Module]:
+    """The modules whose weights are gathered together, innermost first: what each stack says."""
+    stacks = [module for module in model.modules() if isinstance(module, Layers)]
+    for stack in reversed(stacks):
+        yield from stack.units()
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether some weight of the model is divided."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return any(isinstance(weight, DTensor) for weight in model.parameters())
+
+
+def whole_weights(model: nn.Module, *, keep: bool = True) -> dict[str, Tensor]:
+    """The state dict of a model with every divided weight put together in the processor's memory.
+
+    Every process has to call this. Weights that the model has under two names are one tensor here, too.
+
+    Args:
+        model: divided or not.
+        keep: False returns an empty dictionary, for processes that do not write.
+    """
+    states = model.state_dict()
+    names = {name: id(weight) for name, weight in model.named_parameters(remove_duplicate=False)}
+    whole: dict[int, Any] = {}
+    for name, value in states.items():
+        number = names.get(name, id(value))
+        if number not in whole:
+            whole[number] = gathered(value, keep=keep)
+    return {name: whole[names.get(name, id(value))] for name, value in states.items()} if keep else {}
+
+
+def gathered(values: Any, *, keep: bool = True) -> Any:
+    """Plain data with every divided tensor put together in the processor's memory; every process has to call this.
+
+    Args:
+        values: a tensor, or the state dict of an optimizer.
+        keep: False gives None instead of each tensor that was divided, for processes that do not write.
+    """
+    from torch.distributed.tensor import DTensor
+
+    def whole(value: Any) -> Any:
+        if not isinstance(value, DTensor):
+            return value
+        divided: Any = value.detach()
+        together = divided.full_tensor()
+        return together.cpu() if keep else None
+
+    return tree_map(whole, values)
+
+
+def divide_loaded_states(optimizer: torch.optim.Optimizer) -> None:
+    """Let an optimizer of divided weights read the state dicts of one of whole weights."""
+    optimizer.register_load_state_dict_pre_hook(_divided)
+
+
+def _divided(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+    """A state dict whose tensors lie as the weights do that they belong to."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+    states = dict(state_dict["state"])
+    for number, weight in zip(numbers, weights, strict=True):
+        if number not in states or not isinstance(weight, DTensor):
+            continue
+        mesh, placements = weight.device_mesh, weight.placements
+
+        def as_weight(value: Any, shape: Any = weight.shape, mesh: Any = mesh, placements: Any = placements) -> Any:
+            if not isinstance(value, Tensor) or isinstance(value, DTensor) or value.shape != shape:
+                return value
+            return distribute_tensor(value.to(mesh.device_type), mesh, placements, src_data_rank=None)
+
+        states[number] = tree_map(as_weight, states[number])
+    return {**state_dict, "state": states}

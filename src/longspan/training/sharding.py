@@ -1,0 +1,64 @@
+"""The Trainer of a model whose weights are divided between the processes; checkpoints are those of one process."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from longspan.models.sharding import divide_loaded_states, gathered, is_sharded, shard, whole_weights
+from longspan.training.trainer import RecipeTrainer
+
+OPTIMIZER, SCHEDULER = "optimizer.pt", "scheduler.pt"
+"""The files of a checkpoint with the states of both, as Trainer names them."""
+
+
+class ShardedTrainer(RecipeTrainer):
+    """`RecipeTrainer` with weights that are divided by PyTorch itself, on every device in the same way.
+
+    accelerate would divide them on GPUs only. It is kept from wrapping the model, which exchanges its gradients itself.
+    """
+
+    merges = False
+    offloads = False
+    """Whether the parts lie in the processor's memory."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        prepare: Any = self.accelerator.prepare_model
+        self.accelerator.prepare_model = partial(prepare, evaluation_mode=True)
+
+    def plain_optimizer(self, *arguments: Any, **options: Any) -> Any:
+        """Divide the weights, and make the optimizer of the parts, which reads states of whole weights.
+
+        By now Trainer has read the checkpoint that training goes on from, of whole weights, too.
+        """
+        assert self.model is not None
+        if not is_sharded(self.model):
+            shard(self.model, self.args.device, offload=self.offloads)
+        optimizer = super().plain_optimizer(*arguments, **options)
+        divide_loaded_states(optimizer)
+        return optimizer
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """As Trainer's; the weights are put together first, in every process, and written by the first."""
+        assert self.model is not None
+        weights = whole_weights(self.model, keep=self.args.should_save)
+        if self.args.should_save:
+            self._save(output_dir, state_dict=weights)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        """As Trainer's; the states are written as those of whole weights."""
+        optimizer, scheduler = cast("Any", self.optimizer), cast("Any", self.lr_scheduler)
+        states = gathered(optimizer.state_dict(), keep=self.args.should_save)
+        if self.args.should_save:
+            torch.save(states, Path(output_dir) / OPTIMIZER)
+            torch.save(scheduler.state_dict(), Path(output_dir) / SCHEDULER)
+
+
+class OffloadingTrainer(ShardedTrainer):
+    """`ShardedTrainer` whose parts lie in the processor's memory and are updated there."""
+
+    offloads = True
