@@ -19,7 +19,6 @@ import numpy as np
 
 from longspan.characters import check_characters, mend
 from longspan.data.text.blocks import Document
-from longspan.data.text.plain_text import is_log
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, contents_of
 from longspan.errors import InputError
@@ -268,7 +267,7 @@ _SCENE = re.compile(r"\W*(?:act|scene)\s+(?:the\s+)?[\divxlc]+\b|\W*(?:act|scene
 
 def kind_of_document(document: Document, sentences: Sequence[str]) -> str | None:
     """ "log", "novel", "play", or None for what picked sentences summarise better."""
-    if is_log(document.text):
+    if document.is_log:
         return "log"
     scenes = sum(bool(_SCENE.match(block.text)) for block in document.blocks if len(block.text) < 100)
     turns = sum(block.kind == "turn" for block in document.blocks)
@@ -333,7 +332,7 @@ class PackageScorer:
     def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary. Lines of a log
         are scored by what they say, without the encoder, unless there is a query."""
-        if query is None and is_log(document.text):
+        if query is None and document.is_log:
             return Scores(scores_of_log([sentence.text for sentence in sentences]).tolist(), 0)
         clues, tokens = embedded_sentences(document, sentences, self.encoder)
         relevance = None

@@ -39,7 +39,7 @@ def check_sharding() -> None:
     for name, what in SHARDING.items():
         if os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}:
             raise InputError(
-                f"{name}={os.environ[name]} asks accelerate for {what}, and recipes divide weights between processes "
+                f"{name}={os.environ[name]} asks for {what}, and recipes divide weights between processes "
                 "themselves; leave it out of accelerate's configuration, and set optimisation.parallel.shard=true"
             )
 

@@ -141,6 +141,7 @@ class Document:
         pages: the characters at which the pages of a PDF file begin; empty where there are no pages.
         title: the document's own title, where it tells one.
         name: what messages call it.
+        is_log: whether it is what a program wrote while it ran, every line of which is a sentence.
         extracted: whether `text` was taken out of the file (a page, a PDF file, a book) and is not the file's own.
     """
 
@@ -150,6 +151,7 @@ class Document:
     title: str | None = None
     name: str = "the document"
     extracted: bool = False
+    is_log: bool = False
 
     @property
     def words(self) -> str:

@@ -212,7 +212,7 @@ def structured(data: bytes, suffix: str, name: str) -> Document | None:
 def document_of(text: str, *, raw: bool = False, name: str = "the document") -> Document:
     """A plain text as a document; `raw` as in `read`. Of a log every line is a paragraph, and a sentence."""
     if not raw and is_log(text):
-        return _document(text, lines_of_log(text), name)
+        return replace(_document(text, lines_of_log(text), name), is_log=True)
     return _document(text, paragraphs_of(text) if raw else tidied(blocks_of_text(text)), name)
 
 
@@ -277,12 +277,12 @@ def sentences_of(document: Document, language: str | None = None) -> list[Docume
         check_language(language)
     language = language or guess_language(document.text)
     sentences: list[DocumentSentence] = []
-    section, log = None, is_log(document.text)
+    section = None
     for index, block in enumerate(document.blocks):
         if block.kind == "heading":
             section = index
         elif block.kind in SPOKEN:
-            for sentence in [whole_sentence(block.text)] if log else split_sentences(block.text, language):
+            for sentence in [whole_sentence(block.text)] if document.is_log else split_sentences(block.text, language):
                 start, end = block.body.span(sentence.start, sentence.end)
                 placed = DocumentSentence(
                     text=" ".join(sentence.text.split()),
