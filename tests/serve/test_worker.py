@@ -11,6 +11,7 @@ import pytest
 
 import longspan
 from longspan.data.text.reading import document_of, read
+from longspan.serve.requests import Answered
 from longspan.serve.worker import Desk, Remembered, do
 
 TEXT = (
@@ -45,6 +46,10 @@ def test_results_are_those_of_the_functions(desk: Desk) -> None:
     for passage, other in zip(answered["passages"], found["passages"], strict=True):
         assert {**passage, "document": 0} == other
     assert answered["answered"] == found["answered"]
+    assert answered["sure"] == longspan.answer(document, "who described the dance?", top=2).sure
+    assert set(answered) == set(Answered.model_fields)  # what the API says of it
+    for question in (Answered(**answered), Answered(**desk.answer([GIVEN], ["what does a zeppelin cost?"], 2, 1.0)[0])):
+        assert question.sure == ("probably not there" if not question.answered else answered["sure"])
     (embedded,) = desk.embed([GIVEN], sentences=True)
     vectors = longspan.embed_document(document)
     np.testing.assert_allclose(embedded["vector"], vectors.vector, atol=1e-6)

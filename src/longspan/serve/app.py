@@ -28,6 +28,7 @@ from longspan.serve.jobs import Job, Jobs, QueueFullError
 from longspan.serve.library import Library
 from longspan.serve.limits import Limits
 from longspan.serve.requests import (
+    Answered,
     AnswerRequest,
     EmbeddingsRequest,
     EmbedRequest,
@@ -178,7 +179,7 @@ def _add_work(app: FastAPI, library: Library, jobs: Jobs) -> None:
         arguments = {"document": document, "extent": extent, "query": given.query, "scores": given.scores}
         return await _begin(request, jobs, jobs.submit("summarize", arguments), background)
 
-    @app.post("/answer", tags=["work"])
+    @app.post("/answer", tags=["work"], responses={200: {"model": list[Answered]}})
     async def answer(request: Request, given: AnswerRequest, background: bool = False) -> Any:
         """The passages of documents that are most likely to answer each question, with their places."""
         questions = [given.question] if isinstance(given.question, str) else given.question

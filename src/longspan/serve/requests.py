@@ -1,4 +1,4 @@
-"""What requests may hold; FastAPI checks it and describes it in the OpenAPI document."""
+"""What requests and answers hold; FastAPI checks the requests, and describes both in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -65,6 +65,21 @@ class Uploaded(BaseModel):
     words: int
     sentences: int
     pages: int | None
+    notes: list[str]
+
+
+class Answered(BaseModel):
+    """What documents hold on one question."""
+
+    question: str
+    answered: bool = Field(description="Whether an answer may be there.")
+    sure: Literal["likely", "unsure", "probably not there"] = Field(description="How sure that is, in words.")
+    probability: float = Field(description="That one of the three best passages holds an answer.")
+    likely: float = Field(description="The probability from which on an answer is said to be likely.")
+    passages: list[dict[str, Any]] = Field(description="Those most likely to hold it, best first, with their places.")
+    short: dict[str, Any] | None
+    searched: int = Field(description="How many passages competed.")
+    seconds: float
     notes: list[str]
 
 

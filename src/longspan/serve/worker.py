@@ -172,7 +172,8 @@ class Desk:
         notes = [note for _, some in opened for note in some]
         results = []
         for question in questions:
-            result = asdict(ready.answer(question, top=top, threshold=threshold))
+            answer = ready.answer(question, top=top, threshold=threshold)
+            result = {**asdict(answer), "sure": answer.sure}
             del result["scores"]
             for passage in (*result["passages"], *filter(None, [result["short"]])):
                 passage["document"] = documents[passage["document"]]["id"]

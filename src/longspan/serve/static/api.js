@@ -52,6 +52,9 @@ function shown(path, method, said, all) {
   const [kind, body] = Object.entries(said.requestBody?.content || {})[0] || [];
   if (body) parts.push(make("p", { class: "hint" }, kind), fields(body.schema, all));
   if (kind === "multipart/form-data") parts.push(make("pre", {}, `curl -F file=@paper.pdf ${location.origin}${path}`));
+  const given = said.responses?.["200"]?.content?.["application/json"]?.schema;
+  const one = given?.items || given;
+  if (one?.$ref) parts.push(make("p", { class: "hint" }, `Answer: ${kindOf(given, all)}`), fields(one, all));
   if (path in EXAMPLES) parts.push(...attempt(path));
   return make("details", {}, make("summary", {}, make("code", { class: "method" }, method.toUpperCase()), make("code", {}, path),
     make("span", { class: "hint" }, (said.description || "").split("\n")[0])), make("div", { class: "body" }, ...parts));

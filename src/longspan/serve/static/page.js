@@ -150,13 +150,19 @@ async function summarize() {
 
 // Questions ---------------------------------------------------------------------------------------------------------
 
-const SURE = { likely: "likely", unsure: "unsure", "probably not there": "probably not there" };
+const percent = (probability) => `${Math.round(100 * probability)} %`;
 
-function sureness(passage) {
-  const said = passage.sure ?? passage.certainty ?? null;
-  const percent = `${Math.round(100 * passage.probability)} %`;
-  return said in SURE ? make("span", { class: `sure ${said.replaceAll(" ", "-")}`, title: percent }, said)
-    : make("span", { class: "sure" }, percent);
+const SURE = {
+  likely: "An answer is likely among these:",
+  unsure: "An answer may be among these:",
+  "probably not there": "The nearest passages:",
+};
+
+/** How sure it is that the passages answer, in words and a colour. */
+function sureness(done) {
+  return make("p", { class: "row verdict", role: "status" },
+    make("span", { class: `sure ${done.sure.replaceAll(" ", "-")}`, title: percent(done.probability) }, done.sure),
+    make("span", {}, SURE[done.sure]));
 }
 
 function lightAnswers() {
@@ -186,7 +192,7 @@ function around(text, [start, end]) {
 function shownPassage(passage, several) {
   const places = [several ? passage.file : null, passage.heading, passage.quote.page ? `page ${passage.quote.page}` : `line ${passage.quote.first_line.toLocaleString("en")}`];
   return make("li", {}, make("button", { type: "button", class: "jump", click: () => goTo(passage) },
-    make("span", { class: "row" }, sureness(passage), make("small", { dir: "auto" }, places.filter(Boolean).join(" · "))),
+    make("span", { class: "row" }, make("span", { class: "sure" }, percent(passage.probability)), make("small", { dir: "auto" }, places.filter(Boolean).join(" · "))),
     make("span", { dir: "auto" }, ...around(passage.text, passage.mark))));
 }
 
@@ -203,9 +209,8 @@ async function ask(event) {
     if (controller !== asking) return;
     answers = done.passages;
     lightAnswers();
-    const none = done.answered ? null : make("p", { class: "none" }, "Probably no answer in there. The nearest passages:");
     const notes = done.notes.length ? make("p", { class: "notes" }, done.notes.join("; ")) : null;
-    at("answers").replaceChildren(...[make("h3", { dir: "auto" }, done.question), none,
+    at("answers").replaceChildren(...[make("h3", { dir: "auto" }, done.question), sureness(done),
       make("ol", { class: "passages" }, ...done.passages.map((passage) => shownPassage(passage, all))), notes].filter(Boolean));
   } catch (error) {
     complain(error);
