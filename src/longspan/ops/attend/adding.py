@@ -26,7 +26,7 @@ ADDED_SHARE = 1.5
 def adding_serves(call: Call) -> bool:
     """Whether `attend_adding` computes a call: its terms are biases, and numbers of queries by offset."""
     kinds = (ContentToPosition, PositionBias, Bias, GlobalKeyBias)
-    near = [term for term in call.terms if not isinstance(term, GlobalKeyBias)]
+    near: list[Any] = [term for term in call.terms if not isinstance(term, GlobalKeyBias)]
     if not near or not all(isinstance(term, kinds) for term in call.terms):
         return False
     if call.pattern.heads or call.query.shape[2] < 2 or call.query.device.type != "cpu":
