@@ -51,8 +51,8 @@ def test_a_logistic_regression_of_one_sign_gives_the_shares_back() -> None:
 def test_the_threshold_is_the_highest_under_which_most_have_no_answer() -> None:
     probabilities = np.linspace(0, 1, 200).tolist()
     none = [number < 100 for number in range(200)]
-    # Of the first 181, 100 have none: 55.2 %; of the first 182 less than 55 %.
-    assert threshold(probabilities, none, [1.0] * 200) == pytest.approx(probabilities[180], abs=1e-4)
+    # Of the first 150, 100 have none, which is two out of three; of the first 151 fewer.
+    assert threshold(probabilities, none, [1.0] * 200) == pytest.approx(probabilities[149], abs=1e-4)
     assert threshold(probabilities, [False] * 200, [1.0] * 200) == 0
 
 
@@ -70,8 +70,8 @@ def test_the_threshold_holds_for_every_source() -> None:
     probabilities = np.linspace(0, 1, 200).tolist() * 2
     none = [number < 100 for number in range(200)] + [number < 50 for number in range(200)]
     rows = [asked([1.0], [not empty], "ab"[number >= 200]) for number, empty in enumerate(none)]
-    # Of the first 90 of the second source 50 have none: 55.6 %; of the first 91 less than 55 %.
-    assert lowest_threshold(rows, probabilities, [1.0] * 400) == pytest.approx(probabilities[89], abs=1e-4)
+    # Of the first 75 of the second source 50 have none, which is two out of three; of the first 76 fewer.
+    assert lowest_threshold(rows, probabilities, [1.0] * 400) == pytest.approx(probabilities[74], abs=1e-4)
 
 
 def test_every_source_counts_the_same_and_a_quarter_has_no_answer() -> None:

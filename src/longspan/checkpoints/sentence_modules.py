@@ -13,6 +13,7 @@ A folder without these files is a plain encoder: the mean of its states, and cos
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,8 +110,8 @@ class SentenceModules:
 
 def is_sentence_encoder(source: str | Path) -> bool:
     """Whether the list of modules in a folder has a pooling, as encoders of sentences do; a Hub name is not asked."""
-    file = Path(source).expanduser() / MODULES
-    return file.is_file() and any(str(one.get("type", "")).endswith("Pooling") for one in modules_in(file))
+    file = Path(os.path.expanduser(source)) / MODULES
+    return os.path.isfile(file) and any(str(one.get("type", "")).endswith("Pooling") for one in modules_in(file))
 
 
 def sentence_modules(source: str | Path) -> SentenceModules:

@@ -11,6 +11,7 @@ passages that do not answer them, and b to those that do, s is read as (s − a)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -202,7 +203,7 @@ def _load(source: str) -> SentenceEncoder:
     from longspan.checkpoints.pooling import beside
     from longspan.checkpoints.published import load_published, longest_text
 
-    file = beside(source, "config.json") if Path(source).expanduser().is_dir() else None
+    file = beside(source, "config.json") if os.path.isdir(os.path.expanduser(source)) else None
     if file is not None and str(read_json(file).get("model_type", "")).startswith("longspan"):
         model, tokenizer, most = _ours(source)
     else:
