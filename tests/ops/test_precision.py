@@ -8,17 +8,27 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan.attention import FusionConfig, LongformerConfig, Tokens
 from longspan.attention.parts.windowed import WindowedAttention
+from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, PositionToContent
+from longspan.ops.runtime import HALF_VARIABLE, HALF_WAYS, half_way
 from longspan.ops.tiles.pooling import pool, pool_reference
 from longspan.patterns import Full, Pattern, PooledWindow, Window
 
 LENGTH = 300
 halves = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 spreads = pytest.mark.parametrize("spread", [1, 5, 20, 50])
+
+
+@pytest.fixture(params=HALF_WAYS)
+def way(request, monkeypatch) -> str:
+    """Every way in which some processor computes half precision, on this one."""
+    monkeypatch.setenv(HALF_VARIABLE, request.param)
+    return request.param
 
 
 def problem(dtype: torch.dtype, spread: float, *, keys: int = LENGTH, width: int = 40) -> list[Tensor]:
@@ -61,14 +71,58 @@ def test_short_rows_err_no_more_in_any_way_of_half_precision(dtype, spread, patt
 @halves
 @spreads
 @pytest.mark.parametrize("pattern", [Full(), Window(40, 40)], ids=str)
-@pytest.mark.parametrize("backend", ["blocked", "auto", "reference"])
-def test_no_backend_errs_more_than_pytorchs_kernel(dtype, spread, pattern: Pattern, backend):
-    assert_as_exact_as_sdpa(problem(dtype, spread), pattern.dense(LENGTH), pattern=pattern, backend=backend)
+def test_no_backend_errs_more_than_pytorchs_kernel(dtype, spread, pattern: Pattern, way):
+    for backend in ("blocked", "auto", *(["reference"] if way == "kernel" else [])):
+        assert_as_exact_as_sdpa(problem(dtype, spread), pattern.dense(LENGTH), pattern=pattern, backend=backend)
+        with torch.no_grad():  # forward passes without gradients go by other steps
+            short = [each.detach() for each in problem(dtype, spread)]
+            truth = attend(*(each.double() for each in short), pattern=pattern, backend="reference")
+            theirs = F.scaled_dot_product_attention(*short, attn_mask=pattern.dense(LENGTH))
+            ours = attend(*short, pattern=pattern, backend=backend)
+        assert (ours - truth).norm() <= 1.5 * (theirs - truth).norm()
+
+
+class Products(TorchDispatchMode):
+    """The types in which matrix products are computed, and "kernel" for PyTorch's attention kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if "scaled_dot_product" in name:
+            self.kinds.add("kernel")
+        elif "bmm" in name:
+            self.kinds.add(str(args[1].dtype).removeprefix("torch."))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        (torch.bfloat16, {"kernel": {"kernel"}, "bfloat16": {"float32", "bfloat16"}, "float32": {"float32"}}),
+        (torch.float16, {"kernel": {"kernel"}, "bfloat16": {"float32"}, "float32": {"float32"}}),
+    ],
+)
+def test_each_way_multiplies_in_the_types_that_it_says(dtype, expected, way):
+    inputs = [each.detach() for each in problem(dtype, 1)]
+    with torch.no_grad(), Products() as products:
+        attend(*inputs, pattern=Window(40, 40), backend="blocked")
+    assert products.kinds == expected[way]
+
+
+def test_a_way_that_does_not_exist_is_refused(monkeypatch):
+    monkeypatch.setenv(HALF_VARIABLE, "fast")
+    with pytest.raises(InputError, match="LONGSPAN_HALF_PRECISION='fast' is no way of half precision; name one of ker"):
+        attend(*(each.detach() for each in problem(torch.bfloat16, 1)), pattern=Window(40, 40))
+    monkeypatch.delenv(HALF_VARIABLE)
+    assert {half_way(torch.bfloat16), half_way(torch.float16)} <= set(HALF_WAYS)
 
 
 @halves
 @spreads
-def test_global_rows_columns_and_padding_err_no_more(dtype, spread):
+def test_global_rows_columns_and_padding_err_no_more(dtype, spread, way):
     is_global, real = torch.zeros(1, LENGTH, dtype=torch.bool), torch.ones(1, LENGTH, dtype=torch.bool)
     is_global[0, [0, 150]], real[0, 280:] = True, False
     seen = (Window(20, 20).dense(LENGTH) | is_global[0] | is_global[0, :, None]) & real
@@ -84,7 +138,7 @@ def test_global_rows_columns_and_padding_err_no_more(dtype, spread):
 
 @halves
 @spreads
-def test_a_bias_errs_no_more(dtype, spread):
+def test_a_bias_errs_no_more(dtype, spread, way):
     bias = torch.randn(1, 2, LENGTH, LENGTH, generator=torch.Generator().manual_seed(2)) * spread
     pattern = Window(40, 40)
     assert_as_exact_as_sdpa(problem(dtype, spread), pattern.dense(LENGTH), bias, pattern=pattern, backend="blocked")
@@ -92,7 +146,7 @@ def test_a_bias_errs_no_more(dtype, spread):
 
 @halves
 @spreads
-def test_pooled_keys_and_queries_that_continue_err_no_more(dtype, spread):
+def test_pooled_keys_and_queries_that_continue_err_no_more(dtype, spread, way):
     pattern = PooledWindow(LENGTH, LENGTH, 1, 3)
     inputs = problem(dtype, spread, keys=100)
     assert_as_exact_as_sdpa(inputs, pattern.dense(LENGTH, 100), pattern=pattern, backend="blocked")
@@ -117,7 +171,7 @@ def test_dropped_weights_are_the_exact_ones_scaled(dtype, spread):
 
 @pytest.mark.parametrize("backend", ["blocked", "auto", "reference"])
 @pytest.mark.parametrize("pattern", [Full(), Window(20, 20)], ids=str)
-def test_scores_beyond_float16_are_finite(backend, pattern):
+def test_scores_beyond_float16_are_finite(backend, pattern, way):
     inputs = [torch.full((1, 1, 300, 64), 100.0).half().requires_grad_() for _ in range(3)]
     output = attend(*inputs, pattern=pattern, backend=backend)  # scores are 80 000, all alike
     assert torch.equal(output, torch.full_like(output, 100.0))

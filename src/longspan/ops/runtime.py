@@ -7,18 +7,21 @@ entries would bound nothing, since one mask may have a kilobyte or a hundred meg
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch._C import _functorch  # type: ignore[attr-defined]
 from torch.autograd import forward_ad
+
+from longspan.errors import InputError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -211,6 +214,44 @@ SIZES = {False: PROCESSOR, True: GPU}
 """By whether a tensor is on a GPU, `Tensor.is_cuda`."""
 
 
+# How half precision is multiplied on a processor. Scores, softmax and sums are float32 in every way, which differ in
+# rounding only; which one is fastest, by up to twenty times, depends on what the processor multiplies by itself. It is
+# asked for that, and not measured: a clock would choose otherwise in another run.
+
+HALF_WAYS = ("kernel", "bfloat16", "float32")
+"""`"kernel"`: chunks of a forward pass by PyTorch's own attention kernel, what that does not serve as by the second;
+`"bfloat16"`: scores by products in float32, all else by products in bfloat16; `"float32"`: all products in float32, as
+those of float16, whose sums may overflow, are by the second way too."""
+HALF_VARIABLE = "LONGSPAN_HALF_PRECISION"
+"""The variable of the environment that names one of them for all inputs, whatever the processor."""
+
+
+def half_way(dtype: torch.dtype) -> str:
+    """By which of `HALF_WAYS` inputs of bfloat16 or float16 are computed on this processor.
+
+    Raises:
+        InputError: the environment names another.
+    """
+    way = os.environ.get(HALF_VARIABLE) or _fastest_half_way(dtype)
+    if way not in HALF_WAYS:
+        raise InputError(f"{HALF_VARIABLE}={way!r} is no way of half precision; name one of {', '.join(HALF_WAYS)}")
+    return way
+
+
+@cache
+def _fastest_half_way(dtype: torch.dtype) -> str:
+    """As measured (log, 2026-11) on processors with matrix units, with instructions for bfloat16 alone, and with
+    neither."""
+    if dtype == torch.float16:
+        return "kernel" if torch.ops.mkldnn._is_mkldnn_fp16_supported() else "float32"
+    if torch.cpu._is_amx_tile_supported():
+        return "kernel"
+    # On other kinds oneDNN says so itself; on this one it also means products that are converted, and slower.
+    intel_like = torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    own = torch.cpu._is_avx512_bf16_supported() if intel_like else True
+    return "bfloat16" if own and torch.ops.mkldnn._is_mkldnn_bf16_supported() else "float32"
+
+
 class Buffers:
     """Working memory by name, used again from chunk to chunk.
 
@@ -222,7 +263,9 @@ class Buffers:
     def __init__(self, like: Tensor) -> None:
         self.like = like
         self.wide = torch.promote_types(like.dtype, torch.float32)
-        self.narrow = torch.bfloat16 if like.dtype == torch.bfloat16 else self.wide
+        self.narrow = self.wide
+        if like.dtype == torch.bfloat16 and (like.is_cuda or half_way(like.dtype) != "float32"):
+            self.narrow = torch.bfloat16
         self.tensors: dict[tuple[str, torch.dtype], Tensor] = {}
         self.layouts: dict[tuple[str, torch.dtype], tuple[int, ...]] = {}
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.call import Call, mask_of_slots, patterns_of_rows
-from longspan.ops.runtime import SIZES, cached, full_precision, shared_in_pass
+from longspan.ops.runtime import SIZES, cached, full_precision, half_way, shared_in_pass
 from longspan.ops.tiles.layout import best_layout, least_cost, traits_of
 from longspan.patterns import Causal, Pattern
 
@@ -52,10 +52,10 @@ def causal_serves(call: Call) -> bool:
 
 
 def scaled(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    """`F.scaled_dot_product_attention`, `(B, H, T, Dv)`, in the precision in which its backward pass is fastest;
-    `options` are its keywords."""
-    short = query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16) and query.requires_grad
-    if not short or torch.compiler.is_compiling() or key.shape[2] > SHORT:
+    """`F.scaled_dot_product_attention`, `(B, H, T, Dv)`, in the precision in which it is fastest; `options` are its
+    keywords."""
+    half = query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16)
+    if not half or torch.compiler.is_compiling() or not _faster_in_float32(query, key.shape[2]):
         return F.scaled_dot_product_attention(query, key, value, **options)
     mask = options.get("attn_mask")
     if mask is not None and mask.dtype != torch.bool:
@@ -63,6 +63,13 @@ def scaled(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     with full_precision(query):
         context = F.scaled_dot_product_attention(query.float(), key.float(), value.float(), **options)
     return context.to(query.dtype)
+
+
+def _faster_in_float32(query: Tensor, keys: int) -> bool:
+    """Whether the kernel takes longer in the half precision of the queries: its forward pass does on processors without
+    matrix units, its backward pass on those that do not multiply the type, and beside few keys on all."""
+    way, learns = half_way(query.dtype), query.requires_grad and torch.is_grad_enabled()
+    return way == "float32" or (keys <= SHORT if learns else way == "bfloat16")
 
 
 def attend_full(call: Call) -> Tensor:

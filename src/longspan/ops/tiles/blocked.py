@@ -22,7 +22,7 @@ from torch import Tensor
 from longspan.ops.attend.call import Call, gather_slots, mask_of_slots, put_slots
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import ContentToPosition, PositionToContent
-from longspan.ops.runtime import SIZES, Buffers
+from longspan.ops.runtime import SIZES, Buffers, half_way
 from longspan.ops.tiles.chunks import (
     Chunk,
     add,
@@ -42,7 +42,7 @@ from longspan.ops.tiles.term_tiles import TermTiles
 from longspan.patterns import Full
 
 LEAST_SCORES = 1 << 16
-"""A backward pass of fewer is computed in float32 throughout."""
+"""A pass over fewer is in float32: so little work need not be fast, and few terms do not average errors out."""
 
 
 def attend_tiles(call: Call) -> Tensor:
@@ -136,6 +136,8 @@ class _Run:
         )
         self.beside = 0 if slots is None else slots.shape[1]
         self.buffers = Buffers(query)
+        if query.shape[:2].numel() * tiling.scores <= LEAST_SCORES:
+            self.buffers.narrow = self.buffers.wide
         self.terms = TermTiles(call, tiling, self.buffers, self.tiles.key, wanted) if call.terms else None
         self.mask: Tensor | None = None
         self.empty: Tensor | None = None
@@ -148,9 +150,9 @@ class _Run:
         call, tiles, buffers = self.call, self.tiles, self.buffers
         query, value = call.query, call.value
         result = query.new_empty(*tiles.query.shape[:-1], value.shape[-1])
-        # In half precision on a processor, PyTorch's own kernel computes a chunk faster than our steps.
         half = query.dtype in (torch.bfloat16, torch.float16) and not query.is_cuda
-        in_kernel = half and self.logs is None and not call.dropout_prob and query.shape[-1] == value.shape[-1]
+        serves = half and self.logs is None and not call.dropout_prob and query.shape[-1] == value.shape[-1]
+        in_kernel = serves and half_way(query.dtype) == "kernel"
         for chunk in self._chunks():
             if in_kernel:
                 put(result, self._mix_in_kernel(chunk), chunk)
@@ -268,8 +270,6 @@ class _Run:
 
     def backward(self, grad: Tensor) -> list[Tensor]:
         call, tiles, buffers = self.call, self.tiles, self.buffers
-        if call.query.shape[:2].numel() * self.tiling.scores <= LEAST_SCORES:
-            buffers.narrow = buffers.wide  # so little work need not be fast, and few terms do not average errors out
         # Each query is written once; what keys and values get is summed.
         summed = tiles.key, tiles.value, tiles.global_key, tiles.global_value
         totals = [None if each is None else each.new_zeros(each.shape, dtype=buffers.wide) for each in summed]
