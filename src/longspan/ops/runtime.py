@@ -242,6 +242,8 @@ def half_way(dtype: torch.dtype) -> str:
 def _fastest_half_way(dtype: torch.dtype) -> str:
     """As measured (log, 2026-11) on processors with matrix units, with instructions for bfloat16 alone, and with
     neither."""
+    if not torch.backends.mkldnn.is_available():  # nobody to ask, and nobody who multiplies it faster
+        return "float32"
     if dtype == torch.float16:
         return "kernel" if torch.ops.mkldnn._is_mkldnn_fp16_supported() else "float32"
     if torch.cpu._is_amx_tile_supported():
