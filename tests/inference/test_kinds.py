@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 import longspan
+from longspan.data.text.blocks import kind_of_document
 from longspan.data.text.reading import document_of, sentences_of
-from longspan.inference.summarize import OWN_ABSTRACT, UNRELIABLE, kind_of_document, opens_as_paper
+from longspan.inference.summarize import OWN_ABSTRACT, UNRELIABLE, opens_as_paper
 
 pytest.importorskip("sentencex", reason="needs the 'documents' extra")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from longspan.characters import check_characters, mend
-from longspan.data.text.blocks import Document
+from longspan.data.text.blocks import Document, kind_of_document
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, contents_of
 from longspan.errors import InputError
@@ -257,25 +257,6 @@ class Extractive:
             note=notes(OWN_ABSTRACT if own else None, unreliable, NOT_ENGLISH if foreign else None),
             abstract=own,
         )
-
-
-NOVEL, TOLD = 20_000, 0.03
-"""Words of a novel at least, and the share of "he" and "she" among them."""
-_PERSON = re.compile(r"\b(?:he|she|him|his|her)\b", re.IGNORECASE)
-_SCENE = re.compile(r"\W*(?:act|scene)\s+(?:the\s+)?[\divxlc]+\b|\W*(?:act|scene|prologue)\W*$", re.IGNORECASE)
-
-
-def kind_of_document(document: Document, sentences: Sequence[str]) -> str | None:
-    """ "log", "novel", "play", or None for what picked sentences summarise better."""
-    if document.is_log:
-        return "log"
-    scenes = sum(bool(_SCENE.match(block.text)) for block in document.blocks if len(block.text) < 100)
-    turns = sum(block.kind == "turn" for block in document.blocks)
-    if scenes > 1 and 2 * turns > len(document.blocks):
-        return "play"
-    words = sum(len(sentence.split()) for sentence in sentences)
-    told = sum(len(_PERSON.findall(sentence)) for sentence in sentences) if words >= NOVEL else 0
-    return "novel" if words >= NOVEL and told > TOLD * words else None
 
 
 def opens_as_paper(document: Document, sentences: Sequence[DocumentSentence], opening: int) -> bool:

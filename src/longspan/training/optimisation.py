@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -274,6 +273,8 @@ def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> Traini
     """
     from transformers import TrainingArguments
 
+    from longspan.training.processes import process_count
+
     if settings.bf16:
         _check_bfloat16()
     options = _updates(settings) | _records(settings, task) | _machine(settings)
@@ -283,7 +284,7 @@ def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> Traini
         raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from error
     except ValueError as error:
         raise InputError(f"the optimisation section cannot be used here: {' '.join(str(error).split())}") from error
-    started = int(os.environ.get("WORLD_SIZE", "1"))
+    started = process_count()
     if arguments.world_size != started:
         raise InputError(
             f"{started} processes were started but they train apart, as there is no GPU for each; start as many as "

@@ -49,6 +49,11 @@ def is_main_process() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def process_count() -> int:
+    """How many processes torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @contextmanager
 def on_main_process_first() -> Iterator[None]:
     """Run the block in the first process, then in the others, which find its files ready.
@@ -73,7 +78,7 @@ def processes() -> Any:
     them would take itself for the only one.
     """
     accelerate = require("accelerate", extra="train", purpose="training")
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if process_count() == 1:
         return accelerate.PartialState()
     on_cpu = not torch.accelerator.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {"true", "1"}
     return accelerate.PartialState(cpu=on_cpu, timeout=WAIT)

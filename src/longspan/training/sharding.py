@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from longspan.models.sharding import divide_loaded_states, gathered, is_sharded, shard, whole_weights
 from longspan.training.trainer import RecipeTrainer
-
-OPTIMIZER, SCHEDULER = "optimizer.pt", "scheduler.pt"
-"""The files of a checkpoint with the states of both, as Trainer names them."""
 
 
 class ShardedTrainer(RecipeTrainer):
@@ -54,8 +52,8 @@ class ShardedTrainer(RecipeTrainer):
         optimizer, scheduler = cast("Any", self.optimizer), cast("Any", self.lr_scheduler)
         states = gathered(optimizer.state_dict(), keep=self.args.should_save)
         if self.args.should_save:
-            torch.save(states, Path(output_dir) / OPTIMIZER)
-            torch.save(scheduler.state_dict(), Path(output_dir) / SCHEDULER)
+            torch.save(states, Path(output_dir) / OPTIMIZER_NAME)
+            torch.save(scheduler.state_dict(), Path(output_dir) / SCHEDULER_NAME)
 
 
 class OffloadingTrainer(ShardedTrainer):

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,7 +46,7 @@ from longspan.training import checkpoints, run_folder
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
 from longspan.training.models import RANDOM, check_start, go_on, make_room, new_model, published_model, write_random
-from longspan.training.processes import check_sharding, is_main_process, on_main_process_first
+from longspan.training.processes import check_sharding, is_main_process, on_main_process_first, process_count
 from longspan.training.recipe import Recipe
 from longspan.training.sections import Data
 from longspan.training.tokenizers import tokenizer_of
@@ -213,7 +212,7 @@ def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
 def _kind(recipe: Recipe) -> type[RecipeTrainer]:
     """The Trainer of several processes as the recipe wants them."""
     parallel = recipe.optimisation.parallel
-    if not parallel.shard or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if not parallel.shard or process_count() == 1:
         return RecipeTrainer
     from longspan.training.sharding import OffloadingTrainer, ShardedTrainer
 

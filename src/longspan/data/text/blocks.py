@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -199,3 +199,22 @@ def on_one_line(body: Traced) -> Traced:
     if all(one[0] == "\n" for one in gaps):  # one character for one: every place stays
         return Traced(text.replace("\n", " "), body.anchors, body.end)
     return body.edited((one.start(), one.end(), " ") for one in gaps)
+
+
+NOVEL, TOLD = 20_000, 0.03
+"""Words of a novel at least, and the share of "he" and "she" among them."""
+_PERSON = re.compile(r"\b(?:he|she|him|his|her)\b", re.IGNORECASE)
+_SCENE = re.compile(r"\W*(?:act|scene)\s+(?:the\s+)?[\divxlc]+\b|\W*(?:act|scene|prologue)\W*$", re.IGNORECASE)
+
+
+def kind_of_document(document: Document, sentences: Sequence[str]) -> str | None:
+    """ "log", "novel", "play", or None for what picked sentences summarise better."""
+    if document.is_log:
+        return "log"
+    scenes = sum(bool(_SCENE.match(block.text)) for block in document.blocks if len(block.text) < 100)
+    turns = sum(block.kind == "turn" for block in document.blocks)
+    if scenes > 1 and 2 * turns > len(document.blocks):
+        return "play"
+    words = sum(len(sentence.split()) for sentence in sentences)
+    told = sum(len(_PERSON.findall(sentence)) for sentence in sentences) if words >= NOVEL else 0
+    return "novel" if words >= NOVEL and told > TOLD * words else None
