@@ -7,10 +7,8 @@ crash leaves the other cells untouched.
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import statistics
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -32,6 +30,7 @@ from longspan.imports import load_plugins
 from longspan.models.losses import IGNORED, token_loss
 from longspan.settings import from_plain
 from longspan.tasks.predicting import batches, pad
+from longspan.workers import end_with_parent
 
 TIMED = 0.4
 """Seconds that each speed is measured for, at least, where one run takes less."""
@@ -268,8 +267,7 @@ def run(cell: Cell, folder: Path) -> Result:
 
 def work(cell: dict[str, Any], result: Path, folder: Path, log: Path) -> None:
     """What the process does: run a cell, and write its result; what is said on the way goes into the log."""
-    # A signal may stop who started this before it knows the process, and a killed one stops nobody.
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     with log.open("wb") as said:
         for stream in (1, 2):
             os.dup2(said.fileno(), stream)
@@ -278,11 +276,3 @@ def work(cell: dict[str, Any], result: Path, folder: Path, log: Path) -> None:
     if given.device == "cpu":
         stay_within_memory()
     write_result(run(given, folder), result)
-
-
-def _end_with_parent() -> None:
-    """End this process as soon as the one that started it has ended, in whatever way."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

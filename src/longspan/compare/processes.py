@@ -1,14 +1,15 @@
-"""How the processes of cells are started, and how they ended. Imports nothing heavy, so that it can begin at once."""
+"""How the processes of cells are started. Imports nothing heavy, so that it can begin at once."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from longspan.workers import start
 
 PRELOADED = (
     *("longspan.compare.process", "longspan.models.language_model", "longspan.models.heads.token_classification"),
@@ -45,7 +46,7 @@ def wait_until_ready(seconds: float | None) -> bool:
     # Starting the first process waits for the imports without an end, so it waits in a thread.
     def start_one() -> None:
         first = processes().Process(target=_nothing)
-        first.start()
+        start(first)
         first.join()
 
     thread = threading.Thread(target=start_one, daemon=True)
@@ -56,14 +57,3 @@ def wait_until_ready(seconds: float | None) -> bool:
 
 def _nothing() -> None:
     """What a process does that only shows that one can be started."""
-
-
-def how_it_died(code: int, log: Path) -> str:
-    """Why a process left no result, by its exit code and its log."""
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
-        return f"its process was ended by {name}{memory}"
-    said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return f"its process ended with code {code}: {lines[-1][:200] if lines else 'it said nothing'}"

@@ -34,13 +34,14 @@ from longspan.compare.budget import (
 )
 from longspan.compare.probes import PROBES
 from longspan.compare.process import work
-from longspan.compare.processes import how_it_died, processes, wait_until_ready
+from longspan.compare.processes import processes, wait_until_ready
 from longspan.compare.settings import Cell, Comparison, Result, read_result, write_result
 from longspan.compare.skeleton import Skeleton, form_of, refusal
 from longspan.errors import InputError
 from longspan.files import OWN, claimed, output_folder, write_whole
 from longspan.progress import progress_bar
 from longspan.settings import to_plain
+from longspan.workers import how_it_died, start
 
 RECORD = "comparison.json"
 FIXED = ("task", "tokens", "rows", "learning_rate", "held_out", "skeleton", "device")
@@ -266,7 +267,7 @@ class Run:
         """Start a process, wait for it and move the bar; whether it was stopped for want of time."""
         begun, patience = self.clock.now(), self.clock.patience(cell)
         try:
-            process.start()
+            start(process)
             while process.is_alive():
                 gone = self.clock.now() - begun
                 self._show(cell, gone, expected)

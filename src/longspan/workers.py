@@ -1,0 +1,78 @@
+"""Processes that do work for this one: starting them, ending them with it, and saying how one died.
+
+Imports nothing heavy, so that such a process can begin at once.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def start(process: BaseProcess) -> None:
+    """Start a process; Ctrl-C and SIGTERM have their effect when it has started.
+
+    Between the fork and the moment at which the new process has read what it is to do, an exception in this one would
+    leave it with half a message, of which it prints a traceback of its own.
+    """
+    with _signals_later():
+        process.start()
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Deliver signals of a block at its end; only the main thread has handlers to put off."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+
+    def remember(number: int, _: FrameType | None) -> None:
+        arrived.append(number)
+
+    # A handler that Python did not install reads as None, and could not be put back.
+    before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) is not None}
+    try:
+        for number in before:
+            signal.signal(number, remember)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in dict.fromkeys(arrived):
+            signal.raise_signal(number)
+
+
+def end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, in whatever way: a killed one stops nobody.
+
+    Called once, by the process that is to end.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "called in a process that multiprocessing started"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def how_it_died(code: int, log: Path) -> str:
+    """Why a process left no result, by its exit code and its log."""
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+        return f"its process was ended by {name}{memory}"
+    said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return f"its process ended with code {code}: {lines[-1][:200] if lines else 'it said nothing'}"
