@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import decompose, from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.inference.answer import answer
+    from longspan.inference.chunks import PlacedPassage, chunks
     from longspan.inference.classify import DocumentLabel, classify
     from longspan.inference.embed import embed, embed_document
     from longspan.inference.generate import generate
@@ -62,12 +63,14 @@ __all__ = [
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
     "LongspanModel",
+    "PlacedPassage",
     "Summary",
     "Tokens",
     "__version__",
     "answer",
     "attend",
     "choose",
+    "chunks",
     "classify",
     "decompose",
     "embed",
@@ -90,6 +93,7 @@ _MODULES = {
     "checkpoints": ("decompose", "from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
     "inference.answer": ("answer",),
     "systems.wikihop.choosing": ("Choice", "choose"),
+    "inference.chunks": ("PlacedPassage", "chunks"),
     "inference.classify": ("DocumentLabel", "classify"),
     "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),

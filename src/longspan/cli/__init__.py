@@ -31,6 +31,7 @@ COMMANDS = {
     "index": "The main jobs",
     "classify": "The main jobs",
     "embed": "The main jobs",
+    "chunks": "The main jobs",
     "coref": "The main jobs",
     "noise": "The main jobs",
     "generate": "The main jobs",

@@ -216,14 +216,12 @@ class Quote:
 
 def quote_of(document: Document, start: int, end: int) -> Quote:
     """Characters of a document with their words and their place."""
-    text = document.text
-    start_byte = len(text[:start].encode())
     return Quote(
-        text=text[start:end],
+        text=document.text[start:end],
         start=start,
         end=end,
-        start_byte=start_byte,
-        end_byte=start_byte + len(text[start:end].encode()),
+        start_byte=document.byte(start),
+        end_byte=document.byte(end),
         first_line=document.line(start),
         last_line=document.line(max(start, end - 1)),
         page=document.page(start),

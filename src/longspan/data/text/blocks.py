@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from operator import itemgetter
 from typing import Literal
 
@@ -100,6 +101,9 @@ def simplified(anchors: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
             yield last
 
 
+BYTES_EVERY = 4_096
+"""Characters between two whose bytes are remembered."""
+
 Kind = Literal["paragraph", "heading", "item", "turn", "code", "table", "caption", "references", "note", "boilerplate"]
 """What a block is."""
 
@@ -166,6 +170,18 @@ class Document:
     def page(self, place: int) -> int | None:
         """The page of a character of `text`, from 1; None where there are no pages."""
         return bisect_right(self.pages, place) or None
+
+    def byte(self, place: int) -> int:
+        """The byte at which the character at `place` begins, in the UTF-8 form of the text."""
+        if self.text.isascii():
+            return place
+        step = place // BYTES_EVERY
+        return self._byte_starts[step] + len(self.text[step * BYTES_EVERY : place].encode())
+
+    @cached_property
+    def _byte_starts(self) -> list[int]:
+        steps = range(0, len(self.text), BYTES_EVERY)
+        return [0, *accumulate(len(self.text[at : at + BYTES_EVERY].encode()) for at in steps)]
 
     @cached_property
     def _line_starts(self) -> list[int]:

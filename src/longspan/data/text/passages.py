@@ -17,8 +17,10 @@ from longspan.data.text.reading import DocumentSentence, document_of, sentences_
 from longspan.data.text.sentences import split_words
 from longspan.errors import InputError
 
-FEWEST, MOST = 60, 120
-"""Words: from the first on a passage ends with its paragraph; no further sentence makes it longer than the second."""
+MOST = 120
+"""Words of a passage: no further sentence makes it longer."""
+FEWEST = MOST // 2
+"""Words from which on a passage ends with its paragraph; half of the most, whatever that is."""
 
 BY_LINES = frozenset({"table", "code", "caption"})
 """Kinds of blocks without sentences that may answer."""
@@ -105,50 +107,70 @@ def units_of(document: Document, language: str | None = None) -> list[DocumentSe
     return sorted(units, key=lambda one: (one.block, one.start))
 
 
-def passages_of(document: Document, units: Sequence[DocumentSentence] | None = None) -> list[Passage]:
-    """The passages of a document, in order; together they hold every unit once.
+def passages_of(
+    document: Document,
+    units: Sequence[DocumentSentence] | None = None,
+    *,
+    most: int = MOST,
+    overlap: int = 0,
+    language: str | None = None,
+) -> list[Passage]:
+    """The passages of a document, in order; together they hold every unit, and without overlap each once.
 
     Args:
         document: what `read` or `document_of` gave.
         units: what `units_of` gave for it, where that is known.
+        most: words that no further sentence exceeds; from half as many on, a passage ends with its paragraph. A
+            sentence that is longer stands whole, alone.
+        overlap: units at the end of a passage that the next one of the section repeats, where both fit.
+        language: of the units, as `units_of` takes it.
 
     Raises:
         InputError: as `sentences_of`.
     """
-    units = units_of(document) if units is None else units
+    units = units_of(document, language) if units is None else units
     by_lines = frozenset(index for index, block in enumerate(document.blocks) if block.kind in BY_LINES)
     passages: list[Passage] = []
-    for section, run in groupby(units, key=lambda one: one.section):
+    begun = 0  # units before this section
+    for section, together in groupby(units, key=lambda one: one.section):
+        run = list(together)
         heading = None if section is None else " ".join(document.blocks[section].text.split())
-        for group in _grouped(list(run)):
-            first = len(passages[-1].sentences) + passages[-1].first if passages else 0
+        for group in _grouped(run, most, overlap):
             passage = Passage(
-                sentences=tuple(group),
-                first=first,
+                sentences=tuple(run[group.start : group.stop]),
+                first=begun + group.start,
                 heading=heading or None,
-                page=document.page(group[0].start),
-                by_lines=by_lines & {one.block for one in group},
+                page=document.page(run[group.start].start),
+                by_lines=by_lines & {run[place].block for place in group},
             )
             passages.append(passage)
+        begun += len(run)
     return passages
 
 
-def _grouped(units: list[DocumentSentence]) -> list[list[DocumentSentence]]:
-    """The units of one section, cut so that each group has about `FEWEST` to `MOST` words."""
-    groups: list[list[DocumentSentence]] = []
-    words = 0
-    for index, unit in enumerate(units):
-        length = len(split_words(unit.text))
-        new_block = index > 0 and unit.block != units[index - 1].block
-        if not groups or words + length > MOST or (new_block and words >= FEWEST):
-            groups.append([])
-            words = 0
-        groups[-1].append(unit)
+def _grouped(units: list[DocumentSentence], most: int, overlap: int) -> list[range]:
+    """The places of the units of one section, cut so that each group has about `most // 2` to `most` words."""
+    fewest = most // 2
+    lengths = [len(split_words(unit.text)) for unit in units]
+    cuts, firsts = [0], [0]  # where a group's own units begin, and those that it repeats
+    own = words = 0
+    for index, length in enumerate(lengths):
+        new_block = index > 0 and units[index].block != units[index - 1].block
+        if index > cuts[-1] and (words + length > most or (new_block and own >= fewest)):
+            first, words = index, 0
+            for again in range(index - 1, max(index - 1 - overlap, cuts[-1] - 1), -1):
+                if words + lengths[again] + length > most:
+                    break
+                first, words = again, words + lengths[again]
+            cuts.append(index)
+            firsts.append(first)
+            own = 0
+        own += length
         words += length
-    if len(groups) > 1 and words < FEWEST // 2:  # a rest too short to stand alone
-        rest = groups.pop()
-        groups[-1] += rest
-    return groups
+    if len(cuts) > 1 and own < fewest // 2:  # a rest too short to stand alone
+        cuts.pop()
+        firsts.pop()
+    return [range(first, end) for first, end in zip(firsts, [*cuts[1:], len(units)], strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

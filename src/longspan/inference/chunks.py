@@ -1,0 +1,147 @@
+"""`longspan.chunks`: a document in, its passages out, each with the places that other tools need to point back.
+
+They are the passages that `longspan.answer` ranks and `longspan index` keeps: whole sentences of one section
+(`longspan.data.text.passages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from longspan.data.text.blocks import Document
+from longspan.data.text.passages import MOST, passages_of
+from longspan.data.text.reading import as_document
+from longspan.errors import InputError
+from longspan.inference.results import Quote, quote_of
+from longspan.settings import check_kind
+
+FEWEST_WORDS = 4
+"""The smallest bound on a passage's words; below it a passage is a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPassage:
+    """A passage and where it stands.
+
+    Attributes:
+        file: what its document is called.
+        text: the words as they are to be read: each paragraph, item, line of a table and turn on its own line.
+        quote: its words in the document, and their place.
+        headings: of the sections that it stands in, the outermost first.
+        speakers: who speaks in it.
+        sentences: the numbers of its first sentence and of the one behind its last, among those of the document.
+        words: of `text`, between spaces.
+        tokens: of `text`, without special tokens.
+    """
+
+    file: str
+    text: str
+    quote: Quote
+    headings: tuple[str, ...]
+    speakers: tuple[str, ...]
+    sentences: tuple[int, int]
+    words: int
+    tokens: int
+
+    def __str__(self) -> str:
+        return self.text
+
+    def record(self) -> dict[str, Any]:
+        """Plain data, for JSON: places stand beside the text."""
+        record = {"file": self.file, "text": self.text, **asdict(self.quote)}
+        record["text"] = self.text
+        told = ("headings", "speakers", "sentences", "words", "tokens")
+        return record | {name: getattr(self, name) for name in told}
+
+
+def chunks(
+    document: str | Path | Document,
+    *,
+    max_words: int = MOST,
+    overlap: int = 0,
+    tokenizer: str | Path | Callable[..., Any] | None = None,
+) -> tuple[PlacedPassage, ...]:
+    """Cut a document into passages of whole sentences, none of which leaves its section.
+
+    Args:
+        document: the text itself, a `Path` to a file, or what `longspan.data.text.reading.read` gave.
+        max_words: that a passage does not exceed, but for one long sentence, or a rest of less than a quarter of it
+            at the end of a section. From half as many on, a passage ends with its paragraph.
+        overlap: sentences at the end of a passage with which the next one of its section begins, where they fit.
+        tokenizer: that counts the tokens: a folder, a Hub name, or a tokenizer of transformers; None takes that of the
+            bundled encoder.
+
+    Returns:
+        The passages in order.
+
+    Raises:
+        InputError: nothing to read, `max_words` below 4, a negative overlap, or a tokenizer that cannot be loaded.
+    """
+    check_kind(max_words, "max_words", Integral, "a whole number")
+    check_kind(overlap, "overlap", Integral, "a whole number")
+    if max_words < FEWEST_WORDS:
+        raise InputError(f"max_words={max_words} leaves no room for a sentence; give at least {FEWEST_WORDS}")
+    if overlap < 0:
+        raise InputError(f"overlap={overlap} is negative; give a number of sentences, or 0 for none")
+    count = _counter(tokenizer)
+    opened = as_document(document)
+    passages = passages_of(opened, most=max_words, overlap=overlap)
+    paths = headings_above(opened)
+    texts = [passage.text for passage in passages]
+    return tuple(
+        PlacedPassage(
+            file=opened.name,
+            text=text,
+            quote=quote_of(opened, passage.start, passage.end),
+            headings=paths.get(passage.sentences[0].section, ()),
+            speakers=passage.speakers,
+            sentences=(passage.first, passage.first + len(passage.sentences)),
+            words=len(text.split()),
+            tokens=tokens,
+        )
+        for passage, text, tokens in zip(passages, texts, count(texts), strict=True)
+    )
+
+
+def headings_above(document: Document) -> dict[int | None, tuple[str, ...]]:
+    """For the index of each block that is a heading: its words, behind those of the headings that it stands below."""
+    above: list[tuple[int, str]] = []
+    paths: dict[int | None, tuple[str, ...]] = {}
+    for index, block in enumerate(document.blocks):
+        if block.kind != "heading":
+            continue
+        level = block.level or 1
+        while above and above[-1][0] >= level:
+            above.pop()
+        above.append((level, " ".join(block.text.split())))
+        paths[index] = tuple(words for _, words in above if words)
+    return paths
+
+
+def _counter(tokenizer: str | Path | Callable[..., Any] | None) -> Callable[[list[str]], list[int]]:
+    """What counts the tokens of texts."""
+    if tokenizer is not None and not callable(tokenizer):
+        check_kind(tokenizer, "tokenizer", (str, Path), "a folder, a name, or a tokenizer of transformers")
+    used = tokenizer if callable(tokenizer) else _load(tokenizer and str(tokenizer))
+
+    def count(texts: list[str]) -> list[int]:
+        ids = used(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+        return list(map(len, ids))
+
+    return count
+
+
+@lru_cache(maxsize=2)
+def _load(source: str | None) -> Any:
+    if source is None:
+        from longspan.inference.encoders import BUNDLED, BundledTokenizer
+
+        return BundledTokenizer(BUNDLED)
+    from longspan.checkpoints.loading import load_tokenizer
+
+    return load_tokenizer(source)

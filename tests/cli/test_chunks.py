@@ -1,0 +1,52 @@
+"""`longspan chunks`: JSON and text, folders, what is passed over and refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from longspan.cli import main
+
+NOTES = "# Bees\n\nThey live in hives.\n\n## Dance\n\nBees dance. Frisch described it.\n"
+
+
+def test_a_folder_becomes_records_and_what_cannot_be_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bees.md").write_text(NOTES)
+    (tmp_path / "torn.pdf").write_bytes(b"%PDF-1.4\nno more")
+    assert main(["chunks", str(tmp_path), "--json", "--max-words", "4", "--overlap", "1"]) == 0
+    out, err = capsys.readouterr()
+    records = json.loads(out)
+    assert [record["text"] for record in records] == ["They live in hives.", "Bees dance.", "Frisch described it."]
+    assert [record["headings"] for record in records] == [["Bees"], ["Bees", "Dance"], ["Bees", "Dance"]]
+    for number, record in enumerate(records):
+        assert record["file"] == str(tmp_path / "bees.md")
+        assert NOTES[record["start"] : record["end"]] == record["text"]
+        assert record["sentences"] == [number, number + 1]
+        assert record["tokens"] >= record["words"]
+    assert "torn.pdf" in err
+    assert "1 document, 3 passages" in err
+
+
+def test_text_stands_below_its_place_and_does_not_steer_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "notes.md"
+    file.write_text(NOTES.replace("hives", "hi\x1b[2Jves"))
+    assert main(["chunks", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].startswith("[line 3, characters 8–")
+    assert "[line 7, characters " in out
+    assert " · Bees › Dance · " in out
+    assert "Bees dance. Frisch described it.\n\n" in out
+    assert "\x1b" not in out
+
+
+def test_mistakes_are_refused(refused: Callable[..., str], tmp_path: Path) -> None:
+    assert "does not exist" in refused("chunks", tmp_path / "no.txt")
+    assert "--max-words='3' must be at least 4" in refused("chunks", "-", "--max-words", 3)
+    assert "nowhere" in refused("chunks", __file__, "--tokenizer", tmp_path / "nowhere")

@@ -1,0 +1,99 @@
+"""Passages with their places: whole sentences, sections, overlap, counts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import longspan
+from longspan.data.text.passages import passages_of, units_of
+from longspan.data.text.reading import document_of, sentences_of
+from longspan.errors import InputError
+
+SENTENCE = "Marmot number {} whistles at the eagle above the snow."  # ten words
+TEXT = (
+    "# Märchen\n\nÜber Bienen.\n\n## Tanz\n\n"
+    + " ".join(SENTENCE.format(number) for number in range(9))
+    + "\n\n### Runde\n\nSie tanzen.\n\n## Honig\n\nEr ist süß.\n"
+)
+
+
+def test_places_headings_and_numbers_point_back_into_the_document() -> None:
+    document = document_of(TEXT)
+    sentences = sentences_of(document)
+    passages = longspan.chunks(document, max_words=30)
+    assert [passage.headings for passage in passages] == [
+        ("Märchen",),
+        *[("Märchen", "Tanz")] * 3,
+        ("Märchen", "Tanz", "Runde"),
+        ("Märchen", "Honig"),
+    ]
+    for passage in passages:
+        quote, (first, end) = passage.quote, passage.sentences
+        assert (
+            TEXT[quote.start : quote.end] == TEXT.encode()[quote.start_byte : quote.end_byte].decode() == str(passage)
+        )
+        assert (quote.start, quote.end) == (sentences[first].start, sentences[end - 1].end)
+        assert passage.words == len(str(passage).split()) <= 30
+    assert all(before.sentences[1] == after.sentences[0] for before, after in pairwise(passages))
+
+
+@pytest.mark.parametrize("overlap", [0, 1, 2, 7])
+@pytest.mark.parametrize("most", [4, 10, 23, 40])
+def test_overlap_repeats_the_end_of_the_one_before_where_it_fits(overlap: int, most: int) -> None:
+    document = document_of(TEXT)
+    units = units_of(document)
+    passages = passages_of(document, most=most, overlap=overlap)
+    if not overlap:
+        assert [one for passage in passages for one in passage.sentences] == units
+    assert {one.start for passage in passages for one in passage.sentences} == {one.start for one in units}
+    for before, after in pairwise(passages):
+        shared = [one for one in after.sentences if one in before.sentences]
+        assert units[after.first] == after.sentences[0]
+        assert list(before.sentences[len(before.sentences) - len(shared) :]) == shared
+        assert len(shared) <= overlap
+        if len(after.sentences) > 1:
+            assert sum(len(one.text.split()) for one in after.sentences) <= most + most // 4
+        if overlap and most >= 20 and before.heading == after.heading == "Tanz":
+            assert shared  # ten words again and ten new ones fit
+
+
+def test_bytes_are_those_of_the_text_at_any_distance() -> None:
+    text = "ü🐝b " * 5_000
+    document = document_of(text)
+    for place in (0, 1, 4_095, 4_096, 4_097, 8_192, 12_345, len(text)):
+        assert document.byte(place) == len(text[:place].encode())
+    assert document_of("plain").byte(5) == 5
+
+
+def test_tokens_are_those_of_the_tokenizer_that_is_asked() -> None:
+    def letters(texts: list[str], **_: Any) -> dict[str, Any]:
+        return {"input_ids": [list(text) for text in texts]}
+
+    for passage in longspan.chunks(TEXT, tokenizer=letters):
+        assert passage.tokens == len(passage.text)
+    for passage in longspan.chunks(TEXT):
+        assert passage.tokens >= passage.words
+
+
+def test_speakers_and_lines_of_tables() -> None:
+    (talk,) = longspan.chunks("ANNA: Where do they live?\nBEN: High up.\nANNA: And their enemies?\nBEN: Eagles.\n")
+    assert talk.speakers == ("ANNA", "BEN")
+    assert talk.text.splitlines()[1] == "BEN: High up."
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"max_words": 3}, "max_words=3 leaves no room"),
+        ({"max_words": "9"}, "max_words"),
+        ({"overlap": -1}, "overlap=-1 is negative"),
+        ({"tokenizer": 5}, "tokenizer"),
+        ({"tokenizer": "/no/such/folder"}, "/no/such/folder"),
+    ],
+)
+def test_mistakes_are_one_sentence(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        longspan.chunks("Some words.", **options)
