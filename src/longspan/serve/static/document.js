@@ -6,6 +6,9 @@ const map = document.getElementById("map");
 let places = []; // of sentences, rising
 let spans = new Map(); // place → element
 
+/** A text without characters that turn letters around or do other than show; each becomes U+FFFD, as in the document. */
+export const plain = (text) => text.replace(/[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+
 /** An element with attributes and children; texts become text. */
 export function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -13,7 +16,8 @@ export function make(tag, attributes = {}, ...children) {
     if (name === "click") element.addEventListener("click", value);
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined));
+  const real = children.filter((child) => child !== null && child !== undefined);
+  element.append(...real.map((child) => (typeof child === "string" ? plain(child) : child)));
   return element;
 }
 

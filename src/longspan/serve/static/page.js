@@ -1,6 +1,6 @@
 // The page: which documents there are, which one is read, its summary, and questions to it.
 import { Refusal, get, remove, upload, work } from "./calls.js";
-import { clear, jump, light, make, show, unlight } from "./document.js";
+import { clear, jump, light, make, plain, show, unlight } from "./document.js";
 
 const at = (id) => document.getElementById(id);
 const shelf = []; // documents as the server described them
@@ -15,7 +15,7 @@ const KEEP = "longspan-documents";
 function complain(error) {
   if (error.name === "AbortError") return;
   const said = error instanceof Refusal ? error.message : `something went wrong on this page: ${error.message}`;
-  at("error").textContent = said[0].toUpperCase() + said.slice(1) + (/[.?!]$/.test(said) ? "" : ".");
+  at("error").textContent = said[0].toUpperCase() + plain(said.slice(1)) + (/[.?!]$/.test(said) ? "" : ".");
   at("error").hidden = false;
   if (!(error instanceof Refusal)) console.error(error);
 }
@@ -25,7 +25,7 @@ const calm = () => { at("error").hidden = true; };
 function busy(doing, share = null, controller = null) {
   at("progress").hidden = doing === null;
   if (doing === null) return;
-  if (at("doing").textContent !== doing) at("doing").textContent = doing;
+  if (at("doing").textContent !== plain(doing)) at("doing").textContent = plain(doing);
   if (share) at("bar").value = share;
   else at("bar").removeAttribute("value");
   at("cancel").onclick = () => controller?.abort();
@@ -64,10 +64,14 @@ async function add(files) {
   }
   busy(null);
   list();
-  if (first) await read(first);
+  if (!first) return;
+  const reading = read(first);
+  hold();
+  await reading;
 }
 
 function list() {
+  const held = at("documents").contains(document.activeElement);
   at("documents").replaceChildren(...shelf.map((one) => {
     const sizes = `${one.words.toLocaleString("en")} words${one.pages ? `, ${one.pages} pages` : ""}`;
     const choose = make("button", {
@@ -83,6 +87,13 @@ function list() {
   at("scope").hidden = shelf.length < 2;
   sessionStorage.setItem(KEEP, JSON.stringify(shelf));
   if (!shelf.length) { open = null; clear(); at("crumb").textContent = ""; document.title = "Longspan"; }
+  if (held) hold();
+}
+
+/** Give the focus to the document that is read, where what had it is gone. */
+function hold() {
+  if (document.activeElement !== document.body && document.activeElement.checkVisibility()) return;
+  (at("documents").querySelector("[aria-current]") ?? document.querySelector("#welcome [data-does=files]")).focus();
 }
 
 async function drop(one) {
@@ -140,7 +151,7 @@ async function summarize() {
       type: "button", class: "jump", click: () => jump(sentence.start),
     }, sentence.speaker ? make("b", {}, `${sentence.speaker}: `) : null, make("span", { dir: "auto" }, sentence.text),
     make("small", {}, where(sentence))))));
-    at("summary-notes").textContent = done.notes.join("; ");
+    at("summary-notes").textContent = plain(done.notes.join("; "));
   } catch (error) {
     complain(error);
   } finally {
@@ -185,7 +196,7 @@ async function goTo(passage) {
 function around(text, [start, end]) {
   const from = Math.max(0, text.lastIndexOf(" ", Math.max(0, start - 110)));
   const to = text.length - end < 160 ? text.length : text.indexOf(" ", end + 140);
-  const last = to < 0 ? text.length : to;
+  const last = to < 0 ? Math.min(text.length, end + 400) : to;
   return [(from ? "… " : "") + text.slice(from, start), make("mark", {}, text.slice(start, end)), text.slice(end, last) + (last < text.length ? " …" : "")];
 }
 
