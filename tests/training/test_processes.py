@@ -4,10 +4,8 @@ the others."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from longspan.errors import InputError
 from longspan.training.checkpoints import processes_of
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
+from torchrun import torchrun
 
 RECIPE = """
 name: tiny
@@ -43,18 +42,6 @@ def recipe(tmp_path: Path) -> Path:
     data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     (tmp_path / "tiny.yaml").write_text(RECIPE.replace("DATA", str(data)))
     return tmp_path / "tiny.yaml"
-
-
-def torchrun(processes: int, script: Path | list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A script, or `["-m", module]`, in so many processes, as torchrun starts them."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return subprocess.run(
-        [*command, *(script if isinstance(script, list) else [str(script)]), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
 
 
 def _two(*arguments: str, script: Path | None = None) -> subprocess.CompletedProcess[str]:

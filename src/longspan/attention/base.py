@@ -128,6 +128,8 @@ class Attention(nn.Module):
                 f"{name} was given several documents in a row where it reads one (weights, steps, places); give each "
                 "document a row of its own there"
             )
+        if tokens.shards is not None:
+            self.refuse_shards()
         if tokens.belongs_to is not None and not self.config.reads_structure:
             raise InputError(
                 f"{name} reads no structure; pass belongs_to=None, or choose a mechanism that does ('etc')"
@@ -150,6 +152,16 @@ class Attention(nn.Module):
                     f"belongs_to has shape {tuple(tokens.belongs_to.shape)}, but the sequence needs ({batch}, {length})"
                 )
             tokens.check_structure()
+
+    def check_reads_shards(self) -> None:
+        """Raise `InputError` unless `forward` reads parts of rows, by `Tokens.shards`; here it does not."""
+        self.refuse_shards()
+
+    def refuse_shards(self) -> None:
+        raise InputError(
+            f"attention {self.config.mechanism!r} reads whole rows, and these are divided between processes; give "
+            "every process whole rows, or choose a mechanism with a window, such as 'longformer', or 'linear'"
+        )
 
     @property
     def keeps_state(self) -> bool:
@@ -273,6 +285,8 @@ class ProjectedAttention(Attention):
         tokens = tokens or Tokens()
         if tokens.documents is not None and state is None:
             return each_document(self, hidden, tokens)
+        if tokens.shards is not None and state is None:
+            return self.forward_shard(hidden, tokens)
         self.check_tokens(hidden, tokens, state)
         return self.output(self.context(hidden, tokens, state))
 
@@ -293,6 +307,23 @@ class ProjectedAttention(Attention):
             query_offset=offset,
         )
         return self.merge_heads(context)
+
+    def check_reads_shards(self) -> None:
+        from longspan.attention.parts.shards import needed
+
+        needed(self)
+
+    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """What `forward` gives for this process's part of rows that are divided between processes, `(B, T_r, E)`: here
+        by the hidden states within reach of it, which `config.reach()` bounds.
+
+        Raises:
+            InputError: global tokens or structure; nothing bounds the reach; as `longspan.attention.parts.shards`.
+        """
+        from longspan.attention.parts.shards import check_shard, through_halo
+
+        check_shard(self, hidden, tokens, takes_globals=False)
+        return through_halo(self, hidden, tokens)
 
     def shown(self, tokens: Tokens) -> Pattern:
         """What a query sees of these tokens: what their prefix shows, where they have one."""

@@ -221,6 +221,9 @@ class EtcAttention(ProjectedAttention):
         rows = self.layer("global_output", "output")(self.merge_heads(rows))
         return put_rows(out, rows, parts.slots, 1)
 
+    def check_reads_shards(self) -> None:
+        self.refuse_shards()
+
     @property
     def pad_globals(self) -> int:
         """The number of slots is filled up to a multiple of this: blocks behind them are fastest that begin at a

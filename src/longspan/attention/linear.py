@@ -86,6 +86,29 @@ class KernelAttention(ProjectedAttention):
             past.advance(new, sums=sums)
         return self.merge_heads(context)
 
+    def check_reads_shards(self) -> None:
+        """Sums know no distance."""
+
+    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """By the sums over the keys of the other processes, or in the causal form of those before this one."""
+        from longspan.attention.parts.shards import check_shard, mask_of_all, sums_of_others
+
+        check_shard(self, hidden, tokens, takes_globals=not self.causal)
+        assert tokens.shards is not None
+        query, key, value = self.project(hidden)
+        features, mask = self.key_features(key), mask_of_all(tokens.shards, hidden, tokens)
+        context, _ = attend_linear(
+            self.query_features(query),
+            features,
+            value,
+            causal=self.causal,
+            key_mask=mask,
+            sums=sums_of_others(tokens.shards, features, value, mask, causal=self.causal),
+            dropout_prob=self.dropout_prob,
+            epsilon=self.epsilon,
+        )
+        return self.output(self.merge_heads(context))
+
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         query, key, _ = self.project(hidden)
         features = self.query_features(query), self.key_features(key)

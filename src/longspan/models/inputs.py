@@ -14,6 +14,7 @@ from longspan.stacks import StackConfig
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
+    from longspan.ops.shards import Shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class ModelInputs:
         belongs_to: `(B, T)` int64, the number of the global token to which each token belongs, −1 for none.
         documents: `(B, T)` int64, several documents in one row, as in `Tokens`.
         first_position: where the batch begins in longer documents of which it is a piece.
+        shards: how rows are divided between processes, this batch being one's own part of them.
     """
 
     input_ids: Tensor | None = None
@@ -43,6 +45,7 @@ class ModelInputs:
     belongs_to: Tensor | None = None
     documents: Tensor | None = None
     first_position: int = 0
+    shards: Shards | None = None
 
 
 def border_of(config: ModelFields, inputs: ModelInputs) -> Tensor:

@@ -107,13 +107,16 @@ def binary_loss(logits: Tensor, labels: Tensor, exists: Tensor | None) -> Tensor
         exists: `(B, N)` bool or int; `None` means that all do.
     """
     check_labels(labels, logits.shape)
-    counted = labels != IGNORED
-    if exists is not None:
-        counted = counted & exists.bool()
+    counted = with_label(labels, exists)
     logits = logits.masked_fill(~counted, 0.0).float()
     targets = labels.masked_fill(~counted, 0.0).float()
     losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     return (losses * counted).sum() / counted.sum().clamp(min=1)
+
+
+def with_label(labels: Tensor, exists: Tensor | None) -> Tensor:
+    """Which sentences or tokens exist and have a label, bool; arguments as in `binary_loss`."""
+    return labels != IGNORED if exists is None else (labels != IGNORED) & exists.bool()
 
 
 def contrastive_loss(predicted: Tensor, targets: Tensor) -> Tensor:

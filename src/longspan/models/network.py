@@ -253,8 +253,15 @@ class EncoderNetwork(Network):
     """The encoder: every token sees what its mechanism lets it see, before and after itself; and a memory in front of
     the text, where the configuration has one."""
 
+    sequence_group: Any = None
+    """The processes between which rows are divided, as `divide_sequence` sets it; `None` where each has whole rows."""
+
     def encode(self, inputs: ModelInputs, *, output_hidden_states: bool = False) -> StackOutput:
         """From ids or embeddings to the final states `(B, T, E)`; errors as in `LongspanModel.forward`."""
+        if self.sequence_group is not None:
+            from longspan.models.divided_rows import part_of_rows
+
+            inputs = part_of_rows(self, inputs)
         config, reads, position_ids = self.config, self.reads, inputs.position_ids
         border = border_of(config, inputs) if reads.parts else None
         if inputs.documents is not None:
@@ -289,6 +296,8 @@ class EncoderNetwork(Network):
             tokens = replace(tokens, places=places[None])
         if inputs.documents is not None:
             tokens = replace(tokens, documents=inputs.documents, mask=inputs.documents >= 0)
+        if inputs.shards is not None:
+            tokens = replace(tokens, shards=inputs.shards)
         if not memory:
             return self.run(hidden, tokens, output_hidden_states=output_hidden_states)
         read = MemoryFirst.of(hidden, tokens, memory, places=reads.adds_positions)

@@ -150,6 +150,10 @@ class PooledAttention(WindowedAttention):
     pools: tuple[Pools, ...]
 
     @property
+    def window_alone(self) -> bool:
+        return not self.pools
+
+    @property
     def levels(self) -> range:
         """The numbers of the levels beyond the first."""
         return range(2, 2 + len(self.pools))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from longspan.errors import InputError
 from longspan.ops.attend.call import mask_of_slots, real_slots, slots_of_mask
 from longspan.ops.runtime import shared_in_pass
 from longspan.patterns import Prefix
+
+if TYPE_CHECKING:
+    from longspan.ops.shards import Shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,8 @@ class Tokens:
             `belongs_to` then counts the global tokens of a document.
         prefix: what the causal form shows instead of all up to a token, where the first positions of every row are a
             source that is read both ways; only mechanisms that say `reads_prefix` take it.
+        shards: how rows are divided between processes, each of which holds a run of their tokens, and of all that
+            stands here; see `longspan.attention.parts.shards`.
     """
 
     mask: Tensor | None = None
@@ -52,6 +58,7 @@ class Tokens:
     importance: Tensor | None = None
     documents: Tensor | None = None
     prefix: Prefix | None = None
+    shards: Shards | None = None
 
     def __post_init__(self) -> None:
         for name in ("mask", "is_global"):

@@ -236,6 +236,20 @@ class WindowedAttention(ProjectedAttention):
             context = torch.einsum("bhge,hde->bghd", gathered, value_weight)
             return (context + total.transpose(1, 2)[..., None] * value_bias).flatten(2).to(dtype)
 
+    @property
+    def window_alone(self) -> bool:
+        """Whether a local query sees its window and the global tokens, and nothing besides."""
+        return True
+
+    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """By the halo of this process's part; the global tokens of all processes, of windows alone, stand before it."""
+        from longspan.attention.parts.shards import check_shard, through_halo, with_globals
+
+        alone = self.window_alone and not self.has_positions
+        check_shard(self, hidden, tokens, takes_globals=alone)
+        shared = with_globals(self, hidden, tokens) if alone else None
+        return through_halo(self, hidden, tokens) if shared is None else shared
+
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Those of the window and the globals; rows of padded queries are 0."""
         is_global = tokens.global_mask(hidden.shape[1])
@@ -258,6 +272,10 @@ class CountedAttention(WindowedAttention):
     keys and values of all positions."""
 
     state_kind = "keys"
+
+    @property
+    def window_alone(self) -> bool:
+        return False
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if state is not None:

@@ -15,7 +15,7 @@ from longspan.models.encoder import LongspanModel
 from longspan.models.fields import check_compressed
 from longspan.models.heads.specs import HeadSpec
 from longspan.models.inputs import documents_of
-from longspan.models.losses import with_stack_loss
+from longspan.models.losses import IGNORED, with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
 
@@ -58,6 +58,10 @@ class LongspanWithHead(LongspanPreTrainedModel):
     def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder, as attributes; `self.options` and `self.model` are set before."""
         raise NotImplementedError
+
+    def counted(self, labels: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Which of the labels `(B, T)` the loss is a mean over, bool; of heads with `reads_each_token`."""
+        return labels != IGNORED
 
     def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> Any:
         """The encoder's output; for heads that read long documents in pieces. `own` are the arguments of `predict`."""
@@ -103,7 +107,16 @@ class LongspanWithHead(LongspanPreTrainedModel):
             "seq_idx": seq_idx,
         }
         encoded = self.encode({**inputs, **others}, own)
+        divided = self.model.encoder.sequence_group
+        if divided is not None and own.get("labels") is not None:
+            own["num_items_in_batch"] = None  # labels are counted over the parts of all processes
+        own = {name: value for name, value in own.items() if name in self.own_arguments}
         output = self.predict(encoded, attention_mask, **own)
+        if divided is not None and output.get("loss") is not None:
+            from longspan.models.divided_rows import share_of_labels
+
+            share = share_of_labels(self.counted(own["labels"], attention_mask), divided)
+            output["loss"] = output["loss"] * share.to(output["loss"].dtype)
         if encoded.hidden_states is not None:
             output["hidden_states"] = encoded.hidden_states
         if getattr(encoded, "stack_loss", None) is not None and output.get("loss") is not None:

@@ -11,7 +11,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.sentence_network import Scorer
 from longspan.models.heads.specs import ReplacedTokens, TokenClassification
-from longspan.models.losses import binary_loss, token_loss
+from longspan.models.losses import binary_loss, token_loss, with_label
 from longspan.stacks.block import activation
 
 
@@ -24,6 +24,9 @@ class LongspanForTokenClassification(LongspanWithHead):
     def add_layers(self, config: Any) -> None:
         self.dropout = dropout_of(config, self.options.dropout)
         self.classifier = nn.Linear(config.states_width, config.num_labels)
+
+    def counted(self, labels: Tensor, attention_mask: Tensor | None) -> Tensor:
+        return with_label(labels, attention_mask if self.config.num_labels == 1 else None)
 
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
@@ -45,6 +48,9 @@ class LongspanForReplacedTokens(LongspanWithHead):
 
     def add_layers(self, config: Any) -> None:
         self.discriminator = Scorer(config.states_width, activation(config.activation_function), dropout=0.0)
+
+    def counted(self, labels: Tensor, attention_mask: Tensor | None) -> Tensor:
+        return with_label(labels, attention_mask)
 
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None

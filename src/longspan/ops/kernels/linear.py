@@ -117,7 +117,7 @@ def attend_linear(
     Args:
         causal: a query sees the keys up to its own place, and those of `sums`.
         key_mask: `(B, T)` bool, True where a key is real.
-        sums: what an earlier call returned, which this one continues.
+        sums: what an earlier call returned, which this one continues; or those of keys elsewhere.
         dropout_prob: probability of dropping a key's weight, here for all queries of a head at once, since no weight is
             ever made; what is left is scaled up, and the denominator keeps them all.
         epsilon: as in `linear_weights`, the dense reference.
@@ -155,7 +155,8 @@ def attend_linear(
         if causal:
             mixed, sums = continued(query, key, torch.cat([wide, ones], dim=-1), sums)
         else:  # positive numbers, which a sum adds up with less error than a product with ones
-            sums = torch.cat([key.mT @ wide, key.sum(2)[..., None]], dim=-1)
+            own = torch.cat([key.mT @ wide, key.sum(2)[..., None]], dim=-1)
+            sums = own if sums is None else sums + own
             mixed = query @ sums
         return (mixed[..., :-1] / _divisor(mixed[..., -1:], epsilon)).to(value.dtype), sums
 

@@ -50,7 +50,7 @@ def attend_bfloat16(
     if causal:
         mixed, after = _continued(query, key, value, start)
     else:
-        after = _summed(key, value)
+        after = _summed(key, value) if start is None else _summed(key, value) + start
         mixed = query @ after.to(query.dtype)
     width = value.shape[-1] - ONES
     return _divided(mixed, width, epsilon), after[..., : width + 1]

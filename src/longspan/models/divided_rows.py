@@ -1,0 +1,68 @@
+"""An encoder's part of rows that are divided between processes: places, global tokens and labels of whole rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from longspan.errors import InputError
+from longspan.models.inputs import ModelInputs
+from longspan.ops.shards import Shards, gathered_from
+
+
+def part_of_rows(network: Any, inputs: ModelInputs) -> ModelInputs:
+    """What an encoder is given of its part of the rows, with the places that it has in them.
+
+    Raises:
+        InputError: what only whole rows have is given.
+    """
+    for name in ("documents", "belongs_to", "importance"):
+        if getattr(inputs, name) is not None:
+            told = "seq_idx" if name == "documents" else name
+            raise InputError(f"{told} was given with rows that are divided between processes; leave it out")
+    config, given = network.config, inputs.input_ids if inputs.input_ids is not None else inputs.inputs_embeds
+    if given is None:
+        return inputs  # refused by the embeddings, as without shards
+    shards = Shards.of(given, network.sequence_group)
+    changes: dict[str, Any] = {"shards": shards, "first_position": shards.first}
+    padding = network.embeddings.padding
+    if padding is not None and inputs.input_ids is not None and inputs.position_ids is None:
+        real = inputs.input_ids != padding
+        before = _before(real.sum(1), shards)
+        changes["position_ids"] = (real.cumsum(1) + before[:, None]) * real + (network.embeddings.offset - 1)
+    if inputs.global_attention_mask is None and config.global_tokens != "none":
+        changes["global_attention_mask"] = _globals_of_part(network, replace(inputs, **changes), given)
+    return replace(inputs, **changes)
+
+
+def _globals_of_part(network: Any, inputs: ModelInputs, given: Tensor) -> Tensor:
+    """`(B, T_r)` bool, the global tokens of this part by the rule of the configuration."""
+    config, shards = network.config, inputs.shards
+    assert shards is not None
+    if config.global_tokens != "first":
+        raise InputError(
+            f"global_tokens={config.global_tokens!r} looks at whole rows, which are divided between processes here; "
+            "pass a global_attention_mask"
+        )
+    shape = given.shape[:2]
+    if shards.any(inputs.attention_mask is not None, given.device):
+        mask = inputs.attention_mask
+        real = torch.ones(shape, dtype=torch.bool, device=given.device) if mask is None else mask.bool()
+        return real & (real.cumsum(1) + _before(real.sum(1), shards)[:, None] == 1)
+    return torch.arange(shape[1], device=given.device).expand(shape) + shards.first == 0
+
+
+def _before(counts: Tensor, shards: Shards) -> Tensor:
+    """The sum of counts `(B,)` over the parts before this process's."""
+    return gathered_from(counts, shards.group)[: shards.rank].sum(0)
+
+
+def share_of_labels(counted: Tensor, group: Any) -> Tensor:
+    """What the mean loss of this process's labels is multiplied with, so that the mean over the processes is that of
+    all labels: P times the share of these, `counted` `(B, T_r)` bool; a float64 scalar."""
+    counts = gathered_from(counted.sum(), group)
+    return counts[dist.get_rank(group)].double() * len(counts) / counts.sum().clamp(min=1)

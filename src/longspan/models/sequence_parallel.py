@@ -1,0 +1,90 @@
+"""One document divided between processes: sequence parallelism for encoders whose attention is local or a kernel.
+
+Each of P processes holds a run of every row, computes what is said of single tokens for it, and attention exchanges
+what its queries see (`longspan.attention.parts.shards`). So a document may be P times as long as one process has memory
+for. Weights are whole in every process; their gradients are averaged over the processes, as DistributedDataParallel
+does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from longspan.attention import Attention
+from longspan.errors import InputError
+from longspan.models.network import EncoderNetwork
+from longspan.ops.shards import Shards
+
+
+def divide_sequence(model: nn.Module, group: Any = None) -> None:
+    """From now on every process gives an encoder its own part of each row, `part_of`, and gets the states of that part.
+
+    Positions and the first global token are those of the whole row, and the loss of a head is such that its mean over
+    the processes is the loss of the whole rows, as are the gradients.
+
+    Args:
+        model: an encoder, alone or below a head with an output for each token; every process has the same.
+        group: the processes of `torch.distributed`, in the order of the parts; `None` means all.
+
+    Raises:
+        InputError: torch.distributed is not initialised; the model, its stack, its head or a mechanism cannot read a
+            part of a row, and why.
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        raise InputError(
+            "rows are divided between processes that torch.distributed knows, and it is not initialised; start them "
+            "with torchrun and call torch.distributed.init_process_group() first"
+        )
+    networks = [module for module in model.modules() if isinstance(module, EncoderNetwork)]
+    name = type(model).__name__
+    if len(networks) != 1 or model.config.is_encoder_decoder:  # pyright: ignore[reportAttributeAccessIssue]
+        raise InputError(f"{name} is no encoder alone; rows are divided between processes for encoders only")
+    network = networks[0]
+    if hasattr(model, "spec") and not getattr(model, "reads_each_token", False):
+        raise InputError(
+            f"{name} has one output for a row, which no process holds whole; choose a head with an output for each "
+            "token, such as LongspanForTokenClassification or LongspanForMaskedLM"
+        )
+    if not network.stack.takes_documents:
+        raise InputError(
+            f"the stack {network.stack.stack!r} does more with tokens than attention does, and reads whole rows; "
+            "choose the stack 'sequential' to divide rows between processes"
+        )
+    config = network.config
+    if config.num_memory_tokens:
+        raise InputError(
+            f"num_memory_tokens={config.num_memory_tokens} stand before each row, which no process holds whole; leave "
+            "them out to divide rows between processes"
+        )
+    for attention in (module for module in model.modules() if isinstance(module, Attention)):
+        attention.check_reads_shards()
+    network.sequence_group = dist.group.WORLD if group is None else group
+
+
+def part_of(batch: dict[str, Tensor], group: Any = None) -> dict[str, Tensor]:
+    """This process's part of every tensor `(B, T, …)` of a batch, T being the length of `input_ids` or `inputs_embeds`:
+    parts are of one length, or the first ones longer by one. What has another shape stays as it is.
+
+    Raises:
+        InputError: there are more processes than tokens.
+    """
+    given = batch["input_ids"] if "input_ids" in batch else batch["inputs_embeds"]
+    length, count, rank = given.shape[1], dist.get_world_size(group), dist.get_rank(group)
+    if length < count:
+        raise InputError(
+            f"{count} processes are more than the {length} tokens of a row; start fewer, or give longer rows"
+        )
+    first = rank * (length // count) + min(rank, length % count)
+    end = first + length // count + (rank < length % count)
+    return {
+        name: each[:, first:end] if each.dim() > 1 and each.shape[1] == length else each for name, each in batch.items()
+    }
+
+
+def whole_rows(states: Tensor, group: Any = None) -> Tensor:
+    """The parts `(B, T_r, …)` of all processes as rows `(B, T, …)`, in every process; without gradients."""
+    shards = Shards.of(states, group)
+    return shards.with_halo(states.detach(), shards.total, shards.total)

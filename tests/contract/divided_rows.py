@@ -1,0 +1,98 @@
+"""Run by torchrun: rows divided between the processes, beside the same rows whole.
+
+Prints a JSON object, name of a case → how far outputs and gradients are from those of one process, or why it is
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))
+
+from contract.forms import FORMS, WIDTH, Form
+from longspan.attention import Tokens
+from longspan.errors import InputError
+from longspan.ops.shards import Shards
+
+PADDINGS = ("none", "right", "holes")
+LENGTHS = {1: [29], 2: [10, 43], 3: [1, 30, 22], 4: [19, 2, 1, 31]}
+"""Processes → how many tokens each holds: some fewer than a window reaches."""
+
+
+def part_of(tokens: Tokens, shards: Shards) -> Tokens:
+    """What is known of the tokens of this process's shard; its mask is left out where it says nothing."""
+    first, end = shards.range_of(shards.rank)
+    mask = None if tokens.mask is None else tokens.mask[:, first:end]
+    flags = None if tokens.is_global is None else tokens.is_global[:, first:end]
+    if mask is not None and bool(mask.all()):
+        mask = None
+    if flags is not None and not bool(flags.any()):
+        flags = None
+    return replace(tokens, mask=mask, is_global=flags, shards=shards)
+
+
+def difference(form: Form, group: Any, lengths: list[int], padding: str, globals_: str) -> float:
+    """The largest distance of outputs and gradients in one case."""
+    torch.manual_seed(sum(lengths) + len(padding))
+    module, total = form.build(), sum(lengths)
+    hidden = torch.randn(2, total, WIDTH, dtype=torch.float64, requires_grad=True)
+    towards, tokens = torch.randn(2, total, WIDTH, dtype=torch.float64), form.tokens(total, padding, globals_)
+    weights = list(module.parameters())
+    whole = module(hidden, tokens)
+    expected = torch.autograd.grad(whole, [hidden, *weights], towards, allow_unused=True)
+    rank = dist.get_rank(group)
+    first = sum(lengths[:rank])
+    places = slice(first, first + lengths[rank])
+    own = hidden.detach()[:, places].clone().requires_grad_()
+    shards = Shards.of(own, group)
+    output = module(own, part_of(tokens, shards))
+    grads = torch.autograd.grad(output, [own, *weights], towards[:, places], allow_unused=True)
+    pairs = [(output, whole[:, places]), (grads[0], expected[0][:, places])]
+    for got, wanted in zip(grads[1:], expected[1:], strict=True):
+        summed = torch.zeros_like(weights[len(pairs) - 2]) if got is None else got.clone()
+        dist.all_reduce(summed, group=group)
+        pairs.append((summed, torch.zeros_like(summed) if wanted is None else wanted))
+    return max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    groups = {count: dist.new_group(list(range(count))) for count in LENGTHS}
+    found: dict[str, float | str] = {}
+    for form in FORMS:
+        for count, lengths in LENGTHS.items():
+            if dist.get_rank() >= count:
+                continue
+            for padding in PADDINGS:
+                for globals_ in form.globals if len(form.globals) < 2 else ("none", "some"):
+                    name = f"{form.name}, {count} processes, padding {padding}, globals {globals_}"
+                    try:
+                        found[name] = difference(form, groups[count], lengths, padding, globals_)
+                    except InputError as error:
+                        found[name] = str(error)
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, found)
+    if dist.get_rank() == 0:
+        worst = {}
+        for each in every:
+            for name, value in each.items():
+                known = worst.setdefault(name, value)
+                if isinstance(known, str) != isinstance(value, str):
+                    worst[name] = f"some processes refuse, others do not: {known}, {value}"
+                elif not isinstance(value, str):
+                    worst[name] = max(known, value)
+        print(json.dumps(worst))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Run by torchrun: models whose rows are divided between the processes, beside the same models with whole rows.
+
+Prints a JSON object, name of a case → how far loss, logits and gradients are from those of one process.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForTokenClassification, LongspanModel
+from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
+
+IDS = torch.randint(3, 61, (3, 53), generator=torch.Generator().manual_seed(1))
+MASK = torch.ones_like(IDS)
+MASK[1, 37:], MASK[2, :9] = 0, 0
+LABELS = torch.where(torch.rand(IDS.shape, generator=torch.Generator().manual_seed(2)) < 0.3, IDS % 5, -100)
+LABELS = LABELS.masked_fill(MASK == 0, -100)
+SIZES = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "dropout": 0.0}
+SIZES |= {"intermediate_size": 24, "max_position_embeddings": 61, "init_std": 0.2, "num_labels": 5}
+WINDOW = {"mechanism": "longformer", "left_tokens": 5, "right_tokens": 4}
+POOLED = {"mechanism": "poolingformer", "left_tokens": 3, "right_tokens": 3, "pooled_left_tokens": 9}
+CASES: dict[str, tuple[type, dict[str, Any]]] = {
+    "window": (LongspanModel, {"attention": WINDOW}),
+    "first global": (LongspanModel, {"attention": WINDOW, "global_tokens": "first"}),
+    "positions skip padding": (
+        LongspanModel,
+        {"attention": WINDOW, "positions_skip_padding": True, "position_offset": 2},
+    ),
+    "sinusoids": (LongspanForTokenClassification, {"attention": WINDOW, "position_embedding": "sinusoidal"}),
+    "linear": (LongspanForTokenClassification, {"attention": {"mechanism": "linear"}}),
+    "layers": (
+        LongspanForTokenClassification,
+        {"attention": [{"layers": "0-1", **WINDOW}, {"layers": "2", "mechanism": "performer"}]},
+    ),
+    "single label": (LongspanForTokenClassification, {"attention": WINDOW, "num_labels": 1}),
+    "masked tokens": (LongspanForMaskedLM, {"attention": WINDOW, "global_tokens": "first"}),
+}
+
+
+def difference(name: str) -> float:
+    """The largest distance of the loss, the states and the gradients."""
+    kind, changes = CASES[name]
+    torch.manual_seed(0)
+    whole = kind(LongspanConfig(**{**SIZES, **changes})).double()
+    part = copy.deepcopy(whole)
+    batch = {"input_ids": IDS, "attention_mask": MASK}
+    if kind is not LongspanModel:
+        batch["labels"] = LABELS.clamp(max=1) if changes.get("num_labels") == 1 else LABELS
+    options = {"only_masked": False} if kind is LongspanForMaskedLM else {}
+    outputs = []
+    divide_sequence(part)
+    real = MASK.bool()[:, :, None]
+    for model, given in ((whole, batch), (part, part_of(batch))):
+        output = model(**given, **options)
+        states = output[0] if kind is LongspanModel else output.logits
+        here = real if model is whole else part_of({"input_ids": IDS, "real": real})["real"]
+        loss = output.loss if kind is not LongspanModel else states.where(here, 0).square().sum()
+        loss.backward()
+        outputs.append((loss, states))
+    # A sum is one over all processes; the mean of a head is one of the losses of all of them.
+    count = dist.get_world_size() if kind is not LongspanModel else 1
+    (expected, wanted), (loss, states) = outputs
+    total = loss.detach().clone()
+    dist.all_reduce(total)
+    differences = [total / count - expected, (whole_rows(states) - wanted).where(real, 0).abs().max()]
+    for own, other in zip(part.parameters(), whole.parameters(), strict=True):
+        summed = torch.zeros_like(own) if own.grad is None else own.grad.clone()
+        dist.all_reduce(summed)
+        differences.append((summed / count - (0 if other.grad is None else other.grad)).abs().max())
+    return max(float(each.detach().abs()) for each in differences)
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    found = {name: difference(name) for name in CASES}
+    if dist.get_rank() == 0:
+        print(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Models whose rows are divided between processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from longspan.errors import InputError
+from longspan.models import (
+    LongspanConfig,
+    LongspanForConditionalGeneration,
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+    LongspanModel,
+)
+from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
+from longspan.ops.shards import Shards
+from torchrun import torchrun
+
+WINDOW = {"mechanism": "longformer", "left_tokens": 4, "right_tokens": 4}
+SIZES: dict[str, Any] = {"vocab_size": 31, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES |= {"intermediate_size": 12, "max_position_embeddings": 40, "attention": WINDOW}
+WRITER = {"is_encoder_decoder": True, "decoder_layers": 1, "decoder_attention_heads": 2}
+
+
+@pytest.mark.slow
+def test_models_are_those_of_one_process() -> None:
+    """Loss, states and gradients in float64; the loss of a single label is float32 in either."""
+    done = torchrun(3, Path(__file__).with_name("divided_models.py"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert len(found) == 8
+    assert found.pop("single label") < 1e-6
+    assert {name: distance for name, distance in found.items() if not distance < 1e-11} == {}
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A group of this process only."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        (LongspanModel, {"attention": {"mechanism": "full"}}, "nothing bounds how far a token sees"),
+        (LongspanModel, {"attention": {"mechanism": "bigbird"}}, "'bigbird' cannot read a row that is divided"),
+        (LongspanModel, {"stack": {"stack": "universal"}}, "the stack 'universal' does more with tokens"),
+        (LongspanModel, {"num_memory_tokens": 2}, "num_memory_tokens=2 stand before each row"),
+        (LongspanForSequenceClassification, {}, "has one output for a row"),
+        (LongspanForConditionalGeneration, WRITER, "is no encoder alone"),
+    ],
+)
+def test_models_that_read_whole_rows(kind: type, changes: dict[str, Any], words: str) -> None:
+    model = kind(LongspanConfig(**{**SIZES, **changes}))
+    with pytest.raises(InputError, match=words):
+        divide_sequence(model)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"seq_idx": torch.zeros(1, 7, dtype=torch.int64)}, "seq_idx was given with rows that are divided"),
+        ({"belongs_to": torch.zeros(1, 7, dtype=torch.int64)}, "belongs_to was given with rows that are divided"),
+    ],
+)
+def test_inputs_that_only_whole_rows_have(given: dict[str, Any], words: str) -> None:
+    model = LongspanModel(LongspanConfig(**SIZES))
+    divide_sequence(model)
+    with pytest.raises(InputError, match=words):
+        model(torch.ones(1, 7, dtype=torch.int64), **given)
+
+
+@pytest.mark.usefixtures("alone")
+def test_the_rule_by_question_asks_for_a_mask() -> None:
+    config = LongspanConfig(**SIZES, global_tokens="question", sep_token_id=2)
+    model = LongspanModel(config)
+    divide_sequence(model)
+    with pytest.raises(InputError, match="global_tokens='question' looks at whole rows"):
+        model(torch.full((1, 7), 2))
+
+
+@pytest.mark.usefixtures("alone")
+def test_one_process_has_all() -> None:
+    model = LongspanForTokenClassification(LongspanConfig(**SIZES, num_labels=3)).eval()
+    ids, labels = torch.randint(3, 31, (2, 11)), torch.randint(0, 3, (2, 11))
+    batch = {"input_ids": ids, "labels": labels}
+    whole = model(**batch)
+    divide_sequence(model)
+    assert {name: tuple(each.shape) for name, each in part_of(batch).items()} == {
+        "input_ids": (2, 11),
+        "labels": (2, 11),
+    }
+    part = model(**part_of(batch))
+    torch.testing.assert_close(part.logits, whole.logits)
+    torch.testing.assert_close(part.loss, whole.loss)
+    torch.testing.assert_close(whole_rows(part.logits), whole.logits.detach())
+    with pytest.raises(InputError, match="1 processes are more than the 0 tokens"):
+        part_of({"input_ids": ids[:, :0]})
+    with pytest.raises(InputError, match=r"the shards have \[0\] tokens"):
+        Shards.of(torch.zeros(2, 0, 8))
+
+
+def test_processes_are_to_know_each_other() -> None:
+    with pytest.raises(InputError, match=r"start them with torchrun and call torch.distributed.init_process_group\(\)"):
+        divide_sequence(LongspanModel(LongspanConfig(**SIZES)))
