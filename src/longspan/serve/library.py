@@ -1,9 +1,19 @@
-"""What was uploaded: files in a temporary folder of their own, known by ids that nobody can guess."""
+"""What was uploaded: files in a temporary folder of their own, known by ids that nobody can guess.
+
+A server that is killed cannot delete its folder, so the next one does. The folder's name holds the number of the
+process, and a file in it is locked for as long as that lives: only a folder of this user whose process is gone and
+whose lock is free is deleted, on systems that have such locks (not Windows).
+"""
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
+import shutil
+import stat
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +25,8 @@ from longspan.serve.limits import Limits
 
 SUBTITLES = frozenset([".srt", ".vtt"])
 LONGEST_NAME = 200
+LOCK = "lock"
+_LEFT = re.compile(r"longspan-serve-([0-9]{1,10})-\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +56,12 @@ class Library:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._folder = tempfile.TemporaryDirectory(prefix="longspan-serve-", ignore_cleanup_errors=True)
+        remove_left_behind(Path(tempfile.gettempdir()))
+        prefix = f"longspan-serve-{os.getpid()}-"
+        self._folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
         self.folder = Path(self._folder.name)
+        self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        _take(self._lock)
         self._uploads: dict[str, Upload] = {}
 
     def new_file(self, name: str) -> Upload:
@@ -100,4 +116,60 @@ class Library:
     def close(self) -> None:
         """Delete everything."""
         self._uploads.clear()
+        os.close(self._lock)
         self._folder.cleanup()
+
+
+def remove_left_behind(parent: Path) -> list[Path]:
+    """Delete the folders of servers that were killed; what is not surely such a folder stays.
+
+    Returns:
+        Those that are gone.
+    """
+    removed = []
+    for folder in parent.glob("longspan-serve-*"):
+        named = _LEFT.fullmatch(folder.name)
+        # The number of this process may be that of an earlier one, as in containers; its lock tells.
+        if named is None or (int(named[1]) != os.getpid() and _lives(int(named[1]))) or not _is_own_folder(folder):
+            continue
+        with suppress(OSError):  # no lock in it, or another server deletes it just now
+            lock = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+            try:
+                if _take(lock):
+                    shutil.rmtree(folder)
+                    removed.append(folder)
+            finally:
+                os.close(lock)
+    return removed
+
+
+def _is_own_folder(folder: Path) -> bool:
+    """Whether it is a folder, not a link to one, and belongs to the user of this process."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and hasattr(os, "getuid") and found.st_uid == os.getuid()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # it is another user's
+        return True
+    return True
+
+
+def _take(lock: int) -> bool:
+    """Lock an open file; whether nobody had locked it."""
+    try:
+        import fcntl
+    except ImportError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,99 @@
+"""A whole server under load: many at once, more than the queue holds, limits, tokens, and one that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow  # a server of its own
+
+LONG = " ".join(f"Marmot number {number} whistles at eagle {number + 1} above the snow." for number in range(40_000))
+
+
+WORDS = "weight sleep colour food voice enemies size age home fur".split()  # the encoder reads no numbers
+
+
+def text(number: int) -> str:
+    return f"{WORDS[number % len(WORDS)]} of marmots"
+
+
+def embed_at_once(server: Any, count: int) -> list[Any]:
+    def one(number: int) -> Any:
+        return server.request("POST", "/v1/embeddings", {"input": text(number)})
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
+def test_two_hundred_at_once_are_all_answered(served: Any) -> None:
+    with served("--queue", "250") as server:
+        answers = embed_at_once(server, 200)
+        assert Counter(answer.status for answer in answers) == {200: 200}
+        alone = server.request("POST", "/v1/embeddings", {"input": text(7)}).json["data"][0]["embedding"]
+        assert answers[7].json["data"][0]["embedding"] == pytest.approx(alone, abs=1e-6)
+        assert alone != pytest.approx(answers[8].json["data"][0]["embedding"], abs=1e-6)
+
+
+def test_limits_hold_and_the_server_goes_on(served: Any) -> None:
+    with served("--queue", "4", "--seconds", "2", "--megabytes", "4", "--memory", "512") as server:
+        answers = embed_at_once(server, 200)
+        statuses = Counter(answer.status for answer in answers)
+        assert set(statuses) == {200, 429}
+        for answer in answers:
+            if answer.status == 429:
+                assert 1 <= int(answer.headers["retry-after"]) <= 60
+                assert answer.json["error"]["message"].startswith("too many requests are waiting; come again in ")
+
+        slow = server.request("POST", "/summarize", {"text": LONG})
+        assert (slow.status, slow.json["detail"].startswith("this took longer than 2 seconds")) == (504, True)
+        large = server.upload("large.txt", b"x" * (5 << 20))
+        assert large.status == 413
+        assert "at most 4 MiB" in large.json["detail"]
+
+        begun = server.request("POST", "/summarize?background=true", {"text": LONG[:500_000]}).json
+        ended = server.request("DELETE", f"/jobs/{begun['job']}").json
+        assert ended["state"] == "cancelled"
+        assert (
+            server.request("POST", "/summarize", {"text": "Bees dance. They tell where.", "sentences": 1}).status == 200
+        )
+        for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+            assert server.request("GET", "/jobs/x", headers=headers).status == 403
+
+
+def test_what_needs_too_much_memory_is_refused_and_the_next_is_answered(served: Any) -> None:
+    with served("--memory", "64") as server:
+        refused = server.request("POST", "/summarize", {"text": LONG})
+        assert refused.status in (413, 500)
+        assert "memory" in refused.json["detail"]
+        assert server.request("POST", "/embed", {"texts": ["bees"]}).status == 200
+
+
+def test_other_machines_need_the_token(served: Any) -> None:
+    with served("--host", "0.0.0.0", "--token", "much-longer-secret") as server:
+        assert server.request("GET", "/v1/models").status == 401
+        assert server.request("GET", "/v1/models", headers={"Authorization": "Bearer wrong"}).status == 401
+        assert server.request("GET", "/v1/models", headers={"Authorization": "Bearer much-longer-secret"}).status == 200
+        assert server.request("GET", "/v1/models", headers={"Host": "evil.example"}).status == 403
+
+
+def test_the_next_server_deletes_what_a_killed_one_left(
+    served: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with served() as killed:
+        assert killed.upload("notes.md", b"# Bees\n\nThey dance.\n").status == 201
+        os.kill(killed.process.pid, signal.SIGKILL)
+        killed.process.wait()
+    (folder,) = tmp_path.glob("longspan-serve-*")
+    assert len(list(folder.iterdir())) == 2  # the lock and the upload
+    with served() as server:
+        assert not folder.exists()
+        (own,) = tmp_path.glob(f"longspan-serve-{server.process.pid}-*")
+        assert own.is_dir()
+    assert not list(tmp_path.glob("longspan-serve-*"))
