@@ -297,7 +297,7 @@ def do(desk: Desk, job: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Do jobs until the server goes away."""
-    # A tokenizer that finds no memory while it prints where it found none waits for ever, and so may two of its threads.
+    # A tokenizer that has no memory to print where it found none waits for ever, and so may two of its threads.
     os.environ |= {"RUST_BACKTRACE": "0", "TOKENIZERS_PARALLELISM": "false"}
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
