@@ -13,15 +13,8 @@ from longspan.attention.sinkhorn import _first_best
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
-from longspan.ops.sorted.sinkhorn import (
-    attend_blocks,
-    block_means,
-    earlier,
-    means_so_far,
-    plain_blocks,
-    sinkhorn,
-    sorted_blocks,
-)
+from longspan.ops.sorted.block_attention import attend_blocks
+from longspan.ops.sorted.sinkhorn import block_means, earlier, means_so_far, plain_blocks, sinkhorn, sorted_blocks
 
 from .conftest import check_drawn_in_training_alone
 

@@ -76,7 +76,7 @@ def test_outputs_and_gradients_are_those_of_the_processor(name) -> None:
             check_outputs(one, other, ulps=ULPS)
 
 
-@pytest.mark.parametrize("name", ["longformer", "poolingformer", "bigbird", "linear", "performer"])
+@pytest.mark.parametrize("name", ["longformer", "poolingformer", "bigbird", "sinkhorn", "linear", "performer"])
 def test_bfloat16_errs_no_more_than_twice_the_processor(name) -> None:
     """Outputs of short and of longer texts, padded and with global tokens: what is read in bfloat16 is summed up in
     float32."""

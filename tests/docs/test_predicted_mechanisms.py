@@ -25,8 +25,8 @@ from longspan.planning.tracing import layer_seconds
 FOUND = json.loads(FILE.read_text(encoding="utf-8"))
 QUADRATIC = ("full", "explicit_sparse", "synthesizer")
 """Look at all pairs, and more."""
-SORTING = ("reformer", "sinkhorn", "routing", "cluster")
-"""Hash, sort or cluster: the law holds from 32,768 tokens on, and of the others from 16,384."""
+SORTING = ("reformer", "routing", "cluster")
+"""Hash or cluster: the law holds from 32,768 tokens on, and of the others from 16,384."""
 LATER = {"reformer": MILLION, "reformer, causal": 65_536}
 """Forms that are predicted to be faster only from here on: what is still owed to the law, and may not grow."""
 

@@ -16,16 +16,9 @@ from longspan.attention.config import AttentionConfig, AttentionCost, Lengthenin
 from longspan.attention.parts.tokens import Tokens, inverse_order, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.ops.attend.reference import full_precision
-from longspan.ops.sorted.sinkhorn import (
-    NOTHING,
-    attend_blocks,
-    block_means,
-    block_weights,
-    earlier,
-    means_so_far,
-    sinkhorn,
-)
+from longspan.ops.runtime import full_precision
+from longspan.ops.sorted.block_attention import attend_blocks
+from longspan.ops.sorted.sinkhorn import NOTHING, block_means, block_weights, earlier, means_so_far, sinkhorn
 from longspan.patterns import Causal
 from longspan.settings import Count, Range
 
@@ -255,9 +248,9 @@ class SinkhornAttention(ProjectedAttention):
         size = self.config.block_tokens
         return block_weights(query, key, place, matrix, size=size, scale=self.scale, causal=self.sorts_causally)
 
-    def _blocks(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+    def _blocks(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Any, ...]:
         """Queries, keys and values `(B, H, T, D)` as blocks `(B, H, N, b, D)`, real tokens first; which are real,
-        `(B, N, b)`; and the place of every token among them, `(B, T)`."""
+        `(B, N, b)`, or `None` where all are; and the place of every token among them, `(B, T)`."""
         (batch, _, length), size = query.shape[:3], self.config.block_tokens
         if mask is None and not torch.compiler.is_compiling():
             return self._plain_blocks(query, key, value)
@@ -275,20 +268,20 @@ class SinkhornAttention(ProjectedAttention):
         parts = (each.transpose(1, 2)[rows[..., None], index].permute(0, 3, 1, 2, 4) for each in (query, key, value))
         return (*parts, places < count[:, None, None], place)
 
-    def _plain_blocks(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+    def _plain_blocks(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, ...]:
         """`_blocks` without padding, whose blocks are views of the tokens, filled up."""
         (batch, _, length), size = query.shape[:3], self.config.block_tokens
         missing = (0, 0, 0, -length % size)
         parts = [F.pad(each, missing) if missing[3] else each for each in (query, key, value)]
         place = torch.arange(length + missing[3], device=query.device)
-        real = (place < length).view(-1, size).expand(batch, -1, -1)
+        real = (place < length).view(-1, size).expand(batch, -1, -1) if missing[3] else None
         return (*(each.unflatten(2, (-1, size)) for each in parts), real, place[:length].expand(batch, -1))
 
-    def order(self, query: Tensor, key: Tensor, real: Tensor) -> Tensor:
-        """The sorting of blocks `(B, H, N, b, D)`: `(B, H, N, N)`, a row for what each block gets."""
-        wide, config, blocks = torch.promote_types(query.dtype, torch.float32), self.config, real[:, :, 0]
-        query, key = query.to(wide), key.to(wide)
-        means = means_so_far if self.sorts_causally else block_means
+    def order(self, query: Tensor, key: Tensor, real: Tensor | None) -> Tensor:
+        """The sorting of blocks `(B, H, N, b, D)`: `(B, H, N, N)`, a row for what each block gets; `real` `(B, N, b)`,
+        or `None` where all tokens are."""
+        wide, config = torch.promote_types(query.dtype, torch.float32), self.config
+        blocks, means = None if real is None else real[:, :, 0], means_so_far if self.sorts_causally else block_means
         with full_precision(query):
             other = block_means(key, real)
             logits = self._logits(means(query, real), means(key, real) if self.sorts_causally else other, other)
