@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from longspan.inference.indexing.documents import DocumentIndex, index
     from longspan.inference.results import DocumentAnswer, Summary
     from longspan.inference.summarize import summarize
+    from longspan.mapping.documents import Mapped, map_documents
     from longspan.models import (
         LongspanConfig,
         LongspanForCausalLM,
@@ -63,6 +64,7 @@ __all__ = [
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
     "LongspanModel",
+    "Mapped",
     "PlacedPassage",
     "Summary",
     "Tokens",
@@ -79,6 +81,7 @@ __all__ = [
     "generate",
     "index",
     "lengthen",
+    "map_documents",
     "patterns",
     "ponder",
     "register",
@@ -100,6 +103,7 @@ _MODULES = {
     "inference.indexing.documents": ("DocumentIndex", "index"),
     "inference.results": ("DocumentAnswer", "Summary"),
     "inference.summarize": ("summarize",),
+    "mapping.documents": ("Mapped", "map_documents"),
     "ops.attend": ("attend",),
     "pictures.shaded": ("ponder",),
     "registering": ("register",),

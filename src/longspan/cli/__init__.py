@@ -33,6 +33,7 @@ COMMANDS = {
     "embed": "The main jobs",
     "chunks": "The main jobs",
     "coref": "The main jobs",
+    "map": "The main jobs",
     "noise": "The main jobs",
     "generate": "The main jobs",
     "importance": "The main jobs",

@@ -1,0 +1,262 @@
+"""`longspan.map_documents`: a verb over a whole corpus, into Parquet parts, gone on with at any time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from longspan.data.labelled import TEXT_FIELDS
+from longspan.errors import InputError
+from longspan.files import claimed, clear_stale, output_folder
+from longspan.imports import require
+from longspan.mapping.inputs import arrow, check_apart, find_inputs, stamp_of
+from longspan.mapping.job import Job, Part, check_same, rows_of_part, save_job, saved_job
+from longspan.mapping.local import Crew, Damaged
+from longspan.mapping.results import DamagedInputError, Desk, document_schema, missing_parts, tally
+from longspan.mapping.rows import plan_tables, schema_text, text_column
+from longspan.mapping.work import Verb, added_columns, check_names, verb_of
+from longspan.settings import Count, Whole, check_arguments, check_several
+from longspan.version import __version__
+
+Engine = Literal["local", "ray"]
+RAY = "ray.data"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a job is.
+
+    Attributes:
+        verb: what is done.
+        rows: of the whole job.
+        done: how many of them are done, in earlier calls too.
+        per_second: in this call; 0 at its beginning.
+    """
+
+    verb: str
+    rows: int
+    done: int
+    per_second: float
+
+    @property
+    def seconds_left(self) -> float | None:
+        """About; None where it is not known yet."""
+        return (self.rows - self.done) / self.per_second if self.per_second else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mapped:
+    """What lies in the output folder at the end.
+
+    Attributes:
+        folder: with `job.json` and the parts, whose names sort in the order of the inputs.
+        rows: one for each input row.
+        errors: rows whose document could not be done; their column `error` says why.
+        parts: files.
+        written: parts that this call wrote; 0 where the job was finished already.
+        notes: what of folders was passed over.
+    """
+
+    folder: Path
+    rows: int
+    errors: int
+    parts: int
+    written: int
+    notes: tuple[str, ...] = ()
+
+
+def map_documents(
+    verb: str,
+    inputs: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    engine: Engine = "local",
+    workers: Whole | None = None,
+    threads: Count = 1,
+    text_field: str | None = None,
+    prefix: str = "",
+    encoding: str | None = None,
+    raw: bool = False,
+    part_rows: Count | None = None,
+    report: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> Mapped:
+    """Do a verb for every row of tables or every document of folders, and write the results as Parquet.
+
+    The output has one row for each input row, in the order of the inputs: all input columns (of documents, `file`),
+    the columns of the verb, and `error`. Parts are written whole; a second call of the same job writes what is missing.
+
+    Args:
+        verb: "summarize", "answer", "embed", "classify" or "coref".
+        inputs: Parquet and JSON Lines files (`.jsonl`, `.jsonl.gz`, `.jsonl.xz`), documents, folders and patterns of
+            either, or addresses such as s3://bucket/folder.
+        output: a folder, new or of the same job.
+        engine: "local", processes on this machine, or "ray", on the machines of a Ray cluster that all see `output`.
+        workers: processes; None takes one for each processor (of Ray, of the cluster). 0 does the work in this process,
+            which a document may end.
+        threads: of each worker.
+        text_field: the column of the texts; None takes the first of text, document, content, article, … that is there.
+        prefix: put before the names of the columns that are added.
+        encoding, raw: as in `longspan.data.text.reading.read`.
+        part_rows: rows of a part; None takes a 256th of all, between 8 and 512.
+        report: is called with the progress, often.
+        **options: of the verb, as `longspan map VERB --help` names them: `model`, `sentences`, …
+
+    Returns:
+        A `Mapped`, which counts rows and errors.
+
+    Raises:
+        InputError: an option is wrong, an input is missing or damaged, a result's column is there already, the folder
+            holds another job, or the output cannot be written. What has been written stays.
+    """
+    given = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows, "raw": raw}
+    check_arguments(map_documents, {**given, "text_field": text_field, "prefix": prefix, "encoding": encoding})
+    options = {name: _plain(value) for name, value in options.items() if value is not None}
+    chosen = verb_of(verb, options)
+    arrow()
+    if engine == "ray":
+        require(RAY, extra="ray", purpose="the engine ray")
+    folder = output_folder(output)
+    sources = [inputs] if isinstance(inputs, str | Path) else inputs
+    check_several(sources, "inputs", "files, folders or patterns")
+    files, documents, notes = find_inputs(list(sources))
+    check_apart(folder, files, list(sources))
+    asked = Job(
+        version=__version__,
+        verb=verb,
+        options=options,
+        models=_stamps(options),
+        text_field=text_field,
+        encoding=encoding,
+        raw=raw,
+        prefix=prefix,
+        inputs=tuple(files),
+        documents=documents,
+        part_rows=part_rows or 0,
+    )
+    with claimed(folder):
+        stored = saved_job(folder)
+        if stored is None:
+            job = _planned(asked, chosen)
+            save_job(folder, job)
+        else:
+            check_same(stored, asked, folder)
+            job = stored
+        missing = missing_parts(job, folder)
+        damaged = _do(job, folder, missing, engine, workers, threads, report) if missing else []
+        clear_stale(folder)
+        if damaged:
+            reasons = list(dict.fromkeys(one.reason for one in damaged))
+            more = f" (and {len(reasons) - 1} other inputs)" if len(reasons) > 1 else ""
+            raise InputError(f"{reasons[0]}{more}; the parts of all other inputs are written")
+        counts = tally(job, folder)
+    assert counts.rows == job.rows, f"{counts.rows} rows of {job.rows}"
+    return Mapped(folder=folder, written=len(missing), notes=tuple(notes), **vars(counts))
+
+
+def _plain(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+def _stamps(options: dict[str, Any]) -> dict[str, str]:
+    """For each option that names a folder, what tells whether it has changed."""
+    found = {}
+    for name in ("model", "encoder", "reranker"):
+        with suppress(OSError, ValueError):
+            if isinstance(options.get(name), str) and Path(options[name]).is_dir():
+                found[name] = stamp_of(Path(options[name]))
+    return found
+
+
+def _planned(asked: Job, verb: Verb) -> Job:
+    """The job with its rows, columns and parts."""
+    added = list(added_columns(verb, asked.prefix))
+    if asked.documents:
+        if asked.text_field is not None:
+            raise InputError(f"text_field is {asked.text_field!r}, and the inputs are no tables; leave it out")
+        if verb.reads:
+            raise InputError(f"the column {verb.reads[0]!r} is to be read, and the inputs are no tables; leave it out")
+        check_names(document_schema().names, added)
+        return replace(asked, part_rows=asked.part_rows or rows_of_part(asked.rows))
+    if asked.encoding is not None:
+        raise InputError(f"encoding is {asked.encoding!r}, and tables are UTF-8; leave it out")
+    inputs, schema, as_json = plan_tables(asked.inputs)
+    check_names(schema.names, added)
+    text = text_column(schema, asked.text_field, TEXT_FIELDS)
+    missing = next((name for name in verb.reads if name not in schema.names), None)
+    if missing is not None:
+        raise InputError(f"no column {missing!r}; there is {', '.join(schema.names)}; name another")
+    return replace(
+        asked,
+        inputs=inputs,
+        part_rows=asked.part_rows or rows_of_part(sum(one.rows for one in inputs)),
+        schema=schema_text(schema.remove_metadata()),
+        columns={one.name: str(one.type) for one in schema},
+        as_json=as_json,
+        text=text,
+    )
+
+
+def _do(
+    job: Job,
+    folder: Path,
+    missing: list[Part],
+    engine: str,
+    workers: int | None,
+    threads: int,
+    report: Callable[[Progress], None] | None,
+) -> list[Damaged]:
+    """Do the parts that are missing; those whose input is damaged are given back."""
+    done = before = job.rows - sum(part.rows for part in missing)
+    begin = time.monotonic()
+
+    def tell(under_way: int) -> None:
+        if report is not None:
+            now = done + under_way
+            seconds = time.monotonic() - begin
+            rate = max(0, now - before) / seconds if seconds > 0 else 0.0
+            report(Progress(verb=job.verb, rows=job.rows, done=now, per_second=rate))
+
+    tell(0)
+    if workers == 0:
+        results = _here(job, folder, missing)
+    elif engine == "ray":
+        from longspan.mapping.on_ray import run_on_ray
+
+        results = run_on_ray(job, folder, missing, workers, threads)
+    else:
+        results = _by_crew(job, folder, missing, workers or processors() // threads or 1, threads, tell)
+    damaged = []
+    for result in results:
+        if isinstance(result, Damaged):
+            damaged.append(result)
+        else:
+            done += result.rows
+        tell(0)
+    return damaged
+
+
+def _by_crew(
+    job: Job, folder: Path, missing: list[Part], workers: int, threads: int, tell: Callable[[int], None]
+) -> Any:
+    with Crew(job, folder, workers, threads) as crew:
+        yield from crew.run(missing, tell)
+
+
+def _here(job: Job, folder: Path, missing: list[Part]) -> Any:
+    with Desk(job, folder) as desk:
+        for part in missing:
+            try:
+                yield desk.do(part)
+            except DamagedInputError as error:
+                yield Damaged(part, str(error))
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,366 @@
+"""What is done with each document: a verb with its options, the columns that it adds, and its values for a document.
+
+Each verb is a frozen dataclass whose fields are the options that `longspan map VERB` and `map_documents` take. It is
+asked three things: `columns`, the types of what it adds; `ready`, which loads its models and gives the function that
+is called for every document; and, where it can, a check of its options before anything is loaded (`__post_init__`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+from longspan.errors import InputError
+from longspan.inference.results import Decoding, Extent, Length
+from longspan.mapping.inputs import arrow
+from longspan.settings import Beams, Count, LengthPenalty, NewTokens, Share, check, near, show
+
+if TYPE_CHECKING:
+    from longspan.data.text.blocks import Document
+
+Do = Callable[["str | Document", Mapping[str, Any]], dict[str, Any]]
+"""From a document, and the other columns of its row that `reads` names, to the values of the columns that are added."""
+
+
+class Verb(Protocol):
+    """What all verbs answer."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Input columns, besides the text, that it needs."""
+        ...
+
+    def columns(self) -> dict[str, Any]:
+        """Column → type of Arrow."""
+        ...
+
+    def ready(self, *, raw: bool) -> Do:
+        """Load the models; texts are read as `raw` says."""
+        ...
+
+
+class _Alone:
+    """A verb that needs the text alone."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See `Verb`."""
+        return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summarize(_Alone):
+    """See `longspan.summarize`."""
+
+    model: str | None = None
+    encoder: str | None = None
+    sentences: int | None = None
+    words: int | None = None
+    length: Length | None = None
+    query: str | None = None
+    language: str | None = None
+    beams: Beams | None = None
+    length_penalty: LengthPenalty | None = None
+    max_tokens: NewTokens | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse lengths that are none."""
+        Extent(sentences=self.sentences, words=self.words, length=self.length)
+        check(self)
+
+    def columns(self) -> dict[str, Any]:
+        """See `Verb`."""
+        pa = arrow()
+        place = [("text", pa.string()), ("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]
+        sentence = pa.struct([*place, ("speaker", pa.string())])
+        return {
+            "summary": pa.string(),
+            "sentences": pa.list_(sentence),
+            "tokens": pa.int64(),
+            "note": pa.string(),
+        }
+
+    def ready(self, *, raw: bool) -> Do:
+        """See `Verb`."""
+        from longspan.inference.summarize import load_summarizer, summarize
+
+        asked = Decoding(beams=self.beams, length_penalty=self.length_penalty, max_tokens=self.max_tokens)
+        decoding = asked if asked.options() else None
+        options: dict[str, Any] = {"length": self.length, "words": self.words, "query": self.query, "raw": raw}
+        if self.encoder is None:
+            options |= {"model": load_summarizer(self.model, self.language, decoding)}
+        else:
+            from longspan.inference.sentence_encoder import load_sentence_encoder
+
+            options |= {"model": self.model, "language": self.language, "decoding": decoding}
+            options["encoder"] = load_sentence_encoder(self.encoder)
+
+        def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
+            summary = summarize(document, self.sentences, **options)
+            return {
+                "summary": summary.text,
+                "sentences": [
+                    {name: getattr(one, name) for name in ("text", "start", "end", "score", "speaker")}
+                    for one in summary.sentences
+                ],
+                "tokens": summary.tokens,
+                "note": summary.note,
+            }
+
+        return do
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed(_Alone):
+    """See `longspan.embed_document`."""
+
+    model: str | None = None
+    encoder: str | None = None
+    language: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no text."""
+        check(self)
+
+    def columns(self) -> dict[str, Any]:
+        """See `Verb`."""
+        pa = arrow()
+        return {"vector": pa.list_(pa.float32()), "tokens": pa.int64()}
+
+    def ready(self, *, raw: bool) -> Do:
+        """See `Verb`."""
+        from longspan.inference.embed import embed_document, the_encoder
+
+        encoder = the_encoder(self.model, self.encoder)
+
+        def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
+            done = embed_document(_opened(document, raw), encoder, language=self.language)
+            return {"vector": done.vector, "tokens": done.tokens}
+
+        return do
+
+
+def _opened(document: str | Document, raw: bool) -> Document:
+    """A text as a document, as `longspan.summarize` opens it."""
+    from longspan.characters import mend
+    from longspan.data.text.reading import document_of
+
+    return document_of(mend(document)[0], raw=raw) if isinstance(document, str) else document
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """See `longspan.answer`: each document is asked for itself."""
+
+    model: str | None = None
+    encoder: str | None = None
+    reranker: str | None = None
+    question: str | None = None
+    question_field: str | None = None
+    top: Count = 3
+    threshold: Share | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse to ask nothing, or twice."""
+        from longspan.inference.answer import check_question
+
+        check(self)
+        if (self.question is None) == (self.question_field is None):
+            given = "neither is" if self.question is None else "both are"
+            raise InputError(
+                f"question asks every document, question_field names a column of questions, and {given} given; give "
+                "one of them"
+            )
+        if self.question is not None:
+            check_question(self.question)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See `Verb`."""
+        return () if self.question_field is None else (self.question_field,)
+
+    def columns(self) -> dict[str, Any]:
+        """See `Verb`."""
+        pa = arrow()
+        place = [("text", pa.string()), ("start", pa.int64()), ("end", pa.int64())]
+        passage = pa.struct([*place, ("heading", pa.string()), ("probability", pa.float64())])
+        return {
+            "answer": pa.string(),
+            "answered": pa.bool_(),
+            "answer_start": pa.int64(),
+            "answer_end": pa.int64(),
+            "sure": pa.string(),
+            "probability": pa.float64(),
+            "passages": pa.list_(passage),
+            "note": pa.string(),
+        }
+
+    def ready(self, *, raw: bool) -> Do:
+        """See `Verb`."""
+        from longspan.inference.answer import answer
+        from longspan.inference.readers import load_reader
+
+        options: dict[str, Any] = {"top": self.top, "threshold": self.threshold, "raw": raw}
+        options["model"] = None if self.model is None else load_reader(self.model)
+        if self.encoder is not None:
+            from longspan.inference.sentence_encoder import load_sentence_encoder
+
+            options["encoder"] = load_sentence_encoder(self.encoder)
+        if self.reranker is not None:
+            from longspan.inference.reranker import load_reranker
+
+            options["reranker"] = load_reranker(self.reranker)
+
+        def do(document: str | Document, row: Mapping[str, Any]) -> dict[str, Any]:
+            question = self.question if self.question_field is None else row[self.question_field]
+            found = answer(document, question, **options)  # pyright: ignore[reportArgumentType]
+            quote = found.short.quote if found.short is not None else found.passages[0].sentence
+            return {
+                "answer": found.text if found.answered else None,
+                "answered": found.answered,
+                "answer_start": quote.start if found.answered else None,
+                "answer_end": quote.end if found.answered else None,
+                "sure": found.sure,
+                "probability": found.probability,
+                "passages": [
+                    {
+                        "text": one.text,
+                        "start": one.quote.start,
+                        "end": one.quote.end,
+                        "heading": one.heading,
+                        "probability": one.probability,
+                    }
+                    for one in found.passages
+                ],
+                "note": found.note,
+            }
+
+        return do
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classify(_Alone):
+    """See `longspan.classify`."""
+
+    model: str
+
+    def __post_init__(self) -> None:
+        """Refuse what is no text."""
+        check(self)
+
+    def columns(self) -> dict[str, Any]:
+        """See `Verb`."""
+        pa = arrow()
+        share = pa.struct([("label", pa.string()), ("probability", pa.float64())])
+        return {
+            "label": pa.string(),
+            "probability": pa.float64(),
+            "probabilities": pa.list_(share),
+            "tokens": pa.int64(),
+            "of_tokens": pa.int64(),
+            "note": pa.string(),
+        }
+
+    def ready(self, *, raw: bool) -> Do:
+        """See `Verb`."""
+        from longspan.inference.classify import load_classifier
+
+        classifier = load_classifier(self.model)
+
+        def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
+            found = classifier.classify_text(document if isinstance(document, str) else document.words)
+            shares = [{"label": label, "probability": share} for label, share in found.probabilities.items()]
+            told = {name: getattr(found, name) for name in ("label", "probability", "tokens", "of_tokens", "note")}
+            return {**told, "probabilities": shares}
+
+        return do
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coref(_Alone):
+    """Coreference, as `longspan coref` finds it."""
+
+    model: str
+
+    def __post_init__(self) -> None:
+        """Refuse what is no text."""
+        check(self)
+
+    def columns(self) -> dict[str, Any]:
+        """See `Verb`."""
+        pa = arrow()
+        mention = pa.struct([("text", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
+        return {"clusters": pa.list_(pa.list_(mention))}
+
+    def ready(self, *, raw: bool) -> Do:
+        """See `Verb`."""
+        from longspan.systems.coreference.resolving import load_resolver
+
+        resolver = load_resolver(self.model)
+
+        def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
+            found = resolver.resolve(_opened(document, raw))
+            return {
+                "clusters": [
+                    [{"text": found.text[start:end], "start": start, "end": end} for start, end in cluster]
+                    for cluster in found.clusters
+                ]
+            }
+
+        return do
+
+
+VERBS: dict[str, type[Any]] = {
+    "summarize": Summarize,
+    "answer": Answer,
+    "embed": Embed,
+    "classify": Classify,
+    "coref": Coref,
+}
+"""Verb → what it is."""
+ERROR = "error"
+"""The last column that every verb adds."""
+
+
+def verb_of(name: str, options: Mapping[str, Any]) -> Verb:
+    """A verb with its options.
+
+    Raises:
+        InputError: the verb is unknown, an option is not one of its, or has a wrong value.
+    """
+    if name not in VERBS:
+        raise InputError(f"verb is {show(name)}, which cannot be mapped; {near(str(name), list(VERBS))}")
+    known = [one.name for one in fields(VERBS[name])]
+    for option in options:
+        if option not in known:
+            others = [verb for verb, kind in VERBS.items() if option in [one.name for one in fields(kind)]]
+            of = f"an option of {' and '.join(others)}, not of {name}" if others else f"no option of {name}"
+            raise InputError(f"{option} is {of}; leave it out, or choose of {', '.join(known)}")
+    if "model" in lacking(VERBS[name], options):
+        raise InputError(f"{name} needs a model; give the folder of one as model")
+    return VERBS[name](**options)
+
+
+def lacking(verb: type[Any], options: Mapping[str, Any]) -> list[str]:
+    """The options of a verb that have no default and are not given."""
+    return [one.name for one in fields(verb) if one.default is MISSING and one.name not in options]
+
+
+def added_columns(verb: Verb, prefix: str) -> dict[str, Any]:
+    """The columns that a verb adds, with their types, under the names that the output has."""
+    return {prefix + name: kind for name, kind in {**verb.columns(), ERROR: arrow().string()}.items()}
+
+
+def check_names(inputs: list[str], added: list[str]) -> None:
+    """Refuse results whose names the input has already.
+
+    Raises:
+        InputError: it names the first such column and the remedy.
+    """
+    same = next((name for name in added if name in inputs), None)
+    if same is not None:
+        raise InputError(
+            f"the inputs have a column {same!r}, and so has the result; give a prefix for the result's columns, such "
+            "as --prefix map_ (prefix= in Python), or rename the input's"
+        )

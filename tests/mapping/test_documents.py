@@ -1,0 +1,227 @@
+"""Whole jobs in one process: results equal those of single calls, errors are rows, and what is missing is done."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import longspan
+from longspan import InputError, map_documents
+
+Rows = list[dict[str, Any]]
+Write = Callable[..., Path]
+Read = Callable[[Path], Rows]
+
+
+def test_summaries_are_those_of_single_calls(rows: Rows, write_lines: Write, read_parts: Read, tmp_path: Path) -> None:
+    mapped = map_documents("summarize", write_lines(rows), tmp_path / "out", sentences=2, workers=0)
+    assert (mapped.rows, mapped.errors, mapped.parts, mapped.written) == (20, 0, 3, 3)
+    done = read_parts(tmp_path / "out")
+    assert [(row["id"], row["text"]) for row in done] == [(row["id"], row["text"]) for row in rows]
+    for row in done:
+        summary = longspan.summarize(row["text"], 2)
+        assert row["summary"] == summary.text
+        assert row["tokens"] == summary.tokens
+        assert [(one["start"], one["end"]) for one in row["sentences"]] == [one.place for one in summary.sentences]
+        assert row["error"] is None
+
+
+def test_vectors_are_those_of_single_calls(rows: Rows, read_parts: Read, tmp_path: Path) -> None:
+    table = pa.table({"id": [row["id"] for row in rows], "body": [row["text"] for row in rows]})
+    parquet.write_table(table, tmp_path / "rows.parquet", row_group_size=7)
+    map_documents("embed", tmp_path / "rows.parquet", tmp_path / "out", text_field="body", workers=0, part_rows=3)
+    done = read_parts(tmp_path / "out")
+    assert [row["id"] for row in done] == list(range(20))
+    for row in done[::5]:
+        vector = longspan.embed_document(row["body"]).vector
+        np.testing.assert_allclose(row["vector"], vector, atol=1e-6)
+
+
+def test_answers_to_the_question_of_each_row(rows: Rows, write_lines: Write, read_parts: Read, tmp_path: Path) -> None:
+    asked = [{**row, "asks": f"where do bees of kind {row['id']} live?"} for row in rows[:4]] + [
+        {**rows[4], "asks": " "}
+    ]
+    map_documents("answer", write_lines(asked), tmp_path / "out", question_field="asks", top=1, workers=0)
+    *done, blank = read_parts(tmp_path / "out")
+    for row in done:
+        single = longspan.answer(row["text"], row["asks"], top=1)
+        assert row["answered"] == single.answered
+        assert row["probability"] == pytest.approx(single.probability)
+        assert [one["text"] for one in row["passages"]] == [one.text for one in single.passages]
+        if row["answered"]:
+            assert row["text"][row["answer_start"] : row["answer_end"]].split() == row["answer"].split()
+    assert blank["answer"] is None
+    assert "asks nothing" in blank["error"]
+
+
+def test_documents_of_a_folder(read_parts: Read, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("# Bees\n\nBees live in hives. They dance.\n")
+    (folder / "b.pdf").write_bytes(b"%PDF-1.4\nno more")
+    (folder / "c.png").write_bytes(b"\x89PNG")
+    mapped = map_documents("summarize", folder, tmp_path / "out", sentences=1, workers=0)
+    good, bad = read_parts(tmp_path / "out")
+    assert good["file"] == str(folder / "a.md")
+    assert good["summary"] == longspan.summarize(folder / "a.md", 1).text
+    assert bad["summary"] is None
+    assert "b.pdf" in bad["error"]
+    assert mapped.errors == 1
+    assert "1 .png" in mapped.notes[0]
+
+
+def test_bad_rows_are_rows_with_an_error(rows: Rows, write_lines: Write, read_parts: Read, tmp_path: Path) -> None:
+    path = write_lines([{**rows[0], "more": {"a": [1]}}, {"id": 1, "text": "  "}, {"id": 2}, rows[3]])
+    with path.open("ab") as file:
+        file.write(b'\n\n{"id": 4, \n["no object"]\n\xff\xfe\n' + json.dumps(rows[5]).encode())
+    mapped = map_documents("embed", path, tmp_path / "out", workers=0)
+    done = read_parts(tmp_path / "out")
+    assert [row["id"] for row in done] == [0, 1, 2, 3, None, None, None, 5]
+    assert mapped.errors == 5
+    said = [row["error"] for row in done]
+    assert [one is None for one in said] == [True, False, False, True, False, False, False, True]
+    for one, words in zip(
+        [said[index] for index in (1, 2, 4, 5, 6)],
+        ("its text is blank", "its text is missing", "row 5 of", "no JSON object", "not UTF-8"),
+        strict=True,
+    ):
+        assert words in str(one)
+    assert all((row["vector"] is None) == (row["error"] is not None) for row in done)
+    assert done[0]["more"] == {"a": [1]}
+
+
+def test_a_second_call_does_what_is_missing(rows: Rows, write_lines: Write, read_parts: Read, tmp_path: Path) -> None:
+    path, out = write_lines(rows), tmp_path / "out"
+    map_documents("summarize", path, out, words=9, workers=0, part_rows=6)
+    before = read_parts(out)
+    again = map_documents("summarize", path, out, words=9, workers=0)
+    assert (again.written, again.rows) == (0, 20)
+    (out / "part-000001.parquet").unlink()
+    (out / "part-000003.parquet").unlink()
+    (out / ".longspan-0123456789ab.part").write_bytes(b"what a killed process left")
+    stamps = {file.name: file.stat().st_mtime_ns for file in out.glob("part-*")}
+    assert map_documents("summarize", path, out, words=9, workers=0).written == 2
+    assert read_parts(out) == before
+    assert all((out / name).stat().st_mtime_ns == stamp for name, stamp in stamps.items())
+    assert sorted(file.name for file in out.iterdir()) == ["job.json", *(f"part-00000{n}.parquet" for n in range(4))]
+
+
+def test_another_job_is_refused(rows: Rows, write_lines: Write, tmp_path: Path) -> None:
+    path, out = write_lines(rows[:3]), tmp_path / "out"
+    map_documents("summarize", path, out, sentences=1, workers=0)
+    other = write_lines(rows[:3], "other.jsonl")
+    for said, change in (
+        ("the verb summarize, and this is embed", {"verb": "embed", "sentences": None}),
+        ("its sentences is 1, not 2", {"sentences": 2}),
+        ("its query is None, not 'x'", {"query": "x"}),
+        ("its raw is False, not True", {"raw": True}),
+        ("other.jsonl", {"inputs": other}),
+        ("its parts have 8 rows, not 5", {"part_rows": 5}),
+    ):
+        given = {"verb": "summarize", "inputs": path, "sentences": 1, **change}
+        with pytest.raises(InputError, match=r"holds another job: .*; give another folder") as error:
+            map_documents(output=out, workers=0, **given)
+        assert said in str(error.value)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(InputError, match="has changed since it was begun"):
+        map_documents("summarize", path, out, sentences=1, workers=0)
+    (out / "job.json").write_text("{")
+    with pytest.raises(InputError, match=r"job\.json is damaged"):
+        map_documents("summarize", path, out, sentences=1, workers=0)
+    (out / "job.json").unlink()
+    with pytest.raises(InputError, match=r"is not empty and holds no job\.json"):
+        map_documents("summarize", path, out, sentences=1, workers=0)
+
+
+def test_a_column_of_the_results_name_needs_a_prefix(write_lines: Write, read_parts: Read, tmp_path: Path) -> None:
+    path = write_lines([{"text": "Bees dance. They live.", "summary": "of people"}])
+    with pytest.raises(InputError, match=r"a column 'summary', .* --prefix map_"):
+        map_documents("summarize", path, tmp_path / "out", workers=0)
+    assert not (tmp_path / "out").exists()
+    map_documents("summarize", path, tmp_path / "out", workers=0, prefix="map_", sentences=1)
+    (row,) = read_parts(tmp_path / "out")
+    assert row["summary"] == "of people"
+    assert row["map_summary"]
+    assert row["map_error"] is None
+
+
+def test_a_damaged_table_is_one_sentence_and_the_others_are_done(rows: Rows, read_parts: Read, tmp_path: Path) -> None:
+    columns = {"text": [row["text"] for row in rows]}
+    for name in ("a", "b"):
+        parquet.write_table(pa.table(columns), tmp_path / f"{name}.parquet", compression="gzip")
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    data[60:200] = bytes(140)  # the first page; the end of the file, which is read first, is as it was
+    (tmp_path / "a.parquet").write_bytes(data)
+    with pytest.raises(InputError, match=r"a\.parquet cannot be read as Parquet .*; the parts of all other"):
+        map_documents("summarize", tmp_path / "*.parquet", tmp_path / "out", sentences=1, workers=0, part_rows=20)
+    assert sorted(file.name for file in (tmp_path / "out").glob("part-*")) == ["part-000001.parquet"]
+    assert len(read_parts(tmp_path / "out")) == 20
+    (tmp_path / "c.jsonl.gz").write_bytes(b"\x1f\x8b\x08 no more")
+    (tmp_path / "d.parquet").write_bytes(b"PAR1")
+    for name in ("c.jsonl.gz", "d.parquet"):
+        with pytest.raises(InputError, match=name):
+            map_documents("summarize", tmp_path / name, tmp_path / name[0], workers=0)
+        assert not (tmp_path / name[0]).exists()
+
+
+def test_a_full_disk_is_one_sentence(write_lines: Write, small_disk: Path, read_parts: Read) -> None:
+    noise = np.random.default_rng(0).bytes(60_000 * 20).hex()
+    path = write_lines([{"text": "Bees dance.", "noise": noise[120_000 * n :][:120_000]} for n in range(20)])
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"the disk is full .* the same call goes on"):
+            map_documents("embed", path, small_disk / "out", workers=0, part_rows=1)
+        left = sorted(file.name for file in (small_disk / "out").iterdir())
+        assert left[0] == "job.json"
+        assert not [name for name in left if not name.startswith(("job", "part-"))]
+        assert len(read_parts(small_disk / "out")) == len(left) - 1
+        assert 0 < len(left) - 1 < 20
+
+
+def test_progress_is_reported(rows: Rows, write_lines: Write, tmp_path: Path) -> None:
+    told = []
+    map_documents("embed", write_lines(rows[:9]), tmp_path / "out", workers=0, report=told.append, part_rows=4)
+    assert [one.done for one in told] == [0, 4, 8, 9]
+    assert told[0].seconds_left is None
+    assert told[-1].seconds_left == 0
+    assert {one.rows for one in told} == {9}
+
+
+@pytest.mark.parametrize(
+    ("said", "given"),
+    [
+        ("cannot be mapped; did you mean 'summarize'", {"verb": "summarise"}),
+        ("top is an option of answer, not of summarize", {"top": 3}),
+        ("nothing is no option of summarize", {"nothing": 3}),
+        ("sentences=0 is no length", {"sentences": 0}),
+        ("classify needs a model", {"verb": "classify"}),
+        ("neither is given", {"verb": "answer"}),
+        ("asks nothing", {"verb": "answer", "question": " "}),
+        ("engine is 'spark'", {"engine": "spark"}),
+        ("workers is -1", {"workers": -1}),
+        ("no column 'words'", {"text_field": "words"}),
+        ("holds int64 and no texts", {"text_field": "id"}),
+        ("no column 'asks'", {"verb": "answer", "question_field": "asks"}),
+        ("encoding is 'latin-1', and tables are UTF-8", {"encoding": "latin-1"}),
+        ("does not exist", {"inputs": "nowhere.jsonl"}),
+        ("matches no file", {"inputs": "nowhere*.jsonl"}),
+        ("is standard input", {"inputs": "-"}),
+        ("there is no input", {"inputs": []}),
+        ("model 'no-such-folder-here'", {"model": "no-such-folder-here"}),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    said: str, given: dict[str, Any], rows: Rows, write_lines: Write, tmp_path: Path
+) -> None:
+    call = {"verb": "summarize", "inputs": write_lines(rows[:2]), **given}
+    with pytest.raises(InputError) as error:
+        map_documents(output=tmp_path / "out", **{"workers": 0, **call})
+    assert said in str(error.value)
+    assert not list((tmp_path / "out").glob("part-*"))
