@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch._decomp import register_decomposition
 
-import longspan.ops.tiles.pooling  # noqa: F401 (importing it defines the operators)
+import longspan.ops.sorted.block_attention
+import longspan.ops.tiles.pooling  # noqa: F401 (importing both defines the operators)
 from longspan.errors import InputError
 from longspan.ops.attend.reference import attend_reference
 from longspan.ops.sorted.hashed import hashed_weights
