@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from longspan import InputError
-from longspan.checkpoints import from_transformers, to_transformers
+from longspan.checkpoints import from_transformers, lengthen, to_transformers
 from longspan.checkpoints.architectures import ARCHITECTURES
 from longspan.models import LongspanPreTrainedModel
 
@@ -87,3 +87,13 @@ def test_other_heads_and_other_blocks_are_refused(published):
     with pytest.raises(InputError, match="random='paper' draws other blocks"):
         to_transformers(ours, "bigbird_pegasus")
     assert set(ARCHITECTURES["bigbird_pegasus"].heads) == {GENERATION, "BigBirdPegasusModel"}
+
+
+@torch.no_grad()
+def test_one_that_keeps_its_blocks_reads_more_and_the_same_of_short_texts(published, batch, widest):
+    theirs = published(GENERATION).double()
+    longer = lengthen(theirs, "bigbird", 4 * theirs.config.max_position_embeddings)
+    inputs = batch(theirs, 29)
+    assert widest(output(theirs, inputs), output(longer, inputs)) <= 1e-10
+    ids = torch.randint(5, 30, (1, 2 * theirs.config.max_position_embeddings))
+    assert output(longer, {"input_ids": ids, "decoder_input_ids": ids[:, :3]}).isfinite().all()

@@ -21,7 +21,7 @@ from longspan.cli import main
 from longspan.errors import InputError
 from longspan.inference.results import reads_english
 from longspan.inference.summarize import WEIGHTS, load_summarizer
-from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForPrefixLM, LongspanForSentenceScoring
+from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSentenceScoring
 from longspan.training.tokenizers import train_tokenizer
 
 TEXT = (
@@ -63,17 +63,6 @@ def scorer(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     head = {"head": "sentence_scoring", "layers": 1}
     config = small_config(len(tokenizer), position_embedding="sinusoidal", attention="poolingformer", head=head)
     return write(tmp_path_factory.mktemp("scorer"), LongspanForSentenceScoring(config), tokenizer)
-
-
-@pytest.fixture(scope="module")
-def bart(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    torch.manual_seed(3)
-    sizes = {f"{part}_{size}": 8 for part in ("encoder", "decoder") for size in ("ffn_dim",)}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    config = BartConfig(vocab_size=len(tokenizer), d_model=8, max_position_embeddings=600, **sizes, **heads)
-    return write(tmp_path_factory.mktemp("bart"), BartForConditionalGeneration(config), tokenizer)
 
 
 @pytest.fixture
@@ -178,41 +167,6 @@ def test_a_picture_of_characters_without_a_font(
     path.write_text(CHINESE, encoding="utf-8")
     assert run(path, "--model", scorer, "--picture", tmp_path / "strip.png", "-n", 1) == 0
     assert capsys.readouterr().err.count("no installed font") == 1
-
-
-def test_a_model_that_writes(document: Path, bart: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(document, "--model", bart, "--beams", 2, "--max-tokens", 12, "--json") == 0
-    record = json.loads(capsys.readouterr().out)[0]
-    assert all(sentence["start"] is None for sentence in record["sentences"])
-    # The same model as transformers runs it.
-    from transformers import AutoTokenizer, BartForConditionalGeneration
-
-    peer = BartForConditionalGeneration.from_pretrained(bart)
-    ids = AutoTokenizer.from_pretrained(bart)(TEXT, return_tensors="pt")
-    assert record["tokens"] == ids["input_ids"].shape[1]
-    written = peer.generate(input_ids=ids["input_ids"], num_beams=2, max_new_tokens=12)
-    words = AutoTokenizer.from_pretrained(bart).decode(written[0], skip_special_tokens=True)
-    assert " ".join(sentence["text"] for sentence in record["sentences"]).split() == words.split()
-
-
-def test_a_document_too_long_for_a_model_that_writes(
-    tmp_path: Path, bart: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "long.txt"
-    path.write_text(TEXT * 20, encoding="utf-8")
-    assert run(path, "--model", bart) == 2
-    error = capsys.readouterr().err
-    assert "reads at most 600" in error
-    assert "longspan lengthen" in error
-
-
-def test_the_advice_to_lengthen_a_single_stack_keeps_its_mechanism(tmp_path: Path, tokenizer: Any) -> None:
-    config = small_config(len(tokenizer), attention="full", max_position_embeddings=40)
-    folder = write(tmp_path / "prefix", LongspanForPrefixLM(config), tokenizer)
-    with pytest.raises(InputError, match="longspan lengthen") as caught:
-        longspan.summarize(TEXT, model=str(folder))
-    (command,) = re.findall("`longspan (.*) DIR`", str(caught.value))
-    assert main([*command.split(), str(tmp_path / "long")]) == 0
 
 
 def test_models_that_cannot_summarise(tmp_path: Path, scorer: Path, tokenizer: Any) -> None:
@@ -352,9 +306,7 @@ def test_html_shows_one_document_and_needs_a_name(document: Path, refused: Calla
     assert "is no folder" in refused("summarize", document, "--html", "missing/a.html")
 
 
-def test_an_outline_goes_section_by_section(
-    tmp_path: Path, scorer: Path, bart: Path, capfd: pytest.CaptureFixture[str], refused: Callable[..., str]
-) -> None:
+def test_an_outline_goes_section_by_section(tmp_path: Path, scorer: Path, capfd: pytest.CaptureFixture[str]) -> None:
     first, second, third = TEXT.split("\n\n")
     file, page = tmp_path / "a.md", tmp_path / "a.html"
     file.write_text(f"# Marmots\n\n{first}\n\n## Enemies\n\n{second}\n\n## Today\n\n{third}\n", encoding="utf-8")
@@ -374,7 +326,6 @@ def test_an_outline_goes_section_by_section(
         ("Enemies", 2),
         ("Today", 2),
     ]
-    assert "needs a model that picks" in refused("summarize", file, "--outline", "--model", bart, "--max-tokens", 5)
 
 
 MEETING = (

@@ -94,6 +94,11 @@ class BigBirdConfig(AttentionConfig):
         if self.random_scope != "all":
             self._check_scope()
 
+    @property
+    def takes_globals(self) -> bool:
+        """Whether tokens can be global in it: with "transformers" only its first and last blocks are."""
+        return self.random != "transformers"
+
     def _check_scope(self) -> None:
         """Raise where `random_scope` would not be read, or leaves nothing to draw."""
         scope = f"random_scope={self.random_scope!r}"

@@ -257,6 +257,11 @@ class AttentionConfig:
         return None
 
     @property
+    def takes_globals(self) -> bool:
+        """Whether tokens can be global in it."""
+        return "globals" not in self.exempt
+
+    @property
     def inputs_add_loss(self) -> bool:
         """Whether the module has an `inputs_loss` in training; only stacks with `takes_losses` ask for it."""
         return False

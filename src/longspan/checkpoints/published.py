@@ -10,21 +10,30 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from longspan.checkpoints.folder import check_model_folder
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.checkpoints.sources import check_finite, check_path, check_reachable
 from longspan.errors import InputError, one_sentence
 from longspan.progress import without_file_bars, without_loading_notes
 
-Head = Literal["states", "labels"]
+Head = Literal["states", "labels", "sequences"]
+_LOADERS = {
+    "states": "AutoModel",
+    "labels": "AutoModelForSequenceClassification",
+    "sequences": "AutoModelForSeq2SeqLM",
+}
 
 
-def load_published(source: str | Path, head: Head) -> tuple[Any, Any]:
-    """A model in float32 and evaluation mode, and its tokenizer.
+def load_published(source: str | Path, head: Head, *, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+    """A model in evaluation mode, and its tokenizer.
 
     Args:
         source: a folder, or a Hub name.
-        head: what it gives: "states" of its encoder, without a head, or scores of "labels".
+        head: what it gives: "states" of its encoder, without a head, scores of "labels", or what an encoder–decoder
+            writes, "sequences".
+        dtype: of its weights.
 
     Raises:
         InputError: it is not there, damaged, of an architecture that needs code of its own, has weights only as a
@@ -44,7 +53,7 @@ def load_published(source: str | Path, head: Head) -> tuple[Any, Any]:
     name = str(path) if path.is_dir() else str(source)
     with one_sentence(f"model '{name}' cannot be loaded"), without_loading_notes(), without_file_bars():
         config: Any = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
-        loader: Any = transformers.AutoModelForSequenceClassification if head == "labels" else transformers.AutoModel
+        loader: Any = getattr(transformers, _LOADERS[head])
         halves = {**MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES, "longt5": "LongT5EncoderModel"}
         half = str(halves.get(config.model_type, ""))
         if head == "states" and half.endswith("EncoderModel"):  # of a model that has a decoder too
@@ -53,13 +62,15 @@ def load_published(source: str | Path, head: Head) -> tuple[Any, Any]:
             raise InputError(
                 f"model '{name}' is a {_name_of(config)}, which writes text and does not embed; give an encoder"
             )
-        model, info = loader.from_pretrained(name, config=config, use_safetensors=True, output_loading_info=True)
+        model, info = loader.from_pretrained(
+            name, config=config, use_safetensors=True, output_loading_info=True, dtype=dtype
+        )
     lacking = sorted(key for key in info["missing_keys"] if "pooler" not in key.split(".") or head == "labels")
     if lacking:
         what = "is no model with labels" if head == "labels" else "does not fit its config.json"
         raise InputError(f"model '{name}' is a {_name_of(config)} and {what}: {lacking[0]} is missing")
     check_finite(model, name)
-    return model.float().eval().requires_grad_(False), load_tokenizer(source)
+    return model.to(dtype).eval().requires_grad_(False), load_tokenizer(source)
 
 
 def _name_of(config: Any) -> str:

@@ -22,7 +22,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from longspan.checkpoints.architectures import ARCHITECTURES, class_for
-from longspan.checkpoints.folder import AGAIN, CONFIG, check_fields, check_model_folder
+from longspan.checkpoints.folder import AGAIN, CONFIG, check_fields, check_model_folder, read_json
 from longspan.checkpoints.plain_folders import is_plain_folder, read_plain_folder
 from longspan.errors import InputError, one_sentence
 from longspan.progress import without_file_bars, without_loading_notes
@@ -141,7 +141,7 @@ def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     else:
         name = str(model_or_path)
         check_reachable(name)
-    config = _read_config(name)
+    config = _config_of(name)
     architectures = config.get("architectures") or [None]
     model_class = class_for(str(config.get("model_type")), architectures[0])
     if held is not None:
@@ -160,7 +160,25 @@ def check_path(path: Path, argument: str) -> None:
         raise InputError(f"{argument} {show(str(path))} cannot be used ({reason}); give an existing one") from error
 
 
-def _read_config(name: str) -> dict[str, Any]:
+def read_config(source: str | Path) -> dict[str, Any]:
+    """The `config.json` of a model in a folder, or of a Hub name, with values that make sense; `{}` for a folder that
+    holds another kind of files.
+
+    Raises:
+        InputError: there is no such model, or its `config.json` is damaged.
+    """
+    path = Path(os.path.expanduser(source))
+    check_path(path, "model")
+    if path.is_dir():
+        file = path / "config.json"
+        return {} if is_plain_folder(path) or not file.exists() else read_json(file)
+    if path.exists():
+        raise InputError(f"model '{path}' is a file; give the directory that holds config.json and model.safetensors")
+    check_reachable(str(source))
+    return _config_of(str(source))
+
+
+def _config_of(name: str) -> dict[str, Any]:
     try:
         config, _ = PreTrainedConfig.get_config_dict(name)
     except (OSError, ValueError) as error:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,7 +35,10 @@ def summarize(
     ] = False,
     model: Annotated[
         str | None,
-        typer.Option(help="Folder or name of a model: one trained here, LED, BART, …", show_default="the bundled one"),
+        typer.Option(
+            help="Folder or Hub name of a model: one trained here, LED, BART, Pegasus, T5, …",
+            show_default="the bundled one",
+        ),
     ] = None,
     encoder: Encoder = None,
     json: Json = False,
@@ -53,6 +56,23 @@ def summarize(
     beams: Annotated[int | None, typer.Option(help="Beams, for a model that writes.")] = None,
     length_penalty: Annotated[float | None, typer.Option(help="Above 0 favours longer texts, likewise.")] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest summary in tokens, likewise.")] = None,
+    max_source_tokens: Annotated[
+        int | None, typer.Option(help="Tokens that it reads at once.", show_default="as it was trained")
+    ] = None,
+    long_documents: Annotated[
+        Literal["lengthen", "parts"] | None,
+        typer.Option(
+            help="Longer documents: lengthen the model where that can be done, or read parts.", show_default="lengthen"
+        ),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda, for it.", show_default="cpu")] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None, typer.Option(help="Of its weights.", show_default="float32")
+    ] = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option("--stream/--no-stream", help="Print as it writes.", show_default="one file on a terminal"),
+    ] = None,
 ) -> None:
     """Summarise documents of any length.
 
@@ -77,12 +97,23 @@ def summarize(
     from longspan.inference.results import Decoding
     from longspan.inference.summarize import summarize as run
 
-    decoding = Decoding(beams=beams, length_penalty=length_penalty, max_tokens=max_tokens)
+    given = {"beams": beams, "length_penalty": length_penalty, "max_tokens": max_tokens}
+    given |= {"max_source_tokens": max_source_tokens, "long_documents": long_documents}
+    decoding: Any = {name: value for name, value in given.items() if value is not None}
+    pieces = _Pieces() if _streams(stream, files, json, outline) else None
     done = []
     for file, document in zip(files, documents, strict=True):
-        options = decoding if decoding.options() else None
         summary = run(
-            document, **vars(extent), query=query, model=model, encoder=encoder, language=language, decoding=options
+            document,
+            **vars(extent),
+            query=query,
+            model=model,
+            encoder=encoder,
+            language=language,
+            decoding=Decoding(**decoding) if decoding else None,
+            device=device,
+            dtype=dtype,
+            stream=pieces,
         )
         sections = outline_of(document, summary) if outline else ()
         if outline and not summary.document:
@@ -99,13 +130,32 @@ def summarize(
         if not json:
             if len(files) > 1:
                 say_heading(name_of(file), first=len(done) == 1)
-            _print(file, summary, sections)
+            _print(file, summary, sections, written=pieces is not None and pieces.begun)
     if json:
         read_as = [document.extracted for document in documents]
         rows = zip(done, read_as, strict=True)
         say_json([_record(file, summary, sections, outline, other) for (file, summary, sections), other in rows])
         for file, summary, _ in done:
             _print_note(file, summary)
+
+
+class _Pieces:
+    """Writes each piece of a text to the terminal as it comes."""
+
+    begun = False
+
+    def __call__(self, piece: str) -> None:
+        say(piece, end="")
+        sys.stdout.flush()
+        self.begun = True
+
+
+def _streams(asked: bool | None, files: list[str], json: bool, outline: bool) -> bool:
+    """Whether the text is printed as it is written: one document's, on a terminal or where that is asked for."""
+    if asked and (json or outline or len(files) > 1):
+        other = "--json" if json else "--outline" if outline else f"{len(files)} files"
+        raise InputError(f"--stream prints one summary as it is written, and {other} is given; leave one out")
+    return not (json or outline or len(files) > 1) and (sys.stdout.isatty() if asked is None else asked)
 
 
 def _check_outputs(files: list[str], model: str | None, picture: Path | None, html: Path | None) -> None:
@@ -123,8 +173,8 @@ def _check_outputs(files: list[str], model: str | None, picture: Path | None, ht
         check_page(html, [*files, model])
 
 
-def _print(file: str, summary: "Summary", sections: "Sequence[Section]") -> None:
-    say("\n\n".join(map(str, sections)) or summary.text)
+def _print(file: str, summary: "Summary", sections: "Sequence[Section]", *, written: bool) -> None:
+    say("" if written else "\n\n".join(map(str, sections)) or summary.text)
     _print_note(file, summary)
     of = f"{len(summary.sentences)} of {counted(len(summary.document), 'sentence')}, " if summary.document else ""
     sys.stdout.flush()

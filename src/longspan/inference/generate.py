@@ -107,7 +107,7 @@ def generate(
     ids = [separator(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
     input_ids = torch.tensor([ids], device=model.device)
     failed: list[Exception] = []
-    streamer = None if stream is None or writing.beams > 1 else _streamer(tokenizer, stream, failed)
+    streamer = None if stream is None or writing.beams > 1 else streamer_of(tokenizer, stream, failed)
     seeded = nullcontext() if writing.seed is None else torch.random.fork_rng()
     try:
         with torch.inference_mode(), seeded, one_sentence("the model cannot continue the prompt"):
@@ -127,7 +127,7 @@ def generate(
     return Continuation(text=text, prompt_tokens=len(ids), tokens=len(new), seconds=time.perf_counter() - begin)
 
 
-def _streamer(tokenizer: Any, stream: Callable[[str], None], failed: list[Exception]) -> Any:
+def streamer_of(tokenizer: Any, stream: Callable[[str], None], failed: list[Exception]) -> Any:
     """A streamer of transformers that hands the text to `stream` instead of printing it, and collects its errors."""
     from transformers import TextStreamer
 

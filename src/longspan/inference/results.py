@@ -16,7 +16,7 @@ from longspan.characters import mended_note
 from longspan.data.text.blocks import Document
 from longspan.data.text.sentences import guess_language, split_words
 from longspan.errors import InputError
-from longspan.settings import LARGEST, Beams, LengthPenalty, NewTokens, check, check_kind, show
+from longspan.settings import LARGEST, Beams, Count, LengthPenalty, NewTokens, check, check_kind, show
 
 Length = Literal["short", "medium", "long"]
 
@@ -334,6 +334,10 @@ class Decoding:
     length_penalty: LengthPenalty | None = None
     max_tokens: NewTokens | None = None
     """Longest summary, in tokens."""
+    max_source_tokens: Count | None = None
+    """Tokens that the model reads at once."""
+    long_documents: Literal["lengthen", "parts"] = "lengthen"
+    """What is done with a document that is longer: the model is lengthened where it can be, or it reads parts."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -91,6 +91,9 @@ def summarize(
     query: str | None = None,
     language: str | None = None,
     decoding: Decoding | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    stream: Callable[[str], None] | None = None,
     raw: bool = False,
 ) -> Summary:
     """Summarise a document of any length.
@@ -106,9 +109,14 @@ def summarize(
         query: what the summary is to be about: a question or some words. For the bundled model, and for models that
             were trained here to write with the question's tokens global.
         model: None takes the bundled model, which picks sentences. Else the folder or name of a model (one trained
-            here, or a published LED, BART, mBART or BigBird-Pegasus, which write), or what `load_summarizer` returned.
-        language: ISO 639-1 code for cutting sentences; None guesses by the script.
-        decoding: beams and lengths of models that write; None keeps the model's own.
+            here, or a published encoder–decoder that writes), or what `load_summarizer` returned.
+        language: ISO 639-1 code for cutting sentences, and for models that write several languages; None guesses by
+            the script.
+        decoding: beams and lengths of models that write, and what they do with documents longer than they read; None
+            keeps the model's own.
+        device: of a model that writes: "cpu", "cuda", "cuda:1", …; None is the processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
+        stream: called with each piece of the text as a model writes it; one that picks sentences never calls it.
         raw: nothing is left out and nothing guessed: no headings, turns, references, boilerplate, abstract.
 
     Returns:
@@ -116,7 +124,7 @@ def summarize(
 
     Raises:
         InputError: no text, a length below 1, two lengths or one that is not for this model, a model that cannot be
-            loaded or cannot summarise, or a document longer than a model that writes can read.
+            loaded or cannot summarise, or a device that is not there.
     """
     extent = Extent(sentences=sentences, words=words, length=length)
     check_kind(raw, "raw", bool, "true or false")
@@ -144,23 +152,30 @@ def summarize(
             )
         summarizer = _with_encoder(encoder, model, language, decoding)
     else:
-        summarizer = (
-            load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
-        )
-    summary = summarizer.summarize(document, extent, query)
+        named = isinstance(model, str | Path)
+        summarizer: Any = load_summarizer(model, language, decoding, device, dtype) if named or model is None else model
+    streams = {"stream": stream} if stream is not None and getattr(summarizer, "streams", False) else {}
+    summary = summarizer.summarize(document, extent, query, **streams)
     return replace(summary, note=notes(summary.note, halves=halves))
 
 
 def load_summarizer(
-    model: str | Path | None = None, language: str | None = None, decoding: Decoding | None = None
+    model: str | Path | None = None,
+    language: str | None = None,
+    decoding: Decoding | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
 ) -> Summarizer:
     """Load a model once to summarise many texts; arguments and errors as in `summarize`. The latest two stay loaded."""
     if language is not None:
         check_language(language)
     if model is not None:
-        return _load(str(model), language, decoding)
-    if decoding is not None:
-        raise InputError("the bundled model picks sentences and decodes nothing; leave the decoding options out")
+        return _load(str(model), language, decoding, device, dtype)
+    if decoding is not None or device is not None or dtype is not None:
+        raise InputError(
+            "the bundled model picks sentences on the processor and decodes nothing; leave the options for decoding, "
+            "device and dtype out, or give a model"
+        )
     return _bundled(language)
 
 
@@ -187,25 +202,17 @@ def _with_encoder(encoder: Any, model: Any, language: str | None, decoding: Deco
 
 
 @lru_cache(maxsize=2)
-def _load(source: str, language: str | None, decoding: Decoding | None) -> Summarizer:
-    from longspan.checkpoints.loading import load_pair
-    from longspan.checkpoints.sentence_modules import is_sentence_encoder
-    from longspan.inference.abstractive import Abstractive, tagging_task
-    from longspan.models import LongspanForConditionalGeneration, LongspanForPrefixLM, LongspanForSentenceScoring
+def _load(
+    source: str, language: str | None, decoding: Decoding | None, device: str | None, dtype: str | None
+) -> Summarizer:
+    from longspan.inference.abstractive.loading import load_summarizing
+    from longspan.inference.abstractive.summarizer import Abstractive
 
-    if is_sentence_encoder(source):
-        raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python)")
-    model, tokenizer = load_pair(source)
-    if isinstance(model, LongspanForSentenceScoring):
-        if decoding is not None:
-            raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
-        return Extractive(ModelScorer(model, tokenizer, source), language=language)
-    if isinstance(model, LongspanForConditionalGeneration | LongspanForPrefixLM):
-        return Abstractive(model, tokenizer, source=source, decoding=decoding, task=tagging_task(source, model))
-    raise InputError(
-        f"model {source!r} is a {type(model).__name__}, which cannot summarise; give a sentence scorer or a "
-        "sequence-to-sequence model such as LED or BART"
-    )
+    decoding = decoding or Decoding()
+    opened = load_summarizing(source, language=language, decoding=decoding, device=device, dtype=dtype)
+    if isinstance(opened, tuple):
+        return Extractive(ModelScorer(*opened, source), language=language)
+    return Abstractive(opened, decoding=decoding, picks=partial(_bundled, language), language=language)
 
 
 class Extractive:

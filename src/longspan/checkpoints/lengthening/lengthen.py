@@ -130,7 +130,7 @@ def _longer_config(
     if isinstance(base, DecoderOnly):
         fields["max_decoder_position_embeddings"] = max_tokens
     config = LongspanConfig.from_dict(fields)
-    taken = all("globals" not in config.layer_attention(layer).exempt for layer in range(config.num_hidden_layers))
+    taken = all(config.layer_attention(layer).takes_globals for layer in range(config.num_hidden_layers))
     if forgetful and taken:
         # Which are global when nobody says so: forgetting them would leave whole projections untrained.
         config.global_tokens = "first"

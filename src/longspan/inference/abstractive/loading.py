@@ -1,0 +1,112 @@
+"""Opening a model that summarises: a Longspan one, one that Longspan runs as its own, or any other of transformers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from longspan.checkpoints.architectures import ARCHITECTURES
+from longspan.checkpoints.loading import check_tokenizer, load_pair
+from longspan.checkpoints.published import load_published
+from longspan.checkpoints.sentence_modules import is_sentence_encoder
+from longspan.checkpoints.sources import read_config
+from longspan.errors import InputError
+from longspan.inference.abstractive.writers import OwnWriter, SequenceWriter, Writer
+from longspan.inference.results import Decoding
+from longspan.models import (
+    LongspanConfig,
+    LongspanForConditionalGeneration,
+    LongspanForPrefixLM,
+    LongspanForSentenceScoring,
+)
+from longspan.settings import show
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def load_summarizing(
+    source: str, *, language: str | None, decoding: Decoding, device: str | None, dtype: str | None
+) -> Writer | tuple[Any, Any]:
+    """The model in a folder or of a Hub name, ready to summarise: one that writes, or else one that picks sentences,
+    with its tokenizer.
+
+    Args:
+        source: the folder or name.
+        language: ISO 639-1 code of the documents, for models that are told which language to write.
+        decoding: how it writes.
+        device: "cpu", "cuda", "cuda:1", …; None is the processor.
+        dtype: "float32", "bfloat16" or "float16"; None is float32.
+
+    Raises:
+        InputError: it cannot be loaded, does not summarise, or an argument is not for it.
+    """
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+
+    if is_sentence_encoder(source):
+        raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python)")
+    where, number = _device(device), _dtype(dtype)
+    said = read_config(source)
+    kind = said.get("model_type")
+    if kind in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES and kind not in ARCHITECTURES:
+        model, tokenizer = load_published(source, "sequences", dtype=number)
+        check_tokenizer(tokenizer, model.config)
+        return SequenceWriter(model.to(where), tokenizer, source, decoding, said, language)
+    model, tokenizer = load_pair(source)
+    if isinstance(model, LongspanForSentenceScoring):
+        for name, value in (("device", device), ("dtype", dtype)):
+            if value is not None:
+                raise InputError(f"model {source!r} picks sentences, and {name}={value} is for those that write")
+        if decoding != Decoding():
+            raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
+        return model, tokenizer
+    if isinstance(model, LongspanForConditionalGeneration | LongspanForPrefixLM):
+        task = tagging_task(source, model)
+        said = {} if kind == LongspanConfig.model_type else said
+        writing: Any = model
+        writing.to(device=where, dtype=number)
+        return OwnWriter(writing, tokenizer, source, decoding, said, language, task)
+    raise InputError(
+        f"model {source!r} is a {type(model).__name__}, which cannot summarise; give a sentence scorer or a "
+        "sequence-to-sequence model such as LED, BART, Pegasus or T5"
+    )
+
+
+def _device(name: str | None) -> Any:
+    import torch
+
+    try:
+        device = torch.device(name or "cpu")
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(f"device={name!r} is not on this machine; give 'cpu', or 'cuda' where there is one") from error
+    return device
+
+
+def _dtype(name: str | None) -> Any:
+    import torch
+
+    if name not in (None, *DTYPES):
+        raise InputError(f"dtype={show(name)} is not known; choose one of {', '.join(DTYPES)}")
+    return getattr(torch, name or "float32")
+
+
+def tagging_task(source: str, model: Any) -> Any | None:
+    """The task with whose tagger a model weighs tokens, by the recipe beside it; None for a model that does not.
+
+    Raises:
+        InputError: no recipe names a tagger, as where a model was trained for the upper bound alone.
+    """
+    from longspan.stacks import stack_config
+
+    if not stack_config(model.config.stack).reads().importance:
+        return None
+    from longspan.tasks import task_beside
+
+    task: Any = task_beside(Path(source))
+    if getattr(task, "tagger", None) is None:
+        raise InputError(
+            f"model {source!r} weighs tokens by importance, and no recipe beside it names a tagger; train it with "
+            "task.importance=tagger and task.tagger"
+        )
+    return replace(task, prefix="", max_source_tokens=model.config.max_position_embeddings)

@@ -1,0 +1,173 @@
+"""A document summarised by a model that writes, whatever its length.
+
+A document that is longer than the model reads is read by the model made longer, where that can be done
+(`longspan.lengthen`), else in parts: each is summarised, and the summaries, one behind the other, are the text that the
+last summary is of. Of a document that has more parts than `MOST_PARTS` the bundled model picks the sentences that are
+read. What was done stands in the note of the result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from longspan.characters import counted
+from longspan.data.text.blocks import Document
+from longspan.data.text.reading import document_of
+from longspan.data.text.sentences import split_sentences
+from longspan.errors import InputError
+from longspan.inference.abstractive.parts import parts_of
+from longspan.inference.abstractive.writers import Asked, Writer
+from longspan.inference.results import Decoding, Extent, ScoredSentence, Summary, extent_of, notes
+
+MOST_PARTS = 16
+"""More parts are not read: each is a summary to be written, which takes most of the time."""
+LEAST_ROOM = 16
+"""Tokens of a document that a model must be able to read at once."""
+SHRINKS = 0.5
+"""Summaries of parts are read in parts again while they have at most so many times the tokens of what they are of."""
+
+
+class Picks(Protocol):
+    """What picks sentences: the bundled model."""
+
+    def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
+        """See `longspan.inference.summarize.Summarizer`."""
+        ...
+
+
+class Abstractive:
+    """Summarises by writing, token by token.
+
+    Args:
+        writer: the model.
+        decoding: says what is done with a document that is longer than the model reads.
+        picks: gives the model that picks sentences, when one is needed.
+        language: ISO 639-1 code for cutting sentences; None guesses by the script.
+    """
+
+    streams = True
+    """`summarize` takes `stream`."""
+
+    def __init__(
+        self, writer: Writer, *, decoding: Decoding, picks: Callable[[], Picks], language: str | None = None
+    ) -> None:
+        self.writer, self.decoding, self.picks, self.language = writer, decoding, picks, language
+
+    def summarize(
+        self,
+        document: Document,
+        sentences: int | Extent | None = None,
+        query: str | None = None,
+        *,
+        stream: Callable[[str], None] | None = None,
+    ) -> Summary:
+        """What the model writes about a document, as sentences; arguments as in `longspan.summarize`.
+
+        Raises:
+            InputError: a number of sentences or words is given to a model that follows no instructions, or the model
+                cannot write as it is configured.
+        """
+        writer, extent = self.writer, extent_of(sentences)
+        if extent.given and not writer.follows:
+            raise InputError(
+                f"{extent.given} is given, but model {writer.source!r} writes its summary; "
+                "give the longest length in tokens instead (max_tokens)"
+            )
+        begin = time.perf_counter()
+        asked = Asked(query=query, extent=extent)
+        encoded = writer.encode(document.words, asked)
+        tokens, note = len(encoded["input_ids"]), None
+        if writer.limit is None or tokens <= writer.limit:
+            (written,) = writer.write([encoded], stream)
+        elif (longer := self._lengthened(tokens)) is not None:
+            note = (
+                f"the document has {tokens:,} tokens and model {writer.source!r} reads {writer.limit:,}, so it was "
+                f"lengthened to {longer.limit:,}, for which it was not trained; long_documents='parts' reads parts"
+            )
+            (written,) = longer.write([encoded], stream)
+        else:
+            written, note = self._in_parts(document, tokens, asked, stream)
+        return Summary(
+            sentences=tuple(ScoredSentence(one.text) for one in split_sentences(written, self.language)),
+            tokens=tokens,
+            seconds=time.perf_counter() - begin,
+            note=notes(note, None if written else "the model wrote an empty summary"),
+        )
+
+    def _lengthened(self, tokens: int) -> Writer | None:
+        return None if self.decoding.long_documents == "parts" else self.writer.lengthened(tokens)
+
+    def _in_parts(
+        self, document: Document, tokens: int, asked: Asked, stream: Callable[[str], None] | None
+    ) -> tuple[str, str]:
+        """The summary of summaries of parts, and a note on what was read."""
+        limit = self.writer.limit
+        assert limit is not None
+        room = limit - self._count("a", asked)
+        if room < LEAST_ROOM:
+            raise InputError(
+                f"model {self.writer.source!r} reads {limit} tokens at once, which leaves {max(room, 0)} for the "
+                "document; raise max_source_tokens, or give another model"
+            )
+        text, chosen = document.words, ""
+        if tokens > MOST_PARTS * room:
+            text = self._picked(document, MOST_PARTS * (room - room // 4), asked)  # as `parts_of` may fill them
+            chosen = f" of {self._count(text, asked):,} that the bundled model picked"
+        parts = self._parts(text, asked)
+        read = self._count(text, asked)
+        written = self._write_all(parts, asked)
+        note = (
+            f"the document has {tokens:,} tokens and model {self.writer.source!r} reads {limit:,} at once, so it was "
+            f"read in {counted(len(parts), 'part')}{chosen}, whose summaries were merged"
+        )
+        merging = replace(asked, merging=True)
+        while True:
+            joined = "\n".join(filter(None, written))
+            encoded = self.writer.encode(joined, merging)
+            length = len(encoded["input_ids"])
+            if not joined:
+                return "", note
+            if length <= limit:
+                return self.writer.write([encoded], stream)[0], note
+            if length > SHRINKS * read:  # a model whose summaries are as long as what they are of
+                text = self._picked(document_of(joined, raw=True), room, merging)
+                (first, *_) = self._parts(text, merging)
+                return self.writer.write([self.writer.encode(first, merging)], stream)[0], note
+            read = length
+            written = self._write_all(self._parts(joined, merging), merging)
+
+    def _parts(self, text: str, asked: Asked) -> list[str]:
+        assert self.writer.limit is not None
+        return parts_of(
+            text,
+            self.writer.limit,
+            lambda part: self._count(part, asked),
+            around=self._count("a", asked) - 1,
+            language=self.language,
+        )
+
+    def _write_all(self, parts: list[str], asked: Asked) -> list[str]:
+        return self.writer.write([self.writer.encode(part, asked) for part in parts])
+
+    def _count(self, text: str, asked: Asked) -> int:
+        return len(self.writer.encode(text, asked)["input_ids"])
+
+    def _picked(self, document: Document, room: int, asked: Asked) -> str:
+        """The sentences that the bundled model rates best, of about so many tokens together, in order."""
+        rated = self.picks().summarize(document, None, asked.query).document
+        around = self._count("a", asked) - 1
+        order = sorted(range(len(rated)), key=lambda index: -_score(rated[index]))
+        taken: list[int] = []
+        for index in order:
+            room -= self._count(str(rated[index]), asked) - around
+            if room < 0:
+                break
+            taken.append(index)
+        return "\n".join(str(rated[index]) for index in sorted(taken)) or document.words
+
+
+def _score(sentence: Any) -> float:
+    return sentence.score or 0.0

@@ -1,0 +1,89 @@
+"""Documents longer than the model: read in parts whose summaries are merged, and what the note says of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+import longspan
+from longspan.data.text.reading import document_of
+from longspan.errors import InputError
+from longspan.inference.abstractive.parts import parts_of
+from longspan.inference.results import Decoding
+from longspan.inference.summarize import load_summarizer
+from tiny_writers import SIZES, TEXT, peer, words, write_folder
+
+Folder = Callable[[str], Path]
+IN_PARTS = Decoding(beams=1, max_tokens=8, max_source_tokens=60, long_documents="parts")
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_parts_are_summarised_and_their_summaries_merged(folder: Folder, kind: str) -> None:
+    """The same by hand: transformers writes about each part, and then about what it wrote."""
+    text = TEXT * 5
+    summary = longspan.summarize(text, model=folder(kind), decoding=IN_PARTS)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder(kind))
+    parts = parts_of(document_of(text).words, 60, lambda part: len(tokenizer(part)["input_ids"]), around=1)
+    assert len(parts) == 3
+    written = peer(folder(kind), parts, num_beams=1, max_new_tokens=8)
+    (merged,) = peer(folder(kind), ["\n".join(written)], num_beams=1, max_new_tokens=8)
+    assert words(summary) == words(merged)
+    assert summary.tokens == len(tokenizer(text)["input_ids"])
+    assert re.fullmatch(
+        r"the document has 126 tokens and model '.*' reads 60 at once, so it was read in 3 parts, whose summaries were "
+        "merged",
+        str(summary.note),
+    )
+
+
+def test_of_a_very_long_document_the_bundled_model_picks_what_is_read(folder: Folder) -> None:
+    text = " ".join(f"The snail number {n} moves in the garden. Rain sees wall {n} at night." for n in range(90))
+    summary = longspan.summarize(text, model=folder("Pegasus"), decoding=IN_PARTS)
+    match = re.search(r"read in (\d+) parts of (\d+) that the bundled model picked", str(summary.note))
+    assert match is not None
+    assert int(match[1]) <= 16
+    assert 600 < int(match[2]) <= 16 * 60
+    assert summary.tokens > 16 * 60
+
+
+def test_summaries_longer_than_the_model_reads_are_summarised_again(folder: Folder) -> None:
+    decoding = Decoding(beams=1, max_tokens=8, max_source_tokens=40, long_documents="parts")
+    summary = longspan.summarize(TEXT * 14, model=folder("T5"), decoding=decoding)
+    assert words(summary)
+    assert "whose summaries were merged" in str(summary.note)
+
+
+def test_a_model_that_writes_more_than_it_reads_comes_to_an_end(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "t5", "T5", generation={"min_new_tokens": 50})
+    decoding = Decoding(beams=1, max_tokens=50, max_source_tokens=40, long_documents="parts")
+    assert words(longspan.summarize(TEXT * 5, model=folder, decoding=decoding))
+
+
+def test_only_the_last_summary_is_streamed(folder: Folder) -> None:
+    pieces: list[str] = []
+    summary = longspan.summarize(TEXT * 5, model=folder("T5"), decoding=IN_PARTS, stream=pieces.append)
+    assert words("".join(pieces)) == words(summary)
+
+
+def test_a_model_that_reads_hardly_anything(folder: Folder) -> None:
+    with pytest.raises(InputError, match="max_source_tokens"):
+        longspan.summarize(TEXT, model=folder("T5"), decoding=Decoding(max_source_tokens=9))
+
+
+def test_a_document_far_too_long_to_lengthen_for_is_read_in_parts(folder: Folder) -> None:
+    text = TEXT * 42  # 1,051 tokens, and sixteen times the model's positions are 1,024
+    summary = longspan.summarize(text, model=folder("Bart"), decoding=Decoding(beams=1, max_tokens=4))
+    assert "of" in str(summary.note)
+    assert "that the bundled model picked" in str(summary.note)
+
+
+def test_one_model_for_several_documents(folder: Folder) -> None:
+    summarizer = load_summarizer(folder("T5"), decoding=Decoding(beams=1, max_tokens=7))
+    for text in (TEXT, "Rain sleeps.", TEXT * 2):
+        alone = longspan.summarize(text, model=summarizer)
+        assert words(alone) == words(peer(folder("T5"), [text], num_beams=1, max_new_tokens=7)[0])
