@@ -139,7 +139,9 @@ def test_mistakes_are_one_sentence(trained: Path, files: list[Path], tmp_path: P
     config = longspan.LongspanConfig.from_pretrained(trained)
     longspan.LongspanForMaskedLM(config).save_pretrained(tmp_path / "other")
     load_tokenizer(trained).save_pretrained(tmp_path / "other")
-    assert "MaskedLM, which does not classify; give" in refused("classify", files[0], "--model", tmp_path / "other")
+    assert "MaskedLM, which does not classify; it is an encoder: give it to `longspan answer --encoder`" in refused(
+        "classify", files[0], "--model", tmp_path / "other"
+    )
     (tmp_path / "empty.txt").write_text("")
     assert "is empty" in refused("classify", tmp_path / "empty.txt", "--model", trained)
     assert "--model" in refused("classify", files[0])

@@ -114,7 +114,10 @@ def test_what_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     broken.write_text(conll_text([row]).replace("0)", "-"), encoding="utf-8")
     empty.write_text("\n", encoding="utf-8")
     for arguments, sentence in [
-        ([str(story), "--model", str(other)], "is a LongspanModel, which finds no coreference; give one that"),
+        (
+            [str(story), "--model", str(other)],
+            "is a LongspanModel, which finds no coreference; it is an encoder: give it",
+        ),
         (
             [str(story), "--model", str(folder), "--output", str(tmp_path / "a.pdf")],
             "does not say what to write; end it in",

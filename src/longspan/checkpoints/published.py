@@ -18,11 +18,12 @@ from longspan.checkpoints.sources import check_finite, check_path, check_reachab
 from longspan.errors import InputError, one_sentence
 from longspan.progress import without_file_bars, without_loading_notes
 
-Head = Literal["states", "labels", "sequences"]
+Head = Literal["states", "labels", "sequences", "texts"]
 _LOADERS = {
     "states": "AutoModel",
     "labels": "AutoModelForSequenceClassification",
     "sequences": "AutoModelForSeq2SeqLM",
+    "texts": "AutoModelForCausalLM",
 }
 
 
@@ -31,8 +32,8 @@ def load_published(source: str | Path, head: Head, *, dtype: torch.dtype = torch
 
     Args:
         source: a folder, or a Hub name.
-        head: what it gives: "states" of its encoder, without a head, scores of "labels", or what an encoder–decoder
-            writes, "sequences".
+        head: what it gives: "states" of its encoder, without a head, scores of "labels", what an encoder–decoder
+            writes, "sequences", or what a language model goes on with, "texts".
         dtype: of its weights.
 
     Raises:

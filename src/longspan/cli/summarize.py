@@ -77,7 +77,8 @@ def summarize(
     """Summarise documents of any length.
 
     Without `--model`, a small bundled model scores every sentence of the whole document, and the best ones are printed
-    in order: nothing is cut off, nothing is downloaded. With a sequence-to-sequence model the summary is written anew.
+    in order: nothing is cut off, nothing is downloaded. With a sequence-to-sequence model, or one that follows
+    instructions, the summary is written anew.
 
     Examples: `longspan summarize paper.pdf -n 8`, `longspan summarize book.txt --picture strip.png`,
     `longspan summarize meeting.txt --query "What was decided about the budget?"`,

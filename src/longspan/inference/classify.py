@@ -70,18 +70,16 @@ def classify(document: str | Path | Document, model: str | Path | Classifier) ->
 def load_classifier(model: str | Path) -> Classifier:
     """Load a classifier once for many documents; argument and errors as in `classify`."""
     from longspan.checkpoints.loading import load_pair
+    from longspan.inference.model_use import other_use
     from longspan.models import LongspanForSequenceClassification
     from longspan.tasks import task_beside
     from longspan.tasks.classification.classification import Classification
 
     loaded, tokenizer = load_pair(model)
-    if not isinstance(loaded, LongspanForSequenceClassification) or (loaded.config.num_labels or 0) < 2:
-        classifies = isinstance(loaded, LongspanForSequenceClassification)
-        lack = f"has {counted(loaded.config.num_labels or 0, 'label')}" if classifies else "does not classify"
-        raise InputError(
-            f"model {str(model)!r} is a {type(loaded).__name__}, which {lack}; give one that `longspan train` made for "
-            "the task classification"
-        )
+    classifies, labels = isinstance(loaded, LongspanForSequenceClassification), loaded.config.num_labels or 1
+    if not classifies or labels < 2:
+        lack = f"which has {counted(labels, 'label')}" if classifies else "which does not classify"
+        raise other_use(model, type(loaded).__name__, lack, labels)
     task = task_beside(Path(model))
     task = task if isinstance(task, Classification) else Classification()
     return Classifier(loaded, tokenizer, task.fitted(loaded.config))

@@ -147,12 +147,10 @@ def streamer_of(tokenizer: Any, stream: Callable[[str], None], failed: list[Exce
 def _load(source: str) -> tuple[Any, Any]:
     """The model in a folder, ready to write, and its tokenizer."""
     from longspan.checkpoints.loading import load_pair
+    from longspan.inference.model_use import other_use
     from longspan.models import LongspanForCausalLM
 
     model, tokenizer = load_pair(source)
     if not isinstance(model, LongspanForCausalLM):
-        raise InputError(
-            f"model {source!r} is a {type(model).__name__}, which does not continue texts; give one that was trained "
-            "for language_model"
-        )
+        raise other_use(source, type(model).__name__, "which does not continue texts")
     return model, tokenizer

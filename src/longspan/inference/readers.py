@@ -267,6 +267,7 @@ def load_reader(source: str | Path) -> SpanReader:
     from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
     from longspan.checkpoints.sentence_modules import is_sentence_encoder
     from longspan.checkpoints.sources import load_any
+    from longspan.inference.model_use import other_use
     from longspan.models import LongspanForNaturalQuestions
 
     if is_sentence_encoder(source):
@@ -277,10 +278,7 @@ def load_reader(source: str | Path) -> SpanReader:
     if isinstance(model, LongspanForNaturalQuestions):
         return ChunkReader(model, tokenizer, _task(Path(source), model, tokenizer))
     if not type(model).__name__.endswith("ForQuestionAnswering"):
-        raise InputError(
-            f"model {str(source)!r} is a {type(model).__name__}, which cannot answer questions; give a "
-            "…ForQuestionAnswering, or one that `longspan train` made for the task natural_questions"
-        )
+        raise other_use(source, type(model).__name__, "which cannot answer questions", model.config.num_labels)
     return WindowReader(model, tokenizer)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from longspan.checkpoints.architectures import ARCHITECTURES
-from longspan.checkpoints.loading import check_tokenizer, load_pair
+from longspan.checkpoints.loading import check_tokenizer, load_pair, load_tokenizer
 from longspan.checkpoints.published import load_published
 from longspan.checkpoints.sentence_modules import is_sentence_encoder
 from longspan.checkpoints.sources import read_config
 from longspan.errors import InputError
+from longspan.inference.abstractive.chat import ChatWriter, check_template
 from longspan.inference.abstractive.writers import OwnWriter, SequenceWriter, Writer
+from longspan.inference.model_use import architecture_of, continues_texts, other_use, use_of
 from longspan.inference.results import Decoding
 from longspan.models import (
     LongspanConfig,
@@ -47,11 +50,21 @@ def load_summarizing(
         raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python)")
     where, number = _device(device), _dtype(dtype)
     said = read_config(source)
-    kind = said.get("model_type")
-    if kind in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES and kind not in ARCHITECTURES:
+    kind, name = said.get("model_type"), architecture_of(said)
+    writes = use_of(name) in (None, use_of("MTModel"))
+    if writes and kind in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES and kind not in ARCHITECTURES:
         model, tokenizer = load_published(source, "sequences", dtype=number)
-        check_tokenizer(tokenizer, model.config)
+        _check_rows(tokenizer, model)
         return SequenceWriter(model.to(where), tokenizer, source, decoding, said, language)
+    if kind != LongspanConfig.model_type and continues_texts(kind, name):
+        check_template(load_tokenizer(source), source, name)  # before the weights, which take a while
+        model, tokenizer = load_published(source, "texts", dtype=number)
+        _check_rows(tokenizer, model)
+        return ChatWriter(model.to(where), tokenizer, source, decoding, said, language)
+    use = use_of(name)
+    if use is not None and use.command != "summarize":
+        labels = len(said["id2label"]) if said.get("id2label") else said.get("num_labels")
+        raise other_use(source, name, "which cannot summarise", labels)
     model, tokenizer = load_pair(source)
     if isinstance(model, LongspanForSentenceScoring):
         for name, value in (("device", device), ("dtype", dtype)):
@@ -66,10 +79,13 @@ def load_summarizing(
         writing: Any = model
         writing.to(device=where, dtype=number)
         return OwnWriter(writing, tokenizer, source, decoding, said, language, task)
-    raise InputError(
-        f"model {source!r} is a {type(model).__name__}, which cannot summarise; give a sentence scorer or a "
-        "sequence-to-sequence model such as LED, BART, Pegasus or T5"
-    )
+    raise other_use(source, type(model).__name__, "which cannot summarise")
+
+
+def _check_rows(tokenizer: Any, model: Any) -> None:
+    """Refuse a tokenizer that cannot belong to a model. Special tokens may differ: those that end a turn do."""
+    rows = SimpleNamespace(vocab_size=len(model.get_input_embeddings().weight))
+    check_tokenizer(tokenizer, rows)
 
 
 def _device(name: str | None) -> Any:

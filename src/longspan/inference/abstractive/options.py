@@ -35,6 +35,11 @@ def task_options(said: dict[str, Any]) -> dict[str, Any]:
     return options if isinstance(options, dict) else {}
 
 
+def sensible(limit: Any) -> int | None:
+    """A number of tokens; None for one that says that there is no limit, or nothing."""
+    return int(limit) if isinstance(limit, int | float) and 0 < limit < SENSIBLE else None
+
+
 def prefix_of(said: dict[str, Any]) -> str:
     """What stands before every text to be summarised."""
     for prefix in (task_options(said).get("prefix"), said.get("prefix")):
@@ -52,17 +57,15 @@ def source_limit(model: Any, tokenizer: Any) -> tuple[int, bool]:
     table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     for name in POSITIONS:
-        positions = getattr(encoder.config, name, None)
-        if isinstance(positions, int) and 0 < positions < SENSIBLE:
+        if (positions := sensible(getattr(encoder.config, name, None))) is not None:
             return positions - (0 if padding is None else 1 + padding), name != "n_positions"
-    most = tokenizer.model_max_length
-    return (int(most), False) if 0 < most < SENSIBLE else (UNBOUNDED, False)
+    return sensible(tokenizer.model_max_length) or UNBOUNDED, False
 
 
 def context_of(model: Any) -> int | None:
     """Tokens that a model of one stack has positions for, read and written together; None where nothing bounds it."""
-    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return positions if isinstance(positions, int) and 0 < positions < SENSIBLE else None
+    config = model.config.get_text_config()
+    return next(filter(None, (sensible(getattr(config, name, None)) for name in POSITIONS)), None)
 
 
 def generation_options(
@@ -117,8 +120,7 @@ def _decoder_room(model: Any) -> int | None:
         return None
     decoder = getattr(config, "decoder", config)
     for name in ("max_decoder_position_embeddings", "max_target_positions", "max_position_embeddings"):
-        positions = getattr(decoder, name, None)
-        if isinstance(positions, int) and 1 < positions < SENSIBLE:
+        if (positions := sensible(getattr(decoder, name, None))) is not None:
             return positions - 1
     return None
 

@@ -104,9 +104,10 @@ class Abstractive:
         self, document: Document, tokens: int, asked: Asked, stream: Callable[[str], None] | None
     ) -> tuple[str, str]:
         """The summary of summaries of parts, and a note on what was read."""
-        limit = self.writer.limit
+        limit, merging = self.writer.limit, replace(asked, what="summaries")
         assert limit is not None
-        room = limit - self._count("a", asked)
+        asked = replace(asked, what="part", extent=Extent())
+        room = limit - max(self._count("a", asked), self._count("a", merging))
         if room < LEAST_ROOM:
             raise InputError(
                 f"model {self.writer.source!r} reads {limit} tokens at once, which leaves {max(room, 0)} for the "
@@ -123,7 +124,6 @@ class Abstractive:
             f"the document has {tokens:,} tokens and model {self.writer.source!r} reads {limit:,} at once, so it was "
             f"read in {counted(len(parts), 'part')}{chosen}, whose summaries were merged"
         )
-        merging = replace(asked, merging=True)
         while True:
             joined = "\n".join(filter(None, written))
             encoded = self.writer.encode(joined, merging)

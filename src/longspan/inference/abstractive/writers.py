@@ -1,7 +1,8 @@
 """Models that write, behind one door: texts in as token ids, and out comes what the model writes about each.
 
 `OwnWriter` runs Longspan's classes, and what they were made from: BART, mBART, LED, BigBird-Pegasus. `SequenceWriter`
-runs any other encoder–decoder of transformers as it is (T5, Pegasus, PEGASUS-X, LongT5, Marian, …).
+runs any other encoder–decoder of transformers as it is (T5, Pegasus, PEGASUS-X, LongT5, Marian, …), and `ChatWriter` of
+`longspan.inference.abstractive.chat` causal models that follow instructions.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 from longspan.errors import InputError, one_sentence
 from longspan.inference.abstractive.options import generation_options, prefix_of, source_limit
@@ -30,12 +31,12 @@ class Asked:
     Attributes:
         query: what the summary is to be about, or None.
         extent: how long it is to be, for models that follow instructions.
-        merging: whether the text is itself made of summaries, of the parts of one document.
+        what: the text is: a document, a part of one, or summaries of its parts, one behind the other.
     """
 
     query: str | None = None
     extent: Extent = field(default_factory=Extent)
-    merging: bool = False
+    what: Literal["document", "part", "summaries"] = "document"
 
 
 class Writer:

@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longspan.errors import InputError
 from longspan.systems.coreference.rows import CoreferenceRow
 
 if TYPE_CHECKING:
@@ -97,16 +96,14 @@ def load_resolver(source: str | Path) -> Resolver:
         InputError: it cannot be loaded, or is none.
     """
     from longspan.checkpoints.loading import load_pair
+    from longspan.inference.model_use import other_use
     from longspan.models import LongspanForCoreference
     from longspan.systems.coreference.task import Coreference
     from longspan.tasks import task_beside
 
     model, tokenizer = load_pair(source)
     if not isinstance(model, LongspanForCoreference):
-        raise InputError(
-            f"model {str(source)!r} is a {type(model).__name__}, which finds no coreference; give one that `longspan "
-            "train` made for the task coreference"
-        )
+        raise other_use(source, type(model).__name__, "which finds no coreference")
     beside = task_beside(Path(source))
     task = beside if isinstance(beside, Coreference) else Coreference().fitted(model.config)
     return Resolver(model, tokenizer, task)
