@@ -18,7 +18,9 @@ def classify(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="Documents, folders or tables of them; - is standard input.")
     ],
-    model: Annotated[str, typer.Option(help="Folder of a model that classifies.", show_default=False)],
+    model: Annotated[
+        str | None, typer.Option(help="Folder or Hub name of a model that classifies.", show_default=False)
+    ] = None,
     text_field: Annotated[
         str | None, typer.Option(help="Column of the texts in tables.", show_default="as trained, else by its name")
     ] = None,
@@ -35,6 +37,13 @@ def classify(
     Examples: `longspan classify news.html --model runs/hyperpartisan`, `longspan classify mails/ --model DIR --json`,
     `longspan classify rows.csv --model DIR --text-field body`.
     """
+    if model is None:
+        raise InputError(
+            "--model is missing; give a classifier of the Hub, such as "
+            "distilbert/distilbert-base-uncased-finetuned-sst-2-english (how one feels about something) or "
+            "papluca/xlm-roberta-base-language-detection, or train one with `longspan train hyperpartisan-small` "
+            "or, on rows of your own, with the recipe of docs/guides/classify.md"
+        )
     from longspan.inference.classify import load_classifier
     from longspan.progress import progress_bar
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def coref(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents; - is standard input.")],
-    model: Annotated[str, typer.Option(help="Folder of a model of coreference.", show_default=False)],
+    model: Annotated[str | None, typer.Option(help="Folder of a model of coreference.", show_default=False)] = None,
     output: Annotated[
         Path | None, typer.Option(help="Write the documents to a file instead of showing them.", show_default=False)
     ] = None,
@@ -38,6 +38,12 @@ def coref(
     Examples: `longspan coref story.txt --model runs/coref-small`, `longspan coref book.epub --model DIR --output
     book.conll`, `longspan coref a.txt b.txt --model DIR --format json`.
     """
+    if model is None:
+        raise InputError(
+            "--model is missing; train one with `longspan train coref-small`, or with the recipe "
+            "longformer-coref from a published encoder, and give its folder: those of the Hub come with code of their "
+            "own, which is not run"
+        )
     from longspan.files import output_file, write_whole
     from longspan.systems.coreference.conll import conll_text
     from longspan.systems.coreference.resolving import as_records, load_resolver

@@ -1,17 +1,22 @@
 """`longspan generate`."""
 
+import re
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from longspan.characters import counted
 from longspan.cli.terminal import say, say_json
+from longspan.errors import InputError
 
 
 def generate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a model trained for language_model.")],
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Folder of a model trained for language_model.", show_default=False)
+    ] = "",
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to continue; - is standard input.")] = "",
     max_tokens: Annotated[int, typer.Option(help="Most tokens to write.")] = 400,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher draws more boldly.")] = 0.8,
@@ -30,6 +35,12 @@ def generate(
     from longspan.inference.generate import Writing
     from longspan.inference.generate import generate as run
 
+    if not model.strip() or (not prompt and re.search(r"\s", model) and not Path(model).exists()):
+        missing = f"MODEL is {model!r}, which is no folder" if model.strip() else "MODEL is missing"
+        raise InputError(
+            f"{missing}; train one with `longspan train novels-small` (data.train and data.validation name "
+            "texts of your own), and give its folder before the text: `longspan generate runs/novels-small TEXT`"
+        )
     writing = Writing(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, beams=beams, seed=seed)
     if prompt == "-":
         prompt = read("-", raw=True).text.removesuffix("\n")

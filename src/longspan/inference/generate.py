@@ -146,10 +146,16 @@ def streamer_of(tokenizer: Any, stream: Callable[[str], None], failed: list[Exce
 @lru_cache(maxsize=2)
 def _load(source: str) -> tuple[Any, Any]:
     """The model in a folder, ready to write, and its tokenizer."""
+    from longspan.checkpoints.architectures import ARCHITECTURES
     from longspan.checkpoints.loading import load_pair
-    from longspan.inference.model_use import other_use
-    from longspan.models import LongspanForCausalLM
+    from longspan.checkpoints.sources import read_config
+    from longspan.inference.model_use import architecture_of, continues_texts, other_use
+    from longspan.models import LongspanConfig, LongspanForCausalLM
 
+    said = read_config(source)
+    kind, name = said.get("model_type"), architecture_of(said)
+    if kind not in {*ARCHITECTURES, LongspanConfig.model_type} and continues_texts(kind, name):
+        raise other_use(source, name, "which was not trained here")
     model, tokenizer = load_pair(source)
     if not isinstance(model, LongspanForCausalLM):
         raise other_use(source, type(model).__name__, "which does not continue texts")

@@ -47,7 +47,7 @@ def load_summarizing(
     from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
     if is_sentence_encoder(source):
-        raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python)")
+        raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python) with a query")
     where, number = _device(device), _dtype(dtype)
     said = read_config(source)
     kind, name = said.get("model_type"), architecture_of(said)
