@@ -25,15 +25,8 @@ from longspan.planning.tracing import layer_seconds
 FOUND = json.loads(FILE.read_text(encoding="utf-8"))
 QUADRATIC = ("full", "explicit_sparse", "synthesizer")
 """Look at all pairs, and more."""
-SORTING = ("reformer", "routing", "cluster")
-"""Hash or cluster: the law holds from 32,768 tokens on, and of the others from 16,384."""
-LATER = {"reformer": MILLION, "reformer, causal": 65_536}
-"""Forms that are predicted to be faster only from here on: what is still owed to the law, and may not grow."""
-
-
-def limit(name: str) -> int:
-    """From where on a form must be predicted to be faster."""
-    return LATER.get(name, 32_768 if name.partition(",")[0] in SORTING else 16_384)
+FROM = 16_384
+"""Tokens from which on all others must be predicted to be faster."""
 
 
 def test_the_page_has_the_table_of_the_file() -> None:
@@ -48,13 +41,7 @@ def test_linear_mechanisms_are_predicted_to_beat_full_attention() -> None:
         if name.partition(",")[0] not in QUADRATIC:
             first = crossing(row, full)
             assert first is not None, name
-            assert first <= limit(name), (name, first)
-
-
-def test_what_is_owed_to_the_law_is_no_more_than_that() -> None:
-    for name, tokens in LATER.items():
-        full = FOUND["full, causal" if name.endswith("causal") else "full"]
-        assert crossing(FOUND[name], full) == tokens, f"{name} is faster from elsewhere now; write that down"
+            assert first <= FROM, (name, first)
 
 
 def test_every_mechanism_has_its_rows() -> None:

@@ -203,14 +203,15 @@ def flex_backward(
     pairs: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value."""
-    scores = SHOWN[number](scores_of(query, key, None, False, scale))
-    by_query, by_key, by_value, _ = _gradients(grad, scores, query, key, value, scale, 0.0, 0)
-    if grad_logs is None:
-        return by_query, by_key, by_value
-    by_logs = torch.softmax(scores, -1).nan_to_num(0.0) * grad_logs[..., None] * scale
-    own = by_logs @ key.to(by_logs.dtype), by_logs.mT @ query.to(by_logs.dtype)
-    return by_query + own[0].to(query.dtype), by_key + own[1].to(key.dtype), by_value
+    """The gradients of query, key and value, where scores are multiplied by numbers and others added to them."""
+    raw, shown = scores_of(query, key, None, False, scale), SHOWN[number]
+    weights = torch.softmax(shown(raw), -1).nan_to_num(0.0)
+    slopes = grad.to(weights.dtype) @ value.to(weights.dtype).mT
+    slopes = slopes - (slopes * weights).sum(-1, keepdim=True)
+    slopes = weights * (slopes if grad_logs is None else slopes + grad_logs[..., None])
+    slopes = slopes * (shown(torch.ones_like(raw)) - shown(torch.zeros_like(raw))).nan_to_num(0.0) * scale
+    grads = slopes @ key.to(slopes.dtype), slopes.mT @ query.to(slopes.dtype), weights.mT @ grad.to(slopes.dtype)
+    return tuple(each.to(query.dtype) for each in grads)  # pyright: ignore[reportReturnType]
 
 
 @flex_backward.register_fake

@@ -88,13 +88,15 @@ class HashedAttention(ProjectedAttention):
                 return published_buckets(query, self._drawn(query, factors), factors, mask), prod(factors)
             ids = torch.zeros(batch, heads, config.hashes, length, dtype=torch.int64, device=query.device)
             return ids if mask is None else ids.masked_fill(~mask[:, None, None, :], NOWHERE), 1
+        # A graph does not know how long its texts will be.
+        known = query.device if torch.compiler.is_compiling() else torch.device("cpu")
         if config.buckets is not None or self.causal:
             number = config.count_buckets(length, self.causal)
-            count = torch.full((1,), number, device=query.device)
+            count = torch.full((1,), number, device=known)
             first, second = split(torch.tensor(number))
             most = int(first * second)
         else:
-            real = torch.full((1,), length, device=query.device) if mask is None else mask.sum(1)
+            real = torch.full((1,), length, device=known) if mask is None else mask.sum(1)
             count = even_share(real, config.bucket_tokens)
             halves = (length + 2 * config.bucket_tokens - 1) // (2 * config.bucket_tokens)
             most = most_buckets(2 * halves, not torch.compiler.is_compiling())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
@@ -50,7 +50,7 @@ class FlexFailedError(InputError):
     """FlexAttention could not be compiled for a call."""
 
 
-_failed: set[tuple[Any, ...]] = set()
+_failed: set[Hashable] = set()
 """What could not be compiled, so that it is not tried in every layer and step."""
 
 
@@ -65,7 +65,7 @@ def flex_serves(call: Call) -> bool:
         and all(width >= LEAST_WIDTH and width & (width - 1) == 0 for width in (query.shape[-1], call.value.shape[-1]))
         and (not call.terms or (not _terms_learn(call) and products_of(call) <= MOST_PRODUCTS * query.shape[1]))
         and not (torch.compiler.is_compiling() and _needs_order(call.pattern))
-        and (not _failed or _kind(call) not in _failed)
+        and (not _failed or compiles(_kind(call)))
     )
 
 
@@ -194,7 +194,22 @@ def _by_pattern(call: Call, logs: bool = False) -> tuple[Tensor, Tensor | None]:
 
 
 def _compiled(call: Call, *tensors: Tensor, **options: Any) -> Any:
-    """The result of the compiled program, which is made at the first call of its kind."""
+    """The result of the compiled program of a call."""
+    return run_compiled(_kind(call), f"pattern {call.pattern} in {call.query.dtype}", *tensors, **options)
+
+
+def compiles(kind: Hashable) -> bool:
+    """Whether no call of this kind has failed to compile."""
+    return kind not in _failed
+
+
+def run_compiled(kind: Hashable, what: str, *tensors: Tensor, **options: Any) -> Any:
+    """FlexAttention of queries, keys and values, with its other arguments as options, by a compiled program that is
+    made at the first call of its kind.
+
+    Raises:
+        FlexFailedError: it cannot be compiled for `what`, as the sentence says; `compiles` says so from then on.
+    """
     from torch._dynamo import config
     from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 
@@ -202,14 +217,13 @@ def _compiled(call: Call, *tensors: Tensor, **options: Any) -> Any:
         # Lengths are free where they are shapes; the numbers of a pattern are part of a program.
         limits: dict[str, Any] = {"recompile_limit": PROGRAMS, "accumulated_recompile_limit": 4 * PROGRAMS}
         # Inductor's kernel for processors takes no symbols beside its own.
-        with config.patch(specialize_int=True, automatic_dynamic_shapes=call.query.is_cuda, **limits):
+        with config.patch(specialize_int=True, automatic_dynamic_shapes=tensors[0].is_cuda, **limits):
             return _kernel()(*tensors, **options)
     except (TorchDynamoException, FailOnRecompileLimitHit) as error:
-        _failed.add(_kind(call))
+        _failed.add(kind)
         reason = " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:2])
         raise FlexFailedError(
-            f"backend='flex' cannot be compiled for pattern {call.pattern} in {call.query.dtype} ({reason}); use "
-            "backend='blocked'"
+            f"backend='flex' cannot be compiled for {what} ({reason}); use backend='blocked'"
         ) from error
 
 

@@ -6,18 +6,22 @@ of them. A later token never changes the chunk of an earlier one. Source: Kitaev
 2 and appendix A, whose chunks run on over the borders of buckets instead.
 
 The fast path, in `longspan.ops.sorted.hashed_tiles`, is one PyTorch operator, opaque to `torch.compile` and
-`torch.export`. Step by step, `attend_rings` holds the last tokens of every bucket.
+`torch.export`; on a GPU it is FlexAttention, in `longspan.ops.sorted.hashed_flex`, where that serves. Step by step,
+`attend_rings` holds the last tokens of every bucket.
 """
 
 from __future__ import annotations
+
+import warnings
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.ops.attend.flex import FlexFailedError
 from longspan.ops.attend.reference import dense_weights, full_precision
 from longspan.ops.runtime import needs_reference, run
-from longspan.ops.sorted import hashed_tiles
+from longspan.ops.sorted import hashed_flex, hashed_tiles
 from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.hashing import EPSILON, NOWHERE
 
@@ -109,6 +113,11 @@ def attend_hashed(
         ids = ids[:, :, :1]  # every round shows the same
     if not torch.compiler.is_compiling() and ids.shape[-1] <= SHORT:
         return _attend_short(query, key, value, ids, chunks, most, dropout_prob)
+    if hashed_flex.flex_serves(query, value, ids, chunks, most):
+        try:
+            return hashed_flex.attend_flex_hashed(query, key, value, ids, chunks, most=most, dropout_prob=dropout_prob)
+        except FlexFailedError as error:
+            warnings.warn(f"buckets are computed in pieces instead: {error}", stacklevel=2)
     return attend_units(query, key, value, ids, chunks, most=most, dropout_prob=dropout_prob)
 
 

@@ -74,7 +74,8 @@ def buckets_of(
     Args:
         vectors: `(B, H, T, D)`; their length does not matter.
         rotations: `(H, R, 2, D, 64)`.
-        buckets: how many, `(B,)` or `(1,)` int64: one, or an even number of up to 16,384.
+        buckets: how many, `(B,)` or `(1,)` int64: one, or an even number of up to 16,384; on the processor wherever
+            they are known there, since then no more directions are looked at than there are.
         most: a bound on them, known without looking; up to 128, the second hash is left out.
         key_mask: `(B, T)` bool, True where a token is real; padding is in bucket −1.
 
@@ -102,6 +103,9 @@ def _by_pieces(vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int) -
     if buckets.device.type == "cpu":
         columns, others = (max(1, int(each.max()) // 2) for each in (first, second))
         few, alike = int(second.max()) == 1, bool((buckets == buckets[0]).all())
+        if vectors.device.type != "cpu":  # filled there, since a copy would be waited for
+            first, second = (torch.full_like(each, int(each[0]), device=vectors.device) for each in (first, second))
+            assert alike, "rows of unlike counts are known on the device alone"
     else:  # to look would cost more than it saves
         few, alike = most <= MOST_PER_HASH, False
         columns = max(1, most // 2) if few else MOST_PER_HASH // 2
@@ -134,10 +138,10 @@ def _nearest(vectors: Tensor, directions: Tensor, count: Tensor, alike: bool = F
     if not alike:
         left_out = torch.arange(columns, device=along.device)[:, None] >= half[:, None, None]
         size = size.masked_fill(left_out[:, None, None], -1)
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or size.is_cuda:
         nearest = size.argmax(3)
     else:
-        # `argmax` in steps that are several times faster: the first of those that equal the largest.
+        # `argmax` in steps that are several times faster on a processor: the first of those that equal the largest.
         falling = torch.arange(columns, 0, -1, dtype=wide, device=along.device)[:, None]
         nearest = columns - size.eq_(size.amax(3, keepdim=True)).mul_(falling).amax(3).long()
         nearest.clamp_(max=columns - 1)  # where nothing equals itself

@@ -1,0 +1,279 @@
+"""Attention within buckets on a GPU: one call of FlexAttention over all rounds, whose tokens stand in the order of
+their buckets.
+
+In that order the keys that a query sees are a run around it, never longer than the chunks it may see, so that the
+blocks are a band which no number of the data decides: nothing is waited for. Inside of it a predicate compares codes of
+buckets and chunks; with `Chunks.once` it leaves out what an earlier round has shown. The rounds are one softmax, by the
+logarithms of their sums.
+
+In the causal form every bucket begins with a block of its own, behind slots that hold no token: then a later token
+moves no earlier one inside of its block, and changes no earlier output by as much as a bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.flex_attention import AuxRequest
+
+from longspan.ops.attend.flex import LEAST_WIDTH, TYPES, compiles, run_compiled
+from longspan.ops.attend.flex_scores import BITS, ScoreMod, with_dropout
+from longspan.ops.attend.flex_tables import BLOCK, MaskMod, Table, Tables
+from longspan.ops.runtime import cached
+from longspan.ops.sorted.hashed_units import Chunks
+from longspan.ops.sorted.hashing import EPSILON, NOWHERE
+
+MOST_ROUNDS = 8
+"""A predicate asks about every round, and a program is made for each number of them."""
+MOST_SLOTS = 4
+"""Times as many slots as tokens are worth the band; more are empty ends of buckets."""
+NOTHING = 1e30
+"""The logarithm of the sum over no keys is no less than −1e30, so that gradients stay finite."""
+NO_TOKEN = -(1 << 30)
+"""The code of a slot without a token."""
+
+
+class Slots(NamedTuple):
+    """The order of all rounds: S slots for each, in which the tokens of a bucket follow each other.
+
+    Attributes:
+        rows: `(B·H·R·S,)` the row of each slot's token among the vectors `(B·T·H, D)`; any where there is none.
+        places: `(B·T·H·R,)` the slot of each token in every round, among all.
+        codes: `(B, H·R, K, S)` int32, numbers of bucket and chunk: of all K = R rounds where a key counts once, else of
+            the slot's own.
+    """
+
+    rows: Tensor
+    places: Tensor
+    codes: Tensor
+
+
+def flex_serves(query: Tensor, value: Tensor, ids: Tensor, chunks: Chunks, most: int) -> bool:
+    """Whether FlexAttention serves such vectors `(B, H, T, D)` in so many buckets."""
+    widths = query.shape[-1], value.shape[-1]
+    return (
+        query.is_cuda
+        and query.dtype in TYPES
+        and not torch.compiler.is_compiling()
+        and all(width >= LEAST_WIDTH and width & (width - 1) == 0 for width in widths)
+        and ids.shape[2] <= MOST_ROUNDS
+        and count_slots(ids.shape[3], most, chunks) <= MOST_SLOTS * max(ids.shape[3], BLOCK)
+        and compiles(_kind(query, value, ids.shape[2], chunks, 0.0))
+    )
+
+
+def count_slots(length: int, most: int, chunks: Chunks) -> int:
+    """Slots of a round, S: a number that does not depend on how full the buckets are."""
+    return length if not chunks.causal else length + min(most + 1, length) * (BLOCK - 1)
+
+
+def attend_flex_hashed(
+    query: Tensor, key: Tensor | None, value: Tensor, ids: Tensor, chunks: Chunks, *, most: int, dropout_prob: float
+) -> Tensor:
+    """`(B, H, T, D)` → `(B, H, T, D)`; arguments as in `attend_hashed`.
+
+    Raises:
+        FlexFailedError: it cannot be compiled here.
+    """
+    (batch, heads, rounds, length), size = ids.shape, count_slots(ids.shape[3], most, chunks)
+    most_chunks = length // chunks.size + 1  # of a bucket
+    chunks = replace(chunks, before=min(chunks.before, most_chunks), after=min(chunks.after, most_chunks))
+    with torch.no_grad():
+        slots = slots_of(ids, chunks, most)
+    vectors = [each.transpose(1, 2).reshape(-1, each.shape[-1]) for each in (query, value)]
+    vectors += [] if key is None else [key.transpose(1, 2).reshape(-1, key.shape[-1])]
+    shape, shares = (batch, heads * rounds, size), None
+    ordered = [_InOrder.apply(each, slots.rows, slots.places).unflatten(0, shape) for each in vectors]
+    if key is None:
+        with torch.no_grad():
+            shares = inverse_norms(vectors[0]).index_select(0, slots.rows).view(shape)
+        ordered.append(_AsKey.apply(ordered[0], shares))
+    contexts, sums, logs = _attend_slots(ordered, shares, slots.codes, chunks, rounds, dropout_prob)
+    shape = (batch, length, heads, rounds, -1)
+    contexts, sums, logs = (
+        _InPlace.apply(each.reshape(-1, each.shape[-1]), slots.places).view(shape)
+        for each in (contexts, sums[..., None].clamp(min=-NOTHING), logs[..., None].clamp(min=-NOTHING))
+    )
+    factors = (logs - sums.logsumexp(3, keepdim=True)).exp() / (1 - dropout_prob if dropout_prob < 1 else 1)
+    context = (contexts * factors).sum(3).to(value.dtype)  # factors are float32 at least
+    if chunks.shared:  # a token that sees no other
+        alone = sums.amax(3) <= -NOTHING
+        own = F.dropout(torch.ones_like(alone, dtype=value.dtype), dropout_prob) * value.transpose(1, 2)
+        context = torch.where(alone, own, context)
+    padding = (ids[:, :, 0] == NOWHERE).transpose(1, 2)[..., None]
+    return context.masked_fill(padding, 0).transpose(1, 2)
+
+
+def slots_of(ids: Tensor, chunks: Chunks, most: int) -> Slots:
+    """The order of tokens whose buckets are `(B, H, R, T)`, up to `most` of them, −1 for padding, which is behind all
+    others."""
+    (batch, heads, rounds, length), device = ids.shape, ids.device
+    groups, size = batch * heads * rounds, count_slots(length, most, chunks)
+    first = torch.arange(groups, device=device)[:, None] * (most + 1)
+    bins = torch.where(ids == NOWHERE, most, ids).view(groups, length) + first
+    ordered, order = bins.flatten().to(torch.int32).sort(stable=True)
+    edges = torch.arange(groups * (most + 1) + 1, dtype=torch.int32, device=device)
+    starts = torch.searchsorted(ordered, edges)
+    counts, ordered = starts.diff().view(groups, -1), ordered.long()
+    rank = torch.arange(groups * length, device=device) - starts[ordered]
+    # Buckets of the causal form begin at a block.
+    room = counts if not chunks.causal else torch.div(counts + BLOCK - 1, BLOCK, rounding_mode="floor") * BLOCK
+    begin = room.cumsum(1) - room + torch.arange(groups, device=device)[:, None] * size
+    slot = begin.flatten()[ordered] + rank
+    # Chunks of a bucket follow each other, and those of two buckets are further apart than any query looks.
+    own = torch.div(counts + chunks.size - 1, chunks.size, rounding_mode="floor") + max(chunks.before, chunks.after)
+    code = (own.cumsum(1) - own).flatten()[ordered] + torch.div(rank, chunks.size, rounding_mode="floor")
+    places = torch.empty_like(order).scatter_(0, order, slot).view(batch, heads, rounds, length)
+    tokens = torch.full((groups * size,), NOWHERE, device=device).scatter_(0, slot, order % length)
+    tokens = tokens.view(batch, heads, rounds, size)
+    where = tokens.clamp(min=0)
+    if rounds > 1 and chunks.once:
+        codes = torch.empty_like(order, dtype=torch.int32).scatter_(0, order, code.to(torch.int32))
+        codes = codes.view(batch, heads, 1, rounds, length).expand(-1, -1, rounds, -1, -1)
+        codes = codes.gather(-1, where[:, :, :, None].expand(-1, -1, -1, rounds, -1))
+    else:
+        codes = torch.empty_like(where, dtype=torch.int32).view(-1).scatter_(0, slot, code.to(torch.int32))
+        codes = codes.view(batch, heads, rounds, 1, size)
+    codes = codes.masked_fill((tokens == NOWHERE)[:, :, :, None], NO_TOKEN).flatten(1, 2)
+    row = torch.arange(batch, device=device)[:, None, None, None] * length + where
+    row = row * heads + torch.arange(heads, device=device)[:, None, None]
+    return Slots(row.flatten(), places.permute(0, 3, 1, 2).flatten(), codes)
+
+
+def _attend_slots(
+    inputs: list[Tensor], shares: Tensor | None, codes: Tensor, chunks: Chunks, rounds: int, dropout_prob: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What each slot gathers in its round, the logarithm of the sum over all that it sees there, `(B, H·R, S)`, and of
+    that over what dropout leaves; `inputs` are queries, values and keys of slots, `(B, H·R, S, D)`.
+
+    The scores of a key are multiplied by its share, `(B, H·R, S)`: a key of length 1 would have lost digits in half
+    precision.
+    """
+    query, value, key = inputs
+    length, size = query.shape[2], chunks.size
+    back, ahead = ((each + 1) * size - 1 for each in (chunks.before, chunks.after))
+    tables = band(length, min(back, length), 0 if chunks.causal else min(ahead, length), query.device)
+    block_mask = tables.block_mask(length, length, mask_of(codes, chunks, rounds))
+    kind, what = _kind(query, value, rounds, chunks, dropout_prob), f"buckets in {query.dtype}"
+    options: dict[str, Any] = {"block_mask": block_mask, "scale": chunks.scale, "return_aux": AuxRequest(lse=True)}
+    score_mod = None if shares is None else shared_by(shares)
+    if not dropout_prob:
+        context, aux = run_compiled(kind, what, query, key, value, score_mod=score_mod, **options)
+        return context, aux.lse, aux.lse
+    # The weights that stay are shares of the sum over all, for which the narrowest of values serve.
+    sums = run_compiled(kind, what, query, key, value[..., :LEAST_WIDTH], score_mod=score_mod, **options)[1].lse
+    seed = torch.randint(1 << BITS, (1,), device=query.device)
+    dropped = with_dropout(score_mod, seed, dropout_prob, query.shape[1])
+    context, aux = run_compiled(kind, what, query, key, value, score_mod=dropped, **options)
+    return context, sums, aux.lse
+
+
+def shared_by(shares: Tensor) -> ScoreMod:
+    """Scores times what each key `(B, H·R, S)` has for a factor."""
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return score * shares[b, h, key]
+
+    return score_mod
+
+
+def inverse_norms(vectors: Tensor) -> Tensor:
+    """What brings vectors `(…, D)` to length 1, `(…)`, in float32 at least."""
+    wide = torch.promote_types(vectors.dtype, torch.float32)
+    norms = torch.linalg.vector_norm(vectors, dim=-1, dtype=wide)
+    return (norms.square() + EPSILON * vectors.shape[-1]).rsqrt()
+
+
+def mask_of(codes: Tensor, chunks: Chunks, rounds: int) -> MaskMod:
+    """Which slots a query sees, by the codes `(B, H·R, K, S)`: in the order of a bucket, earlier is further ahead."""
+    before, after, causal, shared, several = chunks.before, chunks.after, chunks.causal, chunks.shared, codes.shape[2]
+
+    def near(b: Tensor, h: Tensor, which: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        offset = codes[b, h, which, key] - codes[b, h, which, query]
+        return (offset >= -before) & (offset <= after)
+
+    def mask_mod(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        number = h % rounds
+        visible = near(b, h, number if several > 1 else 0 * h, query, key)
+        if causal:
+            visible = visible & (key < query if shared else key <= query)
+        elif shared:
+            visible = visible & (key != query)
+        for other in range(several - 1):  # a key that an earlier round has shown
+            visible = visible & ~(near(b, h, 0 * h + other, query, key) & (number > other))
+        return visible
+
+    return mask_mod
+
+
+@cached
+def band(length: int, back: int, ahead: int, device: torch.device) -> Tables:
+    """The blocks of keys that so many queries meet when they look so many keys back and ahead."""
+    blocks = -(-length // BLOCK)
+    before, after = (-(-each // BLOCK) for each in (back, ahead))
+
+    def table(before: int, after: int) -> Table:
+        row = torch.arange(blocks)
+        first, last = (row - before).clamp(min=0), (row + after).clamp(max=blocks - 1)
+        count = last - first + 1
+        index = first[:, None] + torch.arange(int(count.max()))
+        parts = (count, index.clamp(max=blocks - 1))
+        return Table(*(each.int()[None, None].to(device) for each in parts))
+
+    return Tables(table(before, after), None, table(after, before), None)
+
+
+def _kind(query: Tensor, value: Tensor, rounds: int, chunks: Chunks, dropout_prob: float) -> tuple[Any, ...]:
+    """What decides whether a call can be compiled."""
+    widths = query.shape[-1], value.shape[-1]
+    return "hashed", chunks, rounds, query.dtype, query.device.type, widths, dropout_prob > 0
+
+
+class _AsKey(torch.autograd.Function):
+    """Queries `(…, D)` as keys whose scores are multiplied by their inverse norms n `(…)` later. Of a key q·n the
+    gradient is `n·g − n³·(q·g)·q`, where g is that of the key; here the factor n of g is in it already."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, norms: Tensor) -> Tensor:
+        ctx.save_for_backward(query, norms)
+        return query.view_as(query)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        query, norms = ctx.saved_tensors
+        along = torch.linalg.vecdot(query.to(norms.dtype), grad.to(norms.dtype)) * norms.square()
+        return (grad - query * along[..., None]).to(query.dtype), None
+
+
+class _InOrder(torch.autograd.Function):
+    """Vectors `(N, D)` by slot; a vector's gradient is the sum over its slots, looked up instead of added in turn."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.count = len(vectors)
+        return vectors.index_select(0, rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (places,) = ctx.saved_tensors
+        return grad.index_select(0, places).view(ctx.count, -1, grad.shape[-1]).sum(1), None, None
+
+
+class _InPlace(torch.autograd.Function):
+    """Vectors of slots `(N, D)` by place, where each place has a slot of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.count = len(vectors)
+        return vectors.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (places,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.count, grad.shape[-1]).index_copy_(0, places, grad), None
