@@ -1,8 +1,8 @@
 """The engine of one machine: processes that each do one part after another, and outlive no document that ends them.
 
 A worker says which row it begins. When its process ends, whatever ended it (the system, for memory; a fault in a
-library; somebody's signal), another one does the part again; the row at which two of them ended is left out of the
-third attempt, and its error says how they ended.
+library; somebody's signal), another one does the part again; the row at which `TRIES` of them ended is left out of the
+next attempt, and its error says how the last one ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from longspan.mapping.job import Job, Part
 from longspan.mapping.results import DamagedInputError, Desk, Done
 from longspan.workers import end_with_parent, how_it_died, start
 
-TRIES = 2
+TRIES = 3
 """Processes that a row may end before it is left out."""
 STARTS = 4
 """Processes that may end one after another before one is ready."""
@@ -103,24 +103,35 @@ class Crew:
         left = deque(parts)
         busy = 0
         while left or busy:
-            while len(self._crew) < min(self.workers, len(left) + busy):
-                self._crew.append(self._start())
+            self._fill(min(self.workers, len(left) + busy))
             for worker in self._crew:
                 if worker.ready and worker.part is None and left:
                     self._give(worker, left.popleft())
-            for connection in wait([worker.connection for worker in self._crew]):
-                worker = next(one for one in self._crew if one.connection is connection)
+            for worker in self._speaking():
                 given = worker.part
-                try:
-                    result = self._heard(worker, json.loads(worker.connection.recv_bytes()))
-                except (EOFError, ConnectionError):
-                    self._bury(worker)
-                    left.extendleft([given] if given is not None else [])
-                    continue
+                result = self._heard(worker)
+                if worker not in self._crew and given is not None:
+                    left.appendleft(given)
                 if result is not None:
                     yield result
             busy = sum(worker.part is not None for worker in self._crew)
             report(sum(worker.row or 0 for worker in self._crew if worker.part is not None))
+
+    def wait_until_ready(self) -> None:
+        """Return when all workers have loaded their models; errors as in `run`, which needs not be preceded by it."""
+        while len(self._crew) < self.workers or not all(worker.ready for worker in self._crew):
+            self._fill(self.workers)
+            for worker in self._speaking():
+                self._heard(worker)
+
+    def _fill(self, wanted: int) -> None:
+        while len(self._crew) < wanted:
+            self._crew.append(self._start())
+
+    def _speaking(self) -> list[_Worker]:
+        """The workers from which something can be read, when there is one."""
+        connections = wait([worker.connection for worker in self._crew])
+        return [worker for worker in self._crew if worker.connection in connections]
 
     def _start(self) -> _Worker:
         context = multiprocessing.get_context("spawn")
@@ -138,8 +149,13 @@ class Crew:
         with suppress(ConnectionError):  # it has ended: what waits to be read says so next
             worker.connection.send_bytes(json.dumps(order).encode())
 
-    def _heard(self, worker: _Worker, said: dict[str, Any]) -> Done | Damaged | None:
-        """What comes of a message: a result, or nothing yet."""
+    def _heard(self, worker: _Worker) -> Done | Damaged | None:
+        """What comes of a worker's next message: a result, or nothing yet; one that has ended is buried."""
+        try:
+            said = json.loads(worker.connection.recv_bytes())
+        except (EOFError, ConnectionError):
+            self._bury(worker)
+            return None
         if "row" in said:
             worker.row = said["row"]
             return None

@@ -14,7 +14,7 @@ from typing import Any
 
 from longspan.errors import InputError
 from longspan.imports import require
-from longspan.mapping.job import Job, Part
+from longspan.mapping.job import Job, Part, saved_job
 from longspan.mapping.local import Crew, Damaged
 from longspan.mapping.results import Done
 
@@ -42,22 +42,21 @@ def run_on_ray(
     if ours:
         ray.init(logging_level=logging.ERROR, log_to_driver=False)
     try:
+        parts = {part.number: part for part in missing}
         data.DataContext.get_current().enable_progress_bars = False
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         actors = workers or max(1, int(ray.cluster_resources().get("CPU", 1)) // threads)
-        numbers = data.from_items(
-            [{"part": number} for number in range(len(missing))], override_num_blocks=len(missing)
-        )
+        numbers = data.from_items([{"part": part.number} for part in missing], override_num_blocks=len(missing))
         done = numbers.map(
             Actor,
-            fn_constructor_args=(job, folder, missing, threads),
+            fn_constructor_args=(str(folder), threads),
             compute=data.ActorPoolStrategy(size=min(actors, len(missing))),
             num_cpus=threads,
         )
         for row in done.iter_rows():
             if row["refused"]:
                 raise InputError(row["refused"])
-            part = missing[row["part"]]
+            part = parts[row["part"]]
             yield Damaged(part, row["damaged"]) if row["damaged"] else Done(part, row["rows"], row["errors"])
     finally:
         if ours:
@@ -67,12 +66,15 @@ def run_on_ray(
 class Actor:
     """What Ray keeps on a machine: one worker process, which does the parts that come here."""
 
-    def __init__(self, job: Job, folder: Path, parts: list[Part], threads: int) -> None:
-        self.parts = parts
-        self.crew = Crew(job, folder, 1, threads).__enter__()
+    def __init__(self, folder: str, threads: int) -> None:
+        # Read here: what a whole corpus needs is much to send to each actor.
+        job = saved_job(Path(folder))
+        assert job is not None, f"{folder} holds the job: it is written before Ray is asked"
+        self.parts = job.parts()
+        self.crew = Crew(job, Path(folder), 1, threads).__enter__()
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Do the part with this number among the missing ones; errors are told, since Ray would try again."""
+        """Do the part with this number; errors are told, since Ray would try again."""
         told = {"part": row["part"], "rows": 0, "errors": 0, "damaged": "", "refused": ""}
         try:
             (result,) = self.crew.run([self.parts[row["part"]]])
