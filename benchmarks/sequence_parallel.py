@@ -1,8 +1,10 @@
 """One document in several processes: bytes that are sent, memory of a process, and time.
 
-    python benchmarks/sequence_parallel.py
+    python benchmarks/sequence_parallel.py          # measures, and writes the page
+    python benchmarks/sequence_parallel.py page     # writes the page anew from what was measured
 
 starts itself by torchrun on 1, 2 and 4 processes of one thread; outputs are compared with those of one process first.
+The page ends with what the formula and the predictor of `longspan plan` say of 16 million tokens on 64 GPUs.
 """
 
 from __future__ import annotations
@@ -23,6 +25,12 @@ from longspan.compare.machine import peak_memory
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
 from longspan.ops.shards import Shards
+from longspan.planning.devices import device_of
+from longspan.planning.memory import Choice, memory_of
+from longspan.planning.plan import block_of
+from longspan.planning.prediction import BANDWIDTH_SHARE
+from longspan.planning.source import Planned
+from longspan.planning.tracing import module_launches
 
 TOKENS, LAYERS, WIDTH, HEADS, ROUNDS = 65_536, 2, 384, 6, 3
 ARMS: dict[str, dict[str, Any]] = {
@@ -30,37 +38,50 @@ ARMS: dict[str, dict[str, Any]] = {
     "poolingformer": {"mechanism": "poolingformer"},
     "linear": {"mechanism": "linear"},
 }
+FAR, GPUS = 1 << 24, 64
+LINK = 50e9
+"""Bytes a second between GPUs of two machines, each with a link of 400 Gbit/s."""
 RESULT = Path(__file__).parent / "results" / "sequence-parallel.md"
+
+
+def config_of(
+    attention: dict[str, Any], layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS
+) -> LongspanConfig:
+    """An encoder whose positions have no end; its inner layer is as wide as its states, but for models of full size."""
+    return LongspanConfig(
+        vocab_size=1000,
+        attention=attention,
+        position_embedding="sinusoidal",
+        dropout=0.0,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=width if width == WIDTH else 4 * width,
+    )
 
 
 def model_of(attention: dict[str, Any]) -> LongspanModel:
     """The same model in every process."""
     torch.manual_seed(0)
-    sizes = {
-        "hidden_size": WIDTH,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "intermediate_size": WIDTH,
-    }
-    config = LongspanConfig(vocab_size=1000, attention=attention, position_embedding="sinusoidal", dropout=0.0, **sizes)
-    return LongspanModel(config)
+    return LongspanModel(config_of(attention))
 
 
-def predicted(model: LongspanModel, tokens: int, processes: int) -> int:
-    """Bytes that the first of the middle processes, or the first one, sends in a forward pass, by the formula."""
-    layer = next(each for each in model.modules() if isinstance(each, Attention))
+def sent_by(layer: Attention, tokens: int, processes: int, width: int, heads: int, number: int) -> int:
+    """Bytes that a process in the middle sends in the forward pass of a layer, by the formula; `number` is the size of
+    one of its states."""
     reach, rank = layer.config.reach(), processes // 2
     if processes == 1:
         return 0
     if reach.left is None or reach.right is None:  # sums of keys, in float32
-        head_width = WIDTH // HEADS
-        return LAYERS * 4 * (processes - 1) * HEADS * layer.config.feature_count(head_width) * (head_width + 1)
+        head_width = width // heads
+        features = layer.config.feature_count(head_width)  # pyright: ignore[reportAttributeAccessIssue]
+        return 4 * (processes - 1) * heads * features * (head_width + 1)
     shards = Shards(None, tuple(tokens // processes + (each < tokens % processes) for each in range(processes)))
     own, sent = shards.range_of(rank), 0
     for other in range(processes):
         low, high = shards.halo_of(other, reach.left, reach.right, reach.period)
         sent += 0 if other == rank else max(0, min(high, own[1]) - max(low, own[0]))
-    return LAYERS * 4 * WIDTH * sent
+    return number * width * sent
 
 
 def worker(name: str) -> None:
@@ -98,12 +119,94 @@ def worker(name: str) -> None:
             dist.barrier()
             seconds.append(time.perf_counter() - begun)
     if rank == count // 2:
-        row = {"sent": sent, "predicted": predicted(model, TOKENS, count), "seconds": sorted(seconds)[ROUNDS // 2]}
+        layer = next(each for each in model.modules() if isinstance(each, Attention))
+        row = {
+            "sent": sent,
+            "predicted": LAYERS * sent_by(layer, TOKENS, count, WIDTH, HEADS, 4),
+            "seconds": sorted(seconds)[ROUNDS // 2],
+        }
         print("ROW " + json.dumps({**row, "peak": peak.bytes, "difference": difference}), flush=True)
     dist.destroy_process_group()
 
 
+def extrapolated(name: str) -> list[str]:
+    """A row of the table of predictions: bytes, times and memory of a layer on one of many GPUs."""
+    config = config_of(ARMS[name], layers=12, width=768, heads=12)
+    spec = config.layer_attention(0)
+    block, device = block_of(config, spec, train=True), device_of("h100")
+    part, reach = FAR // GPUS, spec.reach()
+    halo = 0 if reach.left is None or reach.right is None else reach.left + reach.right
+    sent = sent_by(block.attention, FAR, GPUS, 768, 12, 2)
+    both = module_launches(block, tokens=part + halo, width=768, training=True, in_model=True).seconds(device)
+    planned = Planned(name=name, config=config, model_class=LongspanModel)
+    memory = memory_of(planned, Choice(tokens=part + halo, train=True, precision="bfloat16", checkpointing=True)).peak
+    return [
+        name,
+        f"{sent / 1e6:.2f} MB",
+        f"{2e3 * sent / (LINK * BANDWIDTH_SHARE):.3f} ms",
+        f"{1e3 * both:.1f} ms",
+        f"{100 * 2 * sent / (LINK * BANDWIDTH_SHARE) / both:.2f} %",
+        f"{memory / 2**30:.1f} GiB",
+    ]
+
+
+def table(heads: list[str], rows: list[list[str]]) -> str:
+    """Markdown."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *rows])
+
+
+def page(rows: list[Any]) -> str:
+    """What was measured, and what is predicted."""
+    measured = [
+        [
+            name,
+            str(count),
+            f"{row['sent']:,}",
+            f"{row['predicted']:,}",
+            f"{row['seconds']:.2f} s",
+            f"{row['peak'] / 2**20:.0f} MiB",
+            f"{row['difference']:.1e}",
+        ]
+        for name, count, row in rows
+    ]
+    heads = ["attention", "processes", "bytes sent", "by the formula", "forward", "peak of a process", "off by"]
+    far = ["attention", "sent in forward", "sending, both ways", "computing, both ways", "share", "memory of a GPU"]
+    return f"""# One document in several processes
+
+One row of {TOKENS:,} tokens, an encoder of {LAYERS} layers with {HEADS} heads in {WIDTH} numbers, float32, each
+process with one thread, on one machine with two cores (four processes share them, so they save memory and hardly
+time). Bytes are those that a process in the middle sends in the forward pass; the formula is that of the
+[guide](../../docs/guides/sequence-parallel.md). Outputs are compared with one process first (at 4,096 tokens, largest
+distance in the last column); peaks are bytes beyond those before the pass.
+
+{table(heads, measured)}
+
+## {FAR:,} tokens on {GPUS} GPUs: predicted
+
+**Nothing below was measured.** One layer of an encoder of 12 in base size (768 numbers, 12 heads, 3,072 inside) in
+bfloat16 on an H100, of whose tokens each GPU has {FAR // GPUS:,}; forward and backward, computing from launches,
+bytes and FLOPs as `longspan plan` has it, sending at {100 * BANDWIDTH_SHARE:.0f} % of {LINK / 1e9:.0f} GB/s, a link
+of 400 Gbit/s for each GPU, and not hidden behind computing. Memory is that of training with checkpointing, weights
+and the optimizer's states whole in each GPU.
+
+{table(far, [extrapolated(name) for name in ARMS])}
+
+What a window sends does not depend on the length or on the number of GPUs, so its share falls as parts grow. The sums
+of `linear` go to every other process and are `P − 1` times as many.
+"""
+
+
 def main() -> None:
+    """Measure, unless there is only a page to write."""
+    kept = RESULT.with_suffix(".json")
+    if sys.argv[1:] != ["page"]:
+        kept.write_text(json.dumps(measured_rows(), indent=1) + "\n", encoding="utf-8")
+    RESULT.write_text(page(json.loads(kept.read_text(encoding="utf-8"))), encoding="utf-8")
+    print(RESULT.read_text(encoding="utf-8"))
+
+
+def measured_rows() -> list[Any]:
+    """Name of the attention, number of processes and what one of them measured, for each."""
     rows = []
     for name in ARMS:
         for count in (1, 2, 4):
@@ -119,11 +222,11 @@ def main() -> None:
             row = json.loads(next(line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")))
             rows.append((name, count, row))
             print(name, count, row, flush=True)
-    (RESULT.with_suffix(".json")).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return rows
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        worker(sys.argv[1])
-    else:
+    if sys.argv[1:] in ([], ["page"]):
         main()
+    else:
+        worker(sys.argv[1])

@@ -261,9 +261,45 @@ def test_a_run_goes_on_in_any_number_of_processes(
     weights_agree(tmp_path / "run", tmp_path / "alone")
 
 
+@pytest.mark.slow
+def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
+    """Two groups of two processes, with whole weights and with divided ones: losses and weights of one process.
+
+    AdamW's epsilon is such that a gradient of almost 0, which is rounding, is none.
+    """
+    smooth = "optimisation.epsilon=1e-4"
+    runs = {
+        "halves": ["optimisation.parallel={sequence: 2}"],
+        "few": [*FEW, "optimisation.parallel={data: 2, sequence: 2}"],
+        "sharded": ["optimisation.parallel={data: 2, sequence: 2, shard: true}"],
+        "all": ["optimisation.parallel={sequence: 4}", "optimisation.gradient_checkpointing=true"],
+    }
+    (tmp_path / "in_turn.py").write_text(IN_TURN)
+    commands = [
+        ["train", str(recipe), "--output", str(tmp_path / name), smooth, *changes] for name, changes in runs.items()
+    ]
+    done = torchrun(4, tmp_path / "in_turn.py", json.dumps(commands))
+    assert done.returncode == 0, done.stderr
+    train(load_recipe(recipe, [smooth]), tmp_path / "whole")
+    train(load_recipe(recipe, [smooth, *FEW]), tmp_path / "few whole")
+    for name in runs:
+        alone = tmp_path / ("few whole" if name == "few" else "whole")
+        assert curve(tmp_path / name) == [pytest.approx(row, rel=1e-5) for row in curve(alone)], name
+        weights_agree(tmp_path / name, alone)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        (
+            ["optimisation.parallel={sequence: 2}"],
+            r"parallel.sequence is 2 and 1 process was started; start a multiple",
+        ),
+        (["optimisation.parallel={data: 2, sequence: 2}"], r"data is 2 and .*sequence is 2 and 1 .*nproc-per-node 4"),
+        (
+            ["optimisation.parallel={sequence: 2}", "optimisation.padding_free=true"],
+            "sequence is 2, which divides rows",
+        ),
         (["optimisation.parallel={offload: true}"], "parallel.offload is true, which moves weights that are divided"),
         (["optimisation.parallel={data: 3}"], r"parallel.data is 3 and 1 process was started.*nproc-per-node 3"),
         ([SHARD, "optimisation.train=new_positions"], "parallel.shard divides weights, of which"),

@@ -50,7 +50,10 @@ class Parallel:
     """How the processes that torchrun started share the work."""
 
     data: Count | None = None
-    """How many processes there must be, each with its part of every batch; None takes as many as were started."""
+    """How many groups of `sequence` processes there must be, each with its part of every batch; None takes as many as
+    were started."""
+    sequence: Count = 1
+    """How many processes read each document together, a part of it each (`longspan.models.sequence_parallel`)."""
     shard: bool = False
     """Divide weights, gradients and the optimizer's states between them (FSDP2); False keeps all in each of them."""
     offload: bool = False
@@ -153,6 +156,11 @@ class Optimisation:
             raise InputError(
                 f"optimisation.batch_size is {self.batch_size}; it must be a multiple of "
                 f"optimisation.micro_batch_size ({self.micro_batch_size})"
+            )
+        if self.parallel.sequence > 1 and self.padding_free:
+            raise InputError(
+                f"optimisation.parallel.sequence is {self.parallel.sequence}, which divides rows of one document each, "
+                "and optimisation.padding_free lays several in one row; leave one of them out"
             )
         if self.parallel.shard and self.train == "new_positions":
             raise InputError(
@@ -290,20 +298,33 @@ def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> Traini
             f"{started} processes were started but they train apart, as there is no GPU for each; start as many as "
             "there are GPUs, or set ACCELERATE_USE_CPU=true to share the work on CPUs"
         )
-    if settings.parallel.data not in (None, started):
-        raise InputError(
-            f"optimisation.parallel.data is {settings.parallel.data} and {counted(started, 'process', 'processes')} "
-            f"{'was' if started == 1 else 'were'} started; start as many (torchrun --nproc-per-node "
-            f"{settings.parallel.data}), or leave it out"
-        )
-    together = settings.micro_batch_size * arguments.world_size
+    groups = _groups(settings.parallel, started)
+    together = settings.micro_batch_size * groups
     if settings.batch_size % together:
         raise InputError(
-            f"optimisation.batch_size is {settings.batch_size}; with {arguments.world_size} processes of "
+            f"optimisation.batch_size is {settings.batch_size}; with {groups} "
+            f"{'processes' if settings.parallel.sequence == 1 else 'groups of processes'} of "
             f"{settings.micro_batch_size} documents it must be a multiple of {together}"
         )
     arguments.gradient_accumulation_steps = settings.batch_size // together
     return arguments
+
+
+def _groups(parallel: Parallel, started: int) -> int:
+    """How many groups of processes have batches of their own, of the processes that were started."""
+    asked = (parallel.data or 1) * parallel.sequence
+    if parallel.data is None and started % parallel.sequence == 0:
+        return started // parallel.sequence
+    if asked == started and parallel.data is not None:
+        return parallel.data
+    told = f"optimisation.parallel.sequence is {parallel.sequence}"
+    if parallel.data is not None:
+        told = f"optimisation.parallel.data is {parallel.data}" + (f" and {told}" if parallel.sequence > 1 else "")
+    raise InputError(
+        f"{told} and {counted(started, 'process', 'processes')} {'was' if started == 1 else 'were'} started; start "
+        f"{'as many' if parallel.sequence == 1 else 'their product' if parallel.data else 'a multiple of it'} "
+        f"(torchrun --nproc-per-node {asked}), or leave it out"
+    )
 
 
 def _check_bfloat16() -> None:
@@ -367,4 +388,7 @@ def _machine(settings: Optimisation) -> dict[str, Any]:
         "dataloader_num_workers": settings.workers,
         "dataloader_pin_memory": torch.cuda.is_available(),
         "remove_unused_columns": False,
+        # Projections of global tokens have no gradient in a batch without any; Trainer looks for such weights too, but
+        # not where activations are computed twice.
+        "ddp_find_unused_parameters": True,
     }

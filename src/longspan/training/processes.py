@@ -84,6 +84,15 @@ def processes() -> Any:
     return accelerate.PartialState(cpu=on_cpu, timeout=WAIT)
 
 
+def mean_over(value: float, group: Any, device: torch.device) -> float:
+    """The mean of a number over a group of processes; `None` stands for this one alone."""
+    if group is None:
+        return value
+    total = torch.tensor(value, dtype=torch.float32, device=device)
+    torch.distributed.all_reduce(total, group=group)
+    return float(total) / torch.distributed.get_world_size(group)
+
+
 class EvenBatches:
     """The batches of an epoch, and after them empty ones until each of `processes` has equally many."""
 
@@ -125,13 +134,16 @@ class StandIns:
         return {**batch, STAND_IN: True}
 
 
-def even_batches(loader: Any, processes: int) -> Any:
-    """A loader that accelerate has split between processes, changed to give them `EvenBatches`."""
+def even_batches(loader: Any, processes: int, together: int = 1) -> Any:
+    """A loader that accelerate has split between processes, changed to give `EvenBatches` to them, or to each
+    `together` of them that read the same rows."""
     if processes > 1:
         from accelerate.data_loader import BatchSamplerShard
 
         shard: Any = loader.batch_sampler
         assert isinstance(shard, BatchSamplerShard)
-        shard.batch_sampler = EvenBatches(shard.batch_sampler, processes)  # pyright: ignore[reportAttributeAccessIssue]
+        groups = processes // together
+        shard.num_processes, shard.process_index = groups, shard.process_index // together
+        shard.batch_sampler = EvenBatches(shard.batch_sampler, groups)  # pyright: ignore[reportAttributeAccessIssue]
         shard.batch_size, shard.even_batches = None, False
     return loader

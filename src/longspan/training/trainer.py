@@ -26,7 +26,7 @@ from longspan.tasks.predicting import without_padding
 from longspan.training.callbacks import Borders, CutEachGradient, Progress, StopNotFinite, StopStalled, reports
 from longspan.training.checkpoints import MEMORY, UNLOGGED, CompleteCheckpoints, processes_of
 from longspan.training.optimisation import trainer_arguments
-from longspan.training.processes import STAND_IN, StandIns, even_batches, on_main_process_first
+from longspan.training.processes import STAND_IN, StandIns, even_batches, mean_over, on_main_process_first
 from longspan.training.recipe import Recipe
 
 logger = logging.getLogger(__name__)
@@ -58,6 +58,10 @@ class RecipeTrainer(Trainer):
         """Whether new position rows train alone."""
         self.build: Callable[[], tuple[Any, Any]] | None = None
         """Makes a teacher, if there is one, and the model once more, whole, as they were before training."""
+        self.together = 1
+        """How many processes, one after the other, read the same rows, a part each."""
+        self.row_group: Any = None
+        """These processes; None where each reads whole rows."""
         self.weighed: list[tuple[float, float]] = []
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
@@ -72,11 +76,11 @@ class RecipeTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """As Trainer's; no row counts twice."""
-        return even_batches(super().get_train_dataloader(), self.args.world_size)
+        return even_batches(super().get_train_dataloader(), self.args.world_size, self.together)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """As Trainer's; no row counts twice."""
-        return even_batches(super().get_eval_dataloader(eval_dataset), self.args.world_size)
+        return even_batches(super().get_eval_dataloader(eval_dataset), self.args.world_size, self.together)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
         """The micro-batches of an update, as Trainer's, and what share of those of all processes count."""
@@ -171,7 +175,8 @@ class RecipeTrainer(Trainer):
         stands_in = inputs.pop(STAND_IN, False)
         output = super().prediction_step(model, inputs, *arguments, **options)
         if output[0] is not None and not stands_in:
-            self.weighed.append((float(output[0]), self.losses.weight(inputs)))
+            weight = self.losses.weight(inputs)
+            self.weighed.append((float(output[0]), mean_over(weight, self.row_group, self.args.device)))
         return output
 
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
@@ -258,6 +263,10 @@ def make_trainer(
         processing_class=tokenizer,
         callbacks=[finite, CutEachGradient(recipe.optimisation.weight_gradient_clip)],
     )
+    if recipe.optimisation.parallel.sequence > 1:
+        from longspan.training.divided_rows import divide_rows
+
+        divide_rows(trainer, recipe.optimisation.parallel.sequence)
     trainer.head_rate = recipe.optimisation.head_learning_rate
     trainer.frozen = recipe.optimisation.train == "new_positions"
     for plain in (ProgressCallback, PrinterCallback):

@@ -108,11 +108,9 @@ class LongspanWithHead(LongspanPreTrainedModel):
         }
         encoded = self.encode({**inputs, **others}, own)
         divided = self.model.encoder.sequence_group
-        if divided is not None and own.get("labels") is not None:
-            own["num_items_in_batch"] = None  # labels are counted over the parts of all processes
         own = {name: value for name, value in own.items() if name in self.own_arguments}
         output = self.predict(encoded, attention_mask, **own)
-        if divided is not None and output.get("loss") is not None:
+        if divided is not None and output.get("loss") is not None and own.get("num_items_in_batch") is None:
             from longspan.models.divided_rows import share_of_labels
 
             share = share_of_labels(self.counted(own["labels"], attention_mask), divided)

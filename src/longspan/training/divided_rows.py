@@ -1,0 +1,47 @@
+"""Training on rows that several processes read together, a part each (`optimisation.parallel.sequence`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch.distributed as dist
+
+from longspan.errors import InputError
+from longspan.models.sequence_parallel import divide_sequence, part_of
+from longspan.training.processes import WAIT
+
+
+def divide_rows(trainer: Any, together: int) -> None:
+    """Let each `together` processes of a trainer read the same batches, a part of every row each.
+
+    Labels are divided as the tokens are, so what Trainer counts over all processes is what whole rows have.
+
+    Args:
+        trainer: a `RecipeTrainer` that has not begun.
+        together: how many; the number of processes is a multiple of it.
+
+    Raises:
+        InputError: the model cannot read a part of a row; a score of whole rows picks the best checkpoint.
+    """
+    best_by = str(trainer.args.metric_for_best_model)
+    known = ("loss", *trainer.losses.scores(1.0))
+    if best_by not in known:
+        raise InputError(
+            f"optimisation.best_by is {best_by!r}, a score of whole rows, and optimisation.parallel.sequence divides "
+            f"them; choose {' or '.join(map(repr, known))}"
+        )
+    # Every process takes part in making every group.
+    groups = [
+        dist.new_group(list(range(first, first + together)), timeout=WAIT)
+        for first in range(0, dist.get_world_size(), together)
+    ]
+    group = groups[dist.get_rank() // together]
+    divide_sequence(trainer.model, group)
+    trainer.together, trainer.row_group = together, group
+    trainer.data_collator = partial(_part_of_batch, trainer.data_collator, group)
+
+
+def _part_of_batch(collator: Callable[[list[Any]], dict[str, Any]], group: Any, examples: list[Any]) -> dict[str, Any]:
+    return part_of(collator(examples), group)
