@@ -145,7 +145,6 @@ OTHERS = {
     "BloomModel": ({"vocab_size": 61, "hidden_size": 16, "n_layer": 1, "n_head": 2}, "attention of its own"),
     "T5EncoderModel": (T5, "position_bias, which T5Attention asks for"),
     "T5Model": (T5, "has a decoder"),
-    "ModernBertModel": (SMALL | IDS | {"cls_token_id": 0, "sep_token_id": 2}, "windows of its own"),
     "ViTModel": ({"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}, "does not run on token ids"),
     "DebertaV2Model": (SMALL, "attention of its own"),
 }

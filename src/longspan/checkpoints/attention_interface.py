@@ -27,19 +27,22 @@ from longspan.checkpoints.causal_attention import attend_causal, position_mask
 from longspan.errors import InputError, one_sentence
 from longspan.models.network import check_mask
 from longspan.ops.attend import attend
-from longspan.patterns import Pattern, parse
+from longspan.patterns import Pattern, Window, parse
 from longspan.patterns.text import text_of
-from longspan.settings import check_kind
+from longspan.settings import Count, check_kind, convert
 
 NAME = "longspan"
 
 
-def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedModel:
+def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens: int | None = None) -> PreTrainedModel:
     """Let the tokens of an unmodified transformers encoder or decoder see each other by `pattern`.
 
     A decoder never sees ahead: it takes the part of the pattern that looks back, so `window(1024) | first(4)` there
     means `(window(1024) | first(4)) & causal`, and where the model has a sliding window of its own, no more than that.
     Positions count real tokens, so that padding on any side changes nothing, at once, in pieces or token by token.
+
+    The same holds for an encoder that has windows of its own in some layers, as ModernBERT has: there it is the
+    intersection of window and pattern, and the pattern alone elsewhere.
 
     In an encoder, tokens marked in a `global_attention_mask` `(B, T)` passed to the model's forward attend everywhere
     and are attended by everyone (in models that hand extra arguments on to their attention, as BERT, RoBERTa,
@@ -48,13 +51,18 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedM
     Args:
         model: a model that takes its attention from transformers' `AttentionInterface`; changed in place.
         pattern: a pattern of `longspan.patterns`, or its text such as "window(128) | first(1)".
+        max_tokens: the longest input from now on, of a model with rotary positions, which have no table and no end; its
+            `config.max_position_embeddings` then says so. Under windows narrower than the old length every distance but
+            those to tokens that see everything is one that the model knows. None leaves it.
 
     Returns:
         The model.
 
     Raises:
-        InputError: an encoder–decoder, a model with an attention of its own, an encoder with windows of its own, or a
-            pattern that cannot be read; the model is then as it was. Three tokens are run through it to find out.
+        InputError: an encoder–decoder, a model with an attention of its own, an encoder with windows that it does not
+            ask of its attention, a pattern that cannot be read, or `max_tokens` for a model without rotary positions or
+            with some that depend on the length; the model is then as it was. Three tokens are run through it to find
+            out.
     """
     check_kind(model, "model", PreTrainedModel, "a transformers model")
     config: Any = model.config
@@ -64,6 +72,8 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedM
             "decoders that stand alone, longspan.lengthen also encoder-decoder models"
         )
     text = text_of(parse(pattern) if isinstance(pattern, str) else pattern)
+    if max_tokens is not None:
+        _check_rotary(model, max_tokens)
     implementation = config._attn_implementation
     before = {name: getattr(config, name, None) for name in ("longspan_pattern", "attn_implementation")}
     model.set_attn_implementation(NAME)
@@ -82,13 +92,34 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedM
         model.set_attn_implementation(implementation or "eager")
         raise InputError(
             f"model={type(model).__name__} cannot take a pattern ({error}); use_attention serves encoders in which "
-            "every token may see every token (BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT, ELECTRA and their like) and "
-            "decoders (GPT-2, Llama, Mistral, Qwen2, Qwen3 and their like)"
+            "every token may see every token (BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT, ELECTRA and their like) or "
+            "those in a window (ModernBERT), and decoders (GPT-2, Llama, Mistral, Qwen2, Qwen3 and their like)"
         ) from error
+    if max_tokens is not None:
+        config.max_position_embeddings = max_tokens
     body = model.base_model
     if _check_masks not in body._forward_pre_hooks.values():
         body.register_forward_pre_hook(_check_masks, with_kwargs=True)
     return model
+
+
+def _check_rotary(model: PreTrainedModel, max_tokens: int) -> None:
+    """Refuse a longest input where positions have an end, or turn by an angle that depends on the longest input."""
+    config: Any = model.config
+    convert(Count, max_tokens, "max_tokens")
+    given = getattr(config, "rope_parameters", None)
+    if not given:
+        raise InputError(
+            f"max_tokens={max_tokens} needs rotary positions, which {type(model).__name__} has not; leave it out, or "
+            "use longspan.lengthen"
+        )
+    # One for all layers, or one for each kind of layer.
+    for rope in given.values() if all(isinstance(one, dict) for one in given.values()) else (given,):
+        if rope.get("rope_type", "default") != "default":
+            raise InputError(
+                f"max_tokens={max_tokens} needs rotary positions that are the same at every length, and "
+                f"{type(model).__name__} has those of type {rope['rope_type']!r}; leave it out"
+            )
 
 
 def _check_masks(body: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -119,12 +150,15 @@ def _try(model: PreTrainedModel) -> None:
     if not calls:
         raise InputError("its attention is its own and never asks for another")
     window = getattr(model.config, "sliding_window", None) or getattr(model.config, "local_attention", None)
-    if window is not None and not all(calls):
+    kinds = getattr(model.config, "layer_types", None)
+    layers = len(calls) if kinds is None else kinds.count("sliding_attention")
+    asked = sum(with_window for _, with_window in calls)
+    if window is not None and asked != layers and not all(causal for causal, _ in calls):
         raise InputError(f"it has windows of its own, of {window} tokens")
 
 
-_calls: list[bool] | None = None
-"""While a model is tried: for each attention that was asked for here, whether it is a decoder's."""
+_calls: list[tuple[bool, bool]] | None = None
+"""While a model is tried: for each attention that was asked for here, whether it is a decoder's, and has a window."""
 
 
 def longspan_mask(
@@ -144,7 +178,7 @@ def longspan_mask(
     An encoder's is the padding mask `(B, S)` as bool, a decoder's the positions of its tokens (`position_mask`).
 
     Raises:
-        InputError: the model asks for a mask that is neither full nor causal with or without a window.
+        InputError: the model asks for a mask that is neither full nor causal, with or without a window.
     """
     queries, keys = (q_offset, q_length), (kv_offset, kv_length)
     asked = mask_function if q_length and kv_length else None
@@ -161,7 +195,8 @@ def _asks_for_causal(
     keys: tuple[int, int],
     window: int | None,
 ) -> bool:
-    """Whether a mask function is causal, with a window or without; False where it shows everything.
+    """Whether a mask function is causal, with a window or without; False where it shows everything, or what lies within
+    a window on both sides, which the attention is told by itself.
 
     It is asked about neighbours, which shows packed sequences and blocks, and about the two ends.
     """
@@ -170,7 +205,7 @@ def _asks_for_causal(
     before, after = (index[:-1], index[1:]) if queries[1] > 1 else (index, index + 1)
     ahead = mask_function(rows, 0, before[None], after[None])
     far = bool(mask_function(0, 0, last, torch.tensor([keys[0]])).all())
-    if bool(ahead.all()) and far:
+    if bool(ahead.all()) and (far or (window is not None and _shows_both_sides(mask_function, window))):
         return False
     behind = queries[1] == 1 or bool(mask_function(rows, 0, after[None], before[None]).all())
     expected = window is None or int(last) - keys[0] < window
@@ -182,6 +217,12 @@ def _asks_for_causal(
             "it with or without a sliding window; this one asks for another mask, as packed sequences do"
         )
     return True
+
+
+def _shows_both_sides(mask_function: Callable[..., Any], window: int) -> bool:
+    """Whether a mask function shows `window` tokens on each side and no more, asked about the edges."""
+    start, edge = torch.tensor([0, 0]), torch.tensor([window, window + 1])
+    return all(mask_function(0, 0, *pair).tolist() == [True, False] for pair in ((start, edge), (edge, start)))
 
 
 def longspan_attention(
@@ -204,12 +245,15 @@ def longspan_attention(
     """
     causal = attention_mask is not None and attention_mask.dtype == torch.int64 and attention_mask.ndim == 4
     _check_call(module, query, key, attention_mask, kwargs | {"global_attention_mask": global_attention_mask}, causal)
+    window = kwargs.get("sliding_window")
     if _calls is not None:
-        _calls.append(causal)
+        _calls.append((causal, window is not None))
     pattern = _pattern(module)
     if causal and attention_mask is not None:
         context = attend_causal(query, key, value, pattern, attention_mask, scale=scaling, dropout=dropout)
         return context.transpose(1, 2).contiguous(), None
+    if window is not None:  # it counts the token itself
+        pattern = pattern & Window(window - 1, window - 1)
     if key.shape[1] != query.shape[1]:
         key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
     globals = None
@@ -258,7 +302,7 @@ def _check_call(
         raise InputError(
             f'attn_implementation="longspan" serves self-attention; {name} looks elsewhere, or is causal without a mask'
         )
-    for option in ("position_bias", "softcap", "s_aux", "global_attention_mask" if causal else "sliding_window"):
+    for option in ("position_bias", "softcap", "s_aux", *(("global_attention_mask",) if causal else ())):
         if options.get(option) is not None:
             raise InputError(f'attn_implementation="longspan" has no {option}, which {name} asks for')
     if options.get("output_attentions"):

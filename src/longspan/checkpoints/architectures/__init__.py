@@ -57,7 +57,8 @@ REFUSED = {
     "transfo-xl": "transformers 5 has no class for it; give a directory with its config.json, its weights as "
     "model.safetensors and its words as vocab.txt, which Longspan reads itself",
     "modernbert": "its rotary positions, gated feed-forward layers and layers without biases have no place in "
-    "Longspan's blocks; it reads 8192 tokens as it is, in transformers",
+    "Longspan's blocks; in transformers it reads 8192 tokens as it is, and more by longspan.use_attention(model, "
+    "'window(512) | first(1)', max_tokens=32768)",
 }
 """`model_type` → why a neighbour of these is not among them."""
 
