@@ -119,6 +119,23 @@ def test_a_file_that_became_shorter_is_said(tmp_path: Path) -> None:
         job_of(path, part_rows=5)
 
 
+def test_a_row_group_of_a_whole_file_is_never_in_memory(tmp_path: Path) -> None:
+    """32 MB in one row group, of which the first rows are read; only its pages are read whole."""
+    texts = [random.Random(number).randbytes(16_000).hex() for number in range(1000)]
+    options = {"compression": "none", "use_dictionary": False, "write_batch_size": 16}
+    parquet.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", **options)
+    job, pool = job_of(tmp_path / "a.parquet", part_rows=100), pa.default_memory_pool()
+    before, most = pool.bytes_allocated(), 0
+    with closing(RowReader(job)) as reader:
+        for part in job.parts()[:2]:
+            row = part.first
+            for batch in reader.read(part):
+                most = max(most, pool.bytes_allocated() - before)
+                assert batch.columns["text"][0].as_py() == texts[row]
+                row += batch.columns.num_rows
+    assert most < 6_000_000
+
+
 def test_the_column_of_texts() -> None:
     schema = pa.schema([("body", pa.string()), ("text", pa.large_string()), ("id", pa.int64())])
     assert text_column(schema, None, ("text", "body")) == "text"

@@ -63,6 +63,18 @@ def map(
         float | None, typer.Option(help="summarize: above 0 favours longer texts, likewise.")
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="summarize: longest summary, likewise.")] = None,
+    max_source_tokens: Annotated[
+        int | None, typer.Option(help="summarize: tokens that it reads at once.", show_default="as it was trained")
+    ] = None,
+    long_documents: Annotated[
+        Literal["lengthen", "parts"] | None,
+        typer.Option(help="summarize: what it does with longer documents.", show_default="lengthen"),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="summarize: cpu or cuda, for it.", show_default="cpu")] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None,
+        typer.Option(help="summarize: of its weights.", show_default="float32"),
+    ] = None,
     language: Annotated[
         str | None, typer.Option(help="summarize, embed: language code for finding sentences.", show_default="guessed")
     ] = None,
@@ -98,6 +110,10 @@ def map(
         "beams": beams,
         "length_penalty": length_penalty,
         "max_tokens": max_tokens,
+        "max_source_tokens": max_source_tokens,
+        "long_documents": long_documents,
+        "device": device,
+        "dtype": dtype,
         "language": language,
         "question": question,
         "question_field": question_field,

@@ -174,8 +174,8 @@ def _parquet(path: str) -> Iterator[Any]:
         if is_address(path):
             system, inside = file_system(path)
             source = system.open_input_file(inside)
-        # Page by page: without a buffer, a column of a row group is read at once.
-        with parquet.ParquetFile(source, buffer_size=PIECE) as file:
+        # Page by page; else a column of a row group, which may be a whole file, is read at once.
+        with parquet.ParquetFile(source, buffer_size=PIECE, pre_buffer=False) as file:
             yield file
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as Parquet ({last_line(error)}); get the file again") from None

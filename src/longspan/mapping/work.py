@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from longspan.errors import InputError
 from longspan.inference.results import Decoding, Extent, Length
@@ -63,6 +63,10 @@ class Summarize(_Alone):
     beams: Beams | None = None
     length_penalty: LengthPenalty | None = None
     max_tokens: NewTokens | None = None
+    max_source_tokens: Count | None = None
+    long_documents: Literal["lengthen", "parts"] | None = None
+    device: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
 
     def __post_init__(self) -> None:
         """Refuse lengths that are none."""
@@ -85,15 +89,17 @@ class Summarize(_Alone):
         """See `Verb`."""
         from longspan.inference.summarize import load_summarizer, summarize
 
-        asked = Decoding(beams=self.beams, length_penalty=self.length_penalty, max_tokens=self.max_tokens)
-        decoding = asked if asked.options() else None
+        named = {field.name: getattr(self, field.name) for field in fields(Decoding)}
+        asked: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+        decoding = Decoding(**asked) if asked else None
         options: dict[str, Any] = {"length": self.length, "words": self.words, "query": self.query, "raw": raw}
         if self.encoder is None:
-            options |= {"model": load_summarizer(self.model, self.language, decoding)}
+            options |= {"model": load_summarizer(self.model, self.language, decoding, self.device, self.dtype)}
         else:
             from longspan.inference.sentence_encoder import load_sentence_encoder
 
             options |= {"model": self.model, "language": self.language, "decoding": decoding}
+            options |= {"device": self.device, "dtype": self.dtype}
             options["encoder"] = load_sentence_encoder(self.encoder)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
