@@ -84,7 +84,7 @@ def write_folder(folder: Path, kind: str, *, tokenizer: Any = None, generation: 
     return folder
 
 
-def peer(source: Path, texts: list[str], **options: Any) -> list[str]:
+def peer(source: Path, texts: list[str], *, skip_special_tokens: bool = True, **options: Any) -> list[str]:
     """What transformers writes about each text, alone."""
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -97,7 +97,7 @@ def peer(source: Path, texts: list[str], **options: Any) -> list[str]:
             inputs["global_attention_mask"] = (torch.arange(encoded["input_ids"].shape[1]) == 0).long()[None]
         with torch.no_grad():
             output = model.generate(**inputs, **options)
-        written.append(tokenizer.decode(output[0], skip_special_tokens=True))
+        written.append(tokenizer.decode(output[0], skip_special_tokens=skip_special_tokens))
     return written
 
 

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import longspan
 from longspan.errors import InputError
 from longspan.inference.abstractive.chat import instruction
+from longspan.inference.abstractive.summarizer import CUT
 from longspan.inference.abstractive.writers import Asked
 from longspan.inference.results import Decoding, Extent
 from longspan.inference.summarize import load_summarizer
@@ -84,7 +85,7 @@ def test_a_short_document(folder: Path) -> None:
     (expected,) = peer(folder, [DOCUMENT + TEXT.strip()], num_beams=1, max_new_tokens=9)
     assert words(summary) == words(expected)
     assert len(words(summary)) >= 4
-    assert summary.note is None
+    assert summary.note in (None, CUT)
 
 
 @pytest.mark.parametrize("kind", ["Qwen2", "Mistral"])
@@ -101,7 +102,7 @@ def test_a_batch_is_as_each_alone(folder: Path) -> None:
     writer = load_summarizer(folder, decoding=DECODING).writer  # type: ignore[attr-defined]
     written = writer.write([writer.encode(text, Asked()) for text in texts])
     expected = peer(folder, [DOCUMENT + text for text in texts], num_beams=1, max_new_tokens=9)
-    assert list(map(words, written)) == list(map(words, expected))
+    assert [words(text) for text, _ in written] == list(map(words, expected))
 
 
 def test_a_document_longer_than_the_context_is_read_in_parts(folder: Path) -> None:

@@ -14,6 +14,7 @@ import longspan
 from longspan.data.text.reading import document_of
 from longspan.errors import InputError
 from longspan.inference.abstractive.parts import parts_of
+from longspan.inference.abstractive.summarizer import CUT
 from longspan.inference.results import Decoding
 from longspan.inference.summarize import load_summarizer
 from tiny_writers import SIZES, TEXT, peer, words, write_folder
@@ -36,7 +37,7 @@ def test_parts_are_summarised_and_their_summaries_merged(folder: Folder, kind: s
     assert summary.tokens == len(tokenizer(text)["input_ids"])
     assert re.fullmatch(
         r"the document has 126 tokens and model '.*' reads 60 at once, so it was read in 3 parts, whose summaries were "
-        "merged",
+        "merged(; the summary reached its longest length .*)?",
         str(summary.note),
     )
 
@@ -87,3 +88,14 @@ def test_one_model_for_several_documents(folder: Folder) -> None:
     for text in (TEXT, "Rain sleeps.", TEXT * 2):
         alone = longspan.summarize(text, model=summarizer)
         assert words(alone) == words(peer(folder("T5"), [text], num_beams=1, max_new_tokens=7)[0])
+
+
+def test_a_summary_that_did_not_come_to_its_end_says_so(folder: Folder) -> None:
+    """What transformers' own output holds: a token that ends the text, or none."""
+    cut = []
+    for kind in ("Pegasus", "MBart"):
+        (text,) = peer(folder(kind), [TEXT], skip_special_tokens=False, num_beams=1, max_new_tokens=40)
+        cut.append("</s>" not in text)
+        summary = longspan.summarize(TEXT, model=folder(kind), decoding=Decoding(beams=1, max_tokens=40))
+        assert (CUT in str(summary.note)) == cut[-1]
+    assert cut == [True, False]

@@ -13,6 +13,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 import longspan
 from longspan.data.text.reading import document_of
 from longspan.errors import InputError
+from longspan.inference.abstractive.summarizer import CUT
 from longspan.inference.abstractive.writers import Asked
 from longspan.inference.results import Decoding
 from longspan.inference.summarize import load_summarizer
@@ -29,7 +30,7 @@ def test_a_short_document(folder: Folder, kind: str, beams: int) -> None:
     (expected,) = peer(folder(kind), [TEXT], num_beams=beams, max_new_tokens=19)
     assert words(summary) == words(expected)
     assert len(words(summary)) >= 4
-    assert summary.note is None
+    assert summary.note in (None, CUT)
     assert summary.tokens == len(AutoTokenizer.from_pretrained(folder(kind))(TEXT)["input_ids"])
 
 
@@ -39,7 +40,9 @@ def test_a_batch_is_as_each_alone(folder: Folder, kind: str) -> None:
     summarizer: Any = load_summarizer(folder(kind), decoding=Decoding(beams=1, max_tokens=11))
     writer = summarizer.writer
     written = writer.write([writer.encode(text, Asked()) for text in texts])
-    assert list(map(words, written)) == list(map(words, peer(folder(kind), texts, num_beams=1, max_new_tokens=11)))
+    assert [words(text) for text, _ in written] == list(
+        map(words, peer(folder(kind), texts, num_beams=1, max_new_tokens=11))
+    )
 
 
 def test_what_a_configuration_says_of_summaries_is_done(folder: Folder, tmp_path: Path) -> None:
@@ -124,7 +127,7 @@ def test_a_model_is_lengthened_as_the_command_does(folder: Folder, tmp_path: Pat
     longer.save_pretrained(tmp_path / "long")
     AutoTokenizer.from_pretrained(folder("Bart")).save_pretrained(tmp_path / "long")
     again = longspan.summarize(text, model=tmp_path / "long", decoding=Decoding(beams=1, max_tokens=12))
-    assert again.note is None
+    assert again.note in (None, CUT)
     assert words(again) == words(summary)
 
 

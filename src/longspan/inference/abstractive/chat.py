@@ -99,6 +99,9 @@ class ChatWriter(Writer):
             "attention_mask": (torch.arange(longest) >= longest - lengths).long(),
         }
 
+    def _new(self, row: Any, inputs: dict[str, Any]) -> list[int]:
+        return row[inputs["input_ids"].shape[1] :].tolist()
+
     def _text(self, row: Any, inputs: dict[str, Any]) -> str:
-        written = self.tokenizer.decode(row[inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        written = self.tokenizer.decode(self._new(row, inputs), skip_special_tokens=True)
         return _THOUGHTS.sub("", written).strip()

@@ -19,13 +19,14 @@ from longspan.data.text.reading import document_of
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
 from longspan.inference.abstractive.parts import parts_of
-from longspan.inference.abstractive.writers import Asked, Writer
+from longspan.inference.abstractive.writers import Asked, Writer, Written
 from longspan.inference.results import Decoding, Extent, ScoredSentence, Summary, extent_of, notes
 
 MOST_PARTS = 16
 """More parts are not read: each is a summary to be written, which takes most of the time."""
 LEAST_ROOM = 16
 """Tokens of a document that a model must be able to read at once."""
+CUT = "the summary reached its longest length before its end; max_tokens (--max-tokens) makes that longer"
 SHRINKS = 0.5
 """Summaries of parts are read in parts again while they have at most so many times the tokens of what they are of."""
 
@@ -91,10 +92,10 @@ class Abstractive:
         else:
             written, note = self._in_parts(document, tokens, asked, stream)
         return Summary(
-            sentences=tuple(ScoredSentence(one.text) for one in split_sentences(written, self.language)),
+            sentences=tuple(ScoredSentence(one.text) for one in split_sentences(written.text, self.language)),
             tokens=tokens,
             seconds=time.perf_counter() - begin,
-            note=notes(note, None if written else "the model wrote an empty summary"),
+            note=notes(note, None if written.text else "the model wrote an empty summary", CUT * (not written.ended)),
         )
 
     def _lengthened(self, tokens: int) -> Writer | None:
@@ -102,7 +103,7 @@ class Abstractive:
 
     def _in_parts(
         self, document: Document, tokens: int, asked: Asked, stream: Callable[[str], None] | None
-    ) -> tuple[str, str]:
+    ) -> tuple[Written, str]:
         """The summary of summaries of parts, and a note on what was read."""
         limit, merging = self.writer.limit, replace(asked, what="summaries")
         assert limit is not None
@@ -115,7 +116,7 @@ class Abstractive:
             )
         text, chosen = document.words, ""
         if tokens > MOST_PARTS * room:
-            text = self._picked(document, MOST_PARTS * (room - room // 4), asked)  # as `parts_of` may fill them
+            text = self._picked(document, (MOST_PARTS - 1) * (room - room // 4), asked)  # as `parts_of` may fill them
             chosen = f" of {self._count(text, asked):,} that the bundled model picked"
         parts = self._parts(text, asked)
         read = self._count(text, asked)
@@ -129,7 +130,7 @@ class Abstractive:
             encoded = self.writer.encode(joined, merging)
             length = len(encoded["input_ids"])
             if not joined:
-                return "", note
+                return Written(""), note
             if length <= limit:
                 return self.writer.write([encoded], stream)[0], note
             if length > SHRINKS * read:  # a model whose summaries are as long as what they are of
@@ -150,7 +151,7 @@ class Abstractive:
         )
 
     def _write_all(self, parts: list[str], asked: Asked) -> list[str]:
-        return self.writer.write([self.writer.encode(part, asked) for part in parts])
+        return [text for text, _ in self.writer.write([self.writer.encode(part, asked) for part in parts])]
 
     def _count(self, text: str, asked: Asked) -> int:
         return len(self.writer.encode(text, asked)["input_ids"])

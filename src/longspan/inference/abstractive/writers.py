@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from longspan.errors import InputError, one_sentence
 from longspan.inference.abstractive.options import generation_options, prefix_of, source_limit
@@ -37,6 +37,13 @@ class Asked:
     query: str | None = None
     extent: Extent = field(default_factory=Extent)
     what: Literal["document", "part", "summaries"] = "document"
+
+
+class Written(NamedTuple):
+    """What a model wrote about a text, and whether it came to an end before the longest length did."""
+
+    text: str
+    ended: bool = True
 
 
 class Writer:
@@ -101,7 +108,7 @@ class Writer:
         """This model, made to read so many tokens; None where it cannot be."""
         return None
 
-    def write(self, encoded: Sequence[dict[str, Any]], stream: Callable[[str], None] | None = None) -> list[str]:
+    def write(self, encoded: Sequence[dict[str, Any]], stream: Callable[[str], None] | None = None) -> list[Written]:
         """What the model writes about each text.
 
         Args:
@@ -113,7 +120,7 @@ class Writer:
         """
         from longspan.progress import progress_bar
 
-        texts = [""] * len(encoded)
+        texts = [Written("")] * len(encoded)
         batches = batches_of([len(each["input_ids"]) for each in encoded], self._batch_tokens())
         for chosen in progress_bar(batches, doing="writing"):
             written = self._write([encoded[index] for index in chosen], stream if len(encoded) == 1 else None)
@@ -124,7 +131,7 @@ class Writer:
     def _batch_tokens(self) -> int:
         return BATCH_TOKENS
 
-    def _write(self, batch: Sequence[dict[str, Any]], stream: Callable[[str], None] | None) -> list[str]:
+    def _write(self, batch: Sequence[dict[str, Any]], stream: Callable[[str], None] | None) -> list[Written]:
         import torch
 
         from longspan.inference.generate import streamer_of
@@ -143,10 +150,18 @@ class Writer:
             if failed:  # not the model: the output is full, or closed
                 raise failed[0] from None
             raise
-        written = [self._text(row, inputs) for row in output]
+        ends = self.options.get("eos_token_id", self.model.generation_config.eos_token_id)
+        ends = {ends} if isinstance(ends, int) else set(ends or ())
+        written = [
+            Written(self._text(row, inputs), not ends or not ends.isdisjoint(self._new(row, inputs))) for row in output
+        ]
         if stream is not None and streamer is None:
-            stream(written[0])
+            stream(written[0].text)
         return written
+
+    def _new(self, row: Any, inputs: dict[str, Any]) -> list[int]:
+        """The tokens of a row that were written; the first of a decoder, which may be one that ends, was not."""
+        return row[1:].tolist()
 
     def _inputs(self, batch: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Arguments of `generate` for a batch: `input_ids` and `attention_mask` `(B, S)`, padded behind."""
