@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,27 @@ def test_progress_in_a_log(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     told.report(progress)
     told.end()
     assert capsys.readouterr().err == "embed: 2,500 of 10,000 documents, 2 a second, 62 min left\n"
+
+
+class Terminal(io.StringIO):
+    """A terminal that can be read."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, told = Terminal(), command._Lines()
+    monkeypatch.setattr("sys.stderr", terminal)
+    told.said = float("-inf")
+    told.report(Progress(verb="embed", rows=100, done=99, per_second=0.5))
+    told.said = float("-inf")
+    told.report(Progress(verb="embed", rows=100, done=100, per_second=0.0))
+    told.end()
+    first, second, cleared = terminal.getvalue().split("\r")[1:4]
+    assert first == "embed: 99 of 100 documents, 0.5 a second, 2 s left"
+    assert second == "embed: 100 of 100 documents, 0 a second".ljust(len(first))
+    assert not cleared.strip()
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(4.2, "4 s"), (600, "10 min"), (3600 * 30, "30.0 h")])

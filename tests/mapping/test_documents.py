@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pyarrow import parquet
 
 import longspan
 from longspan import InputError, map_documents
+from longspan.files import claimed
 
 Rows = list[dict[str, Any]]
 Write = Callable[..., Path]
@@ -183,6 +185,37 @@ def test_a_full_disk_is_one_sentence(write_lines: Write, small_disk: Path, read_
         assert not [name for name in left if not name.startswith(("job", "part-"))]
         assert len(read_parts(small_disk / "out")) == len(left) - 1
         assert 0 < len(left) - 1 < 20
+
+
+def test_documents_of_an_address_are_fetched(read_parts: Read, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("# Bees\n\nBees live in hives. They dance.\n")
+    (folder / "b.txt").write_text("")
+    (folder / "c.png").write_bytes(b"\x89PNG")
+    mapped = map_documents("embed", f"file://{folder}", tmp_path / "out", workers=0)
+    good, bad = read_parts(tmp_path / "out")
+    assert good["file"] == f"file://{folder}/a.md"
+    np.testing.assert_allclose(good["vector"], longspan.embed_document(folder / "a.md").vector, atol=1e-6)
+    assert bad["error"] == f"file://{folder}/b.txt is empty; give a document with text"
+    assert "its documents are read, 1 other file passed over" in mapped.notes[0]
+
+
+def test_two_calls_at_once_are_refused(rows: Rows, write_lines: Write, tmp_path: Path) -> None:
+    with claimed(tmp_path / "out"), pytest.raises(InputError, match="another process is writing"):
+        map_documents("embed", write_lines(rows[:1]), tmp_path / "out", workers=0)
+
+
+def test_what_is_not_installed_is_named(
+    rows: Rows, write_lines: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_lines(rows[:1])
+    monkeypatch.setitem(sys.modules, "ray.data", None)
+    with pytest.raises(InputError, match=r"the engine ray needs the 'ray' extra; .* 'longspan\[ray\]'"):
+        map_documents("embed", path, tmp_path / "out", engine="ray")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"longspan map needs the 'map' extra; .* 'longspan\[map\]'"):
+        map_documents("embed", path, tmp_path / "out", workers=0)
 
 
 def test_progress_is_reported(rows: Rows, write_lines: Write, tmp_path: Path) -> None:

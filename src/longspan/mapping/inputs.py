@@ -11,13 +11,16 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from longspan.characters import counted, on_one_line
 from longspan.data.jsonl import check_regular
-from longspan.data.text.documents import documents_in
+from longspan.data.text.documents import READABLE, documents_in
 from longspan.errors import InputError, one_sentence
 from longspan.imports import require
 from longspan.mapping.job import Input
@@ -143,17 +146,33 @@ def _remote(address: str, notes: list[str]) -> list[Input]:
         every = system.get_file_info(systems.FileSelector(path, recursive=True))
     files = sorted((one for one in every if one.type == systems.FileType.File), key=lambda one: one.path)
     tables = [one for one in files if TABLE.search(one.path)]
-    chosen = tables or files
+    chosen = tables or [one for one in files if Path(one.path).suffix.lower() in READABLE]
     if not chosen:
-        raise InputError(f"input {address!r} holds no file; check the address")
+        raise InputError(f"input {address!r} holds no table and no document; check the address")
     if len(chosen) < len(files):
-        notes.append(f"{address}: its tables are read, {counted(len(files) - len(chosen), 'other file')} passed over")
+        kind = "tables" if tables else "documents"
+        notes.append(f"{address}: its {kind} are read, {counted(len(files) - len(chosen), 'other file')} passed over")
     base = address.rstrip("/")
     return [_remote_input(base + one.path[len(path.rstrip("/")) :], one) for one in chosen]
 
 
 def _remote_input(address: str, told: Any) -> Input:
     return Input(path=address, bytes=told.size or 0, modified=told.mtime_ns or 0)
+
+
+@contextmanager
+def as_local(path: str) -> Iterator[Path]:
+    """The file of a document; that of an address is fetched, and gone at the end of the block."""
+    if not is_address(path):
+        yield Path(path)
+        return
+    system, inside = file_system(path)
+    with tempfile.TemporaryDirectory(prefix="longspan-map-") as folder:
+        copy = Path(folder, "document" + Path(inside).suffix)
+        problem = f"{path} cannot be fetched; check the rights to it"
+        with one_sentence(problem), system.open_input_stream(inside) as file, copy.open("wb") as written:
+            shutil.copyfileobj(file, written)
+        yield copy
 
 
 def check_apart(output: Path, inputs: Sequence[Input], given: Sequence[str | Path]) -> None:

@@ -27,8 +27,8 @@ from longspan.workers import end_with_parent, how_it_died, start
 
 TRIES = 3
 """Processes that a row may end before it is left out."""
-STARTS = 4
-"""Processes that may end one after another before one is ready."""
+STARTS, BROKEN_STARTS = 10, 2
+"""Processes that may end one after another before one is ready: by signals, or by themselves."""
 REFUSED, DAMAGED = "refused", "damaged"
 """What a worker says that has no result: of the job or its output, of the input of its part."""
 
@@ -179,7 +179,7 @@ class Crew:
         why = how_it_died(worker.process.exitcode, worker.log)
         if not worker.ready:
             self._failed_starts += 1
-            if self._failed_starts >= STARTS:
+            if self._failed_starts >= (STARTS if worker.process.exitcode < 0 else BROKEN_STARTS):
                 raise InputError(
                     f"no worker can start: {why}; give fewer workers or more memory, and in a script of Python call "
                     "map_documents below `if __name__ == '__main__':`"

@@ -10,17 +10,20 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from longspan.characters import on_one_line
 from longspan.errors import InputError, is_out_of_memory, last_line, memory_sentence, write_errors
 from longspan.files import flush, temporary
-from longspan.mapping.inputs import arrow
+from longspan.mapping.inputs import arrow, as_local
 from longspan.mapping.job import Job, Part
 from longspan.mapping.rows import Batch, RowReader, schema_of
 from longspan.mapping.work import ERROR, added_columns, verb_of
+
+if TYPE_CHECKING:
+    from longspan.data.text.blocks import Document
 
 Begin = Callable[[int], None]
 """Told before each row of a part, with its number in the part."""
@@ -115,10 +118,7 @@ class Desk:
         """The values of the columns that are added, for one row; what goes wrong is its error."""
         try:
             if self.job.documents:
-                from longspan.data.text.reading import read
-
-                path = self.job.inputs[part.source + number].path
-                return self._apply(read(path, self.job.encoding, raw=self.job.raw), {})
+                return self._apply(self._document(self.job.inputs[part.source + number].path), {})
             text = _text(batch, self.job.text, index)
             return self._apply(text, {name: batch.columns[name][index].as_py() for name in self.verb.reads})
         except InputError as error:
@@ -126,6 +126,15 @@ class Desk:
         except Exception as error:  # noqa: BLE001 one document is no reason to end a job of a million
             memory = memory_sentence(error) if is_out_of_memory(error) else None
             return {ERROR: memory or f"it could not be done ({type(error).__name__}: {last_line(error)})"}
+
+    def _document(self, path: str) -> Document:
+        from longspan.data.text.reading import read
+
+        with as_local(path) as file:
+            try:
+                return replace(read(file, self.job.encoding, raw=self.job.raw), name=path)
+            except InputError as error:  # what a fetched file is called here is nobody's business
+                raise InputError(str(error).replace(str(file), path)) from error
 
     def _with_results(self, batch: Batch, values: list[dict[str, Any]]) -> Any:
         pyarrow = arrow()
