@@ -12,6 +12,7 @@ import torch
 
 import longspan
 from longspan.cli import main
+from longspan.inference.results import Decoding
 from longspan.models import LongspanConfig, LongspanForPrefixLM
 from longspan.training.tokenizers import train_tokenizer
 
@@ -93,7 +94,9 @@ def test_a_single_stack_is_lengthened_with_its_own_mechanism(tmp_path: Path, tok
         max_position_embeddings=90,
     )
     folder = write(tmp_path / "prefix", LongspanForPrefixLM(config), tokenizer)
-    assert "lengthened to 157" in str(longspan.summarize(TEXT, model=str(folder)).note)
+    longer = longspan.summarize(TEXT, model=str(folder), decoding=Decoding(long_documents="lengthen"))
+    assert "lengthened to 157" in str(longer.note)
+    assert "reads 67 at once, so it was read in " in str(longspan.summarize(TEXT, model=str(folder)).note)
 
 
 def test_a_summary_is_printed_as_it_is_written(document: Path, bart: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,9 +60,9 @@ def summarize(
         int | None, typer.Option(help="Tokens that it reads at once.", show_default="as it was trained")
     ] = None,
     long_documents: Annotated[
-        Literal["lengthen", "parts"] | None,
+        Literal["parts", "lengthen"] | None,
         typer.Option(
-            help="Longer documents: lengthen the model where that can be done, or read parts.", show_default="lengthen"
+            help="Longer documents: read parts, or lengthen the model where that can be done.", show_default="parts"
         ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda, for it.", show_default="cpu")] = None,

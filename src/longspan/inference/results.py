@@ -336,8 +336,8 @@ class Decoding:
     """Longest summary, in tokens."""
     max_source_tokens: Count | None = None
     """Tokens that the model reads at once."""
-    long_documents: Literal["lengthen", "parts"] = "lengthen"
-    """What is done with a document that is longer: the model is lengthened where it can be, or it reads parts."""
+    long_documents: Literal["parts", "lengthen"] = "parts"
+    """What is done with a document that is longer: the model reads parts, or is lengthened where it can be."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range."""

@@ -120,7 +120,8 @@ def test_more_tokens_than_there_are_positions(folder: Folder) -> None:
 
 def test_a_model_is_lengthened_as_the_command_does(folder: Folder, tmp_path: Path) -> None:
     text = TEXT * 5  # 126 tokens, where the model has 64 positions
-    summary = longspan.summarize(text, model=folder("Bart"), decoding=Decoding(beams=1, max_tokens=12))
+    decoding = Decoding(beams=1, max_tokens=12, long_documents="lengthen")
+    summary = longspan.summarize(text, model=folder("Bart"), decoding=decoding)
     assert "lengthened to 128" in str(summary.note)
     assert "long_documents='parts'" in str(summary.note)
     longer = longspan.lengthen(folder("Bart"), "longformer", 128, left_tokens=32, right_tokens=32)
@@ -133,7 +134,8 @@ def test_a_model_is_lengthened_as_the_command_does(folder: Folder, tmp_path: Pat
 
 @pytest.mark.parametrize("kind", ["MBart", "LED", "BigBirdPegasus"])
 def test_other_models_that_can_be_lengthened(folder: Folder, kind: str) -> None:
-    summary = longspan.summarize(TEXT * 5, model=folder(kind), decoding=Decoding(beams=1, max_tokens=5))
+    decoding = Decoding(beams=1, max_tokens=5, long_documents="lengthen")
+    summary = longspan.summarize(TEXT * 5, model=folder(kind), decoding=decoding)
     assert "lengthened to 128" in str(summary.note)
 
 

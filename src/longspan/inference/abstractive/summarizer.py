@@ -1,9 +1,9 @@
 """A document summarised by a model that writes, whatever its length.
 
-A document that is longer than the model reads is read by the model made longer, where that can be done
-(`longspan.lengthen`), else in parts: each is summarised, and the summaries, one behind the other, are the text that the
-last summary is of. Of a document that has more parts than `MOST_PARTS` the bundled model picks the sentences that are
-read. What was done stands in the note of the result.
+A document that is longer than the model reads is read in parts: each is summarised, and the summaries, one behind the
+other, are the text that the last summary is of. Of a document that has more parts than `MOST_PARTS` the bundled model
+picks the sentences that are read. Where that is asked for and can be done, the model is made longer instead
+(`longspan.lengthen`), for which it was not trained. What was done stands in the note of the result.
 """
 
 from __future__ import annotations
