@@ -6,6 +6,9 @@ Where a change needs fewer, `python tests/shared/launches.py` writes a new one; 
 from __future__ import annotations
 
 import pytest
+import torch
+from torch._dynamo import graph_break
+from torch._dynamo.exc import Unsupported
 
 from launches import LENGTHS, Counts, committed, count, table
 
@@ -32,6 +35,14 @@ def test_our_own_paths_need_no_more_than_the_table_says_at_4096_tokens(name, cau
     """With padding and global tokens; other mechanisms, and longer texts, are the slow test's."""
     form = f"{name}{', causal' * causal}, padded"
     check(form, count(name, causal, LENGTHS[0], padded=True), LENGTHS[0])
+
+
+def test_counts_are_the_same_after_a_compilation_that_failed() -> None:
+    """After which PyTorch leaves its evaluator of frames on, and callers hold what they pass."""
+    before = count("linear", True, 512, padded=True)
+    with pytest.raises(Unsupported):
+        torch.compile(lambda tensor: graph_break() or tensor, backend="eager", fullgraph=True)(torch.ones(1))
+    assert count("linear", True, 512, padded=True) == before
 
 
 @pytest.mark.slow

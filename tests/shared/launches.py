@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo
 
 from longspan.attention import MECHANISMS, Tokens
 from longspan.planning.counting import Work
@@ -35,7 +36,11 @@ def forms() -> Iterator[tuple[str, bool]]:
 
 def count(name: str, causal: bool, length: int, *, padded: bool, **changes: Any) -> Counts:
     """Launches, waits and the most bytes of one layer, forward alone and forward and backward, of one text: whole, or
-    with a third of padding and the first token global. What is kept from call to call was made in earlier ones."""
+    with a third of padding and the first token global. What is kept from call to call was made in earlier ones.
+
+    PyTorch's evaluator of frames is on, under which a caller holds what it passes until the call returns, where Python
+    would hand it over: once some compilation has failed in a process, PyTorch leaves it on.
+    """
     config = MECHANISMS[name](**MECHANISMS[name]().defaults_for(length, {}) | changes)
     with torch.device("meta"):
         module = config.build(width=WIDTH, heads=HEADS, causal=causal)
@@ -49,12 +54,13 @@ def count(name: str, causal: bool, length: int, *, padded: bool, **changes: Any)
         tokens = Tokens(mask=place < length - length // 3, is_global=place == 0 if takes else None)
         tokens = tokens.with_slots() if padded else Tokens()
         hidden = torch.empty(1, length, WIDTH, device=device)
+        forward = torch._dynamo.run(module.forward)
         for learns in (True, False, True, False):
             gc.collect()  # what earlier passes left behind must not end, and be counted, in this one
             gc.disable()
             try:
                 with Work("cuda") as work, torch.set_grad_enabled(learns):
-                    output = module(hidden.detach().requires_grad_(learns), tokens)
+                    output = forward(hidden.detach().requires_grad_(learns), tokens)
                     if learns:
                         output.sum().backward()
             finally:

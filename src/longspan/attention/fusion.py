@@ -20,6 +20,7 @@ from longspan.errors import InputError
 from longspan.ops.attend.call import gather_slots
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import ContentToPosition, GlobalKeyBias, PositionToContent, Term, content_scores
+from longspan.ops.runtime import cached
 from longspan.patterns import Pattern, Window
 from longspan.settings import Count, Dropout, Range
 
@@ -306,7 +307,14 @@ class FusionAttention(PoolingformerAttention):
     ) -> Tensor:
         """The relative scores of `(B, H, Q, D)` queries and `(B, H, K, D)` keys at their places `(B or 1, …)` through
         P_g, scaled: `(B, H, Q, K)` in at least float32."""
-        codes = self._codes(query_place[:, :, None] - key_place[:, None, :])[:, None].expand(-1, self.heads, -1, -1)
+        offset = query_place[:, :, None] - key_place[:, None, :]
+        if torch.compiler.is_compiling():  # whose graph serves every length
+            codes = self._codes(offset)
+        else:
+            most = max(query.shape[2], key.shape[2])  # tokens of the text, or more
+            options = (self.config.global_buckets, self.config.global_span)
+            codes = _codes_up_to(most, *options, query.device)[offset + (most - 1)]
+        codes = codes[:, None].expand(-1, self.heads, -1, -1)
         wide = torch.promote_types(query.dtype, torch.float32)
         with full_precision(query):
             far_key, far_query = (table.to(wide) * self.scale for table in far)
@@ -349,3 +357,10 @@ class FusionAttention(PoolingformerAttention):
             far = content_scores(query, keys, codes) + content_scores(key, queries, codes.T).transpose(-1, -2)
             bias = torch.where(is_global[:, None, :, None] | is_global[:, None, None, :], far, bias)
         return super().dense_weights(query, key, tokens, is_global, bias * self.scale)
+
+
+@cached
+def _codes_up_to(length: int, buckets: int, span: int, device: torch.device) -> Tensor:
+    """`(2·length − 1,)` the bucket of every offset of two of so many tokens: looked up, they are one step on a GPU, and
+    ten worked out."""
+    return bucket(torch.arange(1 - length, length, device=device), buckets, span)
