@@ -82,6 +82,21 @@ def other_use(source: object, name: str, lack: str, labels: int | None = None) -
     return InputError(f"model {str(source)!r} is a {name}, {lack}; {remedy}")
 
 
+OTHER_HEADS = (
+    *("ForSequenceClassification", "ForQuestionAnswering", "ForTokenClassification", "ForCausalLM"),
+    *("EncoderModel", "Encoder", "Decoder"),
+)
+"""Ends of classes that are made of an encoder–decoder, or of half of one, and write no text from another."""
+
+
+def writes_texts(kind: Any, name: str) -> bool:
+    """Whether a model of transformers, by its `model_type` and its class, is an encoder–decoder that writes: the bare
+    model too, since its head is the token table, and published files name it (BART) or a class that is gone (T5)."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+
+    return kind in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES and not name.endswith(OTHER_HEADS)
+
+
 def continues_texts(kind: Any, name: str) -> bool:
     """Whether a model of transformers, by its `model_type` and its class, is a causal language model."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from longspan.checkpoints.sources import read_config
 from longspan.errors import InputError
 from longspan.inference.abstractive.chat import ChatWriter, check_template
 from longspan.inference.abstractive.writers import OwnWriter, SequenceWriter, Writer
-from longspan.inference.model_use import architecture_of, continues_texts, other_use, use_of
+from longspan.inference.model_use import architecture_of, continues_texts, other_use, use_of, writes_texts
 from longspan.inference.results import Decoding
 from longspan.models import (
     LongspanConfig,
@@ -44,25 +45,23 @@ def load_summarizing(
     Raises:
         InputError: it cannot be loaded, does not summarise, or an argument is not for it.
     """
-    from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
-
     if is_sentence_encoder(source):
         raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python) with a query")
     where, number = _device(device), _dtype(dtype)
     said = read_config(source)
     kind, name = said.get("model_type"), architecture_of(said)
-    writes = use_of(name) in (None, use_of("MTModel"))
-    if writes and kind in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES and kind not in ARCHITECTURES:
+    writes = writes_texts(kind, name)
+    if writes and kind not in ARCHITECTURES:
         model, tokenizer = load_published(source, "sequences", dtype=number)
         _check_rows(tokenizer, model)
         return SequenceWriter(model.to(where), tokenizer, source, decoding, said, language)
-    if kind != LongspanConfig.model_type and continues_texts(kind, name):
+    if not writes and kind != LongspanConfig.model_type and continues_texts(kind, name):
         check_template(load_tokenizer(source), source, name)  # before the weights, which take a while
         model, tokenizer = load_published(source, "texts", dtype=number)
         _check_rows(tokenizer, model)
         return ChatWriter(model.to(where), tokenizer, source, decoding, said, language)
     use = use_of(name)
-    if use is not None and use.command != "summarize":
+    if not writes and use is not None and use.command != "summarize":
         labels = len(said["id2label"]) if said.get("id2label") else said.get("num_labels")
         raise other_use(source, name, "which cannot summarise", labels)
     model, tokenizer = load_pair(source)
@@ -77,9 +76,21 @@ def load_summarizing(
         task = tagging_task(source, model)
         said = {} if kind == LongspanConfig.model_type else said
         writing: Any = model
+        if writes and name.endswith("Model"):
+            writing.generation_config = _generation_beside(source) or writing.generation_config
         writing.to(device=where, dtype=number)
         return OwnWriter(writing, tokenizer, source, decoding, said, language, task)
     raise other_use(source, type(model).__name__, "which cannot summarise")
+
+
+def _generation_beside(source: str) -> Any | None:
+    """What lies beside a bare model, which does not read it, since it does not write; None where there is nothing."""
+    from transformers import GenerationConfig
+
+    try:
+        return GenerationConfig.from_pretrained(os.path.expanduser(source))
+    except OSError:
+        return None
 
 
 def _check_rows(tokenizer: Any, model: Any) -> None:
