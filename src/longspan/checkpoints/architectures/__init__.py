@@ -59,6 +59,10 @@ REFUSED = {
     "modernbert": "its rotary positions, gated feed-forward layers and layers without biases have no place in "
     "Longspan's blocks; in transformers it reads 8192 tokens as it is, and more by longspan.use_attention(model, "
     "'window(512) | first(1)', max_tokens=32768)",
+    **dict.fromkeys(
+        ("t5", "mt5", "umt5", "longt5", "pegasus", "pegasus_x", "marian"),
+        "`longspan summarize --model` runs it as transformers has it, and reads longer documents in parts",
+    ),
 }
 """`model_type` → why a neighbour of these is not among them."""
 
