@@ -340,7 +340,7 @@ def softmax_gradient(slopes: Tensor, weights: Tensor, factors: Tensor | None) ->
     if factors is not None:
         slopes.mul_(factors)
         used = factors.mul_(weights)
-    return torch._softmax_backward_data(slopes, weights, -1, weights.dtype), used
+    return torch._softmax_backward_data(slopes, weights, -1, weights.dtype, grad_input=slopes), used
 
 
 def register_gradient(operator: Any, backward: Any, *, tensors: int) -> None:

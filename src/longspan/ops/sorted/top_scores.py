@@ -123,10 +123,9 @@ def _places(key: Tensor, key_mask: Tensor | None) -> Tensor:
 
 def _near(own: Tensor, place: Tensor, count: Tensor, budget: Budget, causal: bool) -> Tensor:
     """`(B, T, S)` bool: the nearest keys of queries at places `own` `(B, T)` that keep `count` `(B, T, 1)` of them."""
-    half = count // 2 if budget.local else count * 0
-    offset = place[:, None, :] - own[:, :, None]
-    before, after = (half - 1, 0) if causal else (half // 2, (half - 1) // 2)
-    return (offset >= -before) & (offset <= after) & (half > 0)
+    half, own, place = count // 2 if budget.local else count * 0, own[:, :, None], place[:, None]
+    before, after = (half - 1, 0) if causal else (half // 2, (half - 1) // 2)  # where half is 0, the first is the later
+    return (place >= own - before) & (place <= own + after)
 
 
 @dataclass(frozen=True)
@@ -194,17 +193,21 @@ class _Problem:
         if mask is not None:
             scores.masked_fill_(~mask[:, None], -math.inf)
         margin = self.margin[chunk.heads, chunk.queries]
-        self._keep_highest(scores, margin, count, own, self.place[chunk.heads, chunk.keys])
-        weights = torch.softmax(scores, -1)
+        self._keep_highest(scores, margin, count, own, self.place[chunk.heads, chunk.keys], mask)
+        weights = torch.softmax(scores, -1, out=scores)
         return weights if mask is None else weights.nan_to_num_(0.0)
 
-    def _keep_highest(self, scores: Tensor, margin: Tensor, count: Tensor, own: Tensor, place: Tensor) -> None:
+    def _keep_highest(
+        self, scores: Tensor, margin: Tensor, count: Tensor, own: Tensor, place: Tensor, mask: Tensor | None
+    ) -> None:
         """Put −∞ in the place of what queries at places `own` `(n, T)` do not keep, which keep `count` `(n, T, 1)` keys
-        of those at `place` `(n, S)`; what is within the `margin` `(n, T, 1)` of the last that is kept ties with it."""
+        of those at `place` `(n, S)`, of which a `mask` `(n, S)` says which are real; what is within the `margin` `(n, T,
+        1)` of the last that is kept ties with it."""
         budget, keys = self.budget, scores.shape[2]
         near, far = None, scores
         if budget.local:
-            near = _near(own, place, count, budget, self.causal) & (scores > -math.inf)
+            near = _near(own, place, count, budget, self.causal)
+            near = near if mask is None else near & mask[:, None]  # later tokens are further than any that is near
             far, count = scores.masked_fill(near, -math.inf), count - near.sum(-1, keepdim=True)
         if count.is_cuda:  # which would be waited for in every chunk
             most, least = budget.most(keys), budget.top_k
@@ -243,6 +246,7 @@ def _forward(query: Tensor, *rest) -> Tensor:  # type: ignore[no-untyped-def]
                 dropout = problem.dropout(weights, chunk)
                 weights = weights if dropout is None else weights.mul_(dropout)
                 result[chunk.heads, chunk.queries] = weights @ problem.value[chunk.heads, chunk.keys]
+                del weights, dropout  # before the next are made
     return result.view(query.shape).to(query.dtype)
 
 
