@@ -124,7 +124,7 @@ def _places(key: Tensor, key_mask: Tensor | None) -> Tensor:
 def _near(own: Tensor, place: Tensor, count: Tensor, budget: Budget, causal: bool) -> Tensor:
     """`(B, T, S)` bool: the nearest keys of queries at places `own` `(B, T)` that keep `count` `(B, T, 1)` of them."""
     half, own, place = count // 2 if budget.local else count * 0, own[:, :, None], place[:, None]
-    before, after = (half - 1, 0) if causal else (half // 2, (half - 1) // 2)  # where half is 0, the first is the later
+    before, after = (half - 1, 0) if causal else (half // 2, (half - 1) // 2)  # an empty range for a half of 0
     return (place >= own - before) & (place <= own + after)
 
 
@@ -201,8 +201,8 @@ class _Problem:
         self, scores: Tensor, margin: Tensor, count: Tensor, own: Tensor, place: Tensor, mask: Tensor | None
     ) -> None:
         """Put −∞ in the place of what queries at places `own` `(n, T)` do not keep, which keep `count` `(n, T, 1)` keys
-        of those at `place` `(n, S)`, of which a `mask` `(n, S)` says which are real; what is within the `margin` `(n, T,
-        1)` of the last that is kept ties with it."""
+        of those at `place` `(n, S)` that are real by the `mask` `(n, S)`; what is within the `margin` `(n, T, 1)` of
+        the last that is kept ties with it."""
         budget, keys = self.budget, scores.shape[2]
         near, far = None, scores
         if budget.local:
