@@ -27,6 +27,9 @@ def plan(
     device_memory: Annotated[
         float | None, typer.Option(help="GiB that the device has.", show_default="the device's, or no limit")
     ] = None,
+    processes: Annotated[int, typer.Option(help="Processes that share the work; counted is one.", min=1)] = 1,
+    shard: Annotated[bool, typer.Option("--shard", help="They divide the weights (FSDP2).")] = False,
+    sequence: Annotated[int, typer.Option(help="So many of them read each row together.", min=1)] = 1,
     mechanism: Annotated[
         list[str] | None, typer.Option(help="Another mechanism to count; may be repeated.", show_default=False)
     ] = None,
@@ -38,9 +41,10 @@ def plan(
     Peak memory is counted from the configuration: weights, gradients, states of the optimizer, activations, working
     memory; in float32 and bfloat16, and in training with and without checkpointing. Seconds are of this machine,
     calibrated by one block on at most 2,048 tokens, or predicted of a `--device` that need not be here. Where the
-    device has too little memory, says what to change.
+    device has too little memory, says what to change. Of several processes, memory and batch are those of one.
 
-    Examples: `longspan plan small-mlm-window --tokens 2048 --train`, `longspan plan DIR --batch 4 --device h100`.
+    Examples: `longspan plan small-mlm-window --tokens 2048 --train`, `longspan plan DIR --batch 4 --device h100`,
+    `longspan plan DIR --tokens 1000000 --train --device h100 --processes 8 --shard --sequence 4`.
     """
     from longspan.planning.devices import device_of
     from longspan.planning.memory import Choice
@@ -53,7 +57,14 @@ def plan(
     planned = open_planned(model, tokens)
     counts = make_plan(
         planned,
-        Choice(tokens=planned.tokens, batch=batch, train=train),
+        Choice(
+            tokens=planned.tokens,
+            batch=batch,
+            train=train,
+            processes=sequence if processes == 1 else processes,
+            shard=shard,
+            sequence=sequence,
+        ),
         room=None if device_memory is None else int(device_memory * 2**30),
         mechanisms=mechanism or (),
         timed=time,
@@ -74,8 +85,8 @@ def _print(planned: "Plan") -> None:
     for column in (unit, "weights", "training", "kept", "work", "peak", "time", ""):  # all in 80 places
         table.add_column(column, no_wrap=True, justify="right" if column not in (unit, "") else "left")
     for row in planned.rows:
-        sizes = (row.memory.weights, row.memory.gradients + row.memory.optimizer, row.memory.activations)
-        sizes += (row.memory.working, row.memory.peak)
+        sizes = (row.memory.weights, row.memory.gradients + row.memory.optimizer + row.memory.buckets)
+        sizes += (row.memory.activations, row.memory.working, row.memory.peak)
         fits = "" if planned.room is None else "fits" if row.memory.peak <= planned.room else "too much"
         seconds = "" if row.seconds is None else _duration(row.seconds)
         table.add_row(row.name, *[f"{size / 2**power:.{2 if power == 30 else 0}f}" for size in sizes], seconds, fits)

@@ -38,6 +38,13 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
             "rows are divided between processes that torch.distributed knows, and it is not initialised; start them "
             "with torchrun and call torch.distributed.init_process_group() first"
         )
+    check_divisible(model)
+    (network,) = (module for module in model.modules() if isinstance(module, EncoderNetwork))
+    network.sequence_group = dist.group.WORLD if group is None else group
+
+
+def check_divisible(model: nn.Module) -> None:
+    """Raise `InputError` where processes cannot read the rows of a model together, and why."""
     networks = [module for module in model.modules() if isinstance(module, EncoderNetwork)]
     name = type(model).__name__
     if len(networks) != 1 or model.config.is_encoder_decoder:  # pyright: ignore[reportAttributeAccessIssue]
@@ -61,7 +68,6 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
         )
     for attention in (module for module in model.modules() if isinstance(module, Attention)):
         attention.check_reads_shards()
-    network.sequence_group = dist.group.WORLD if group is None else group
 
 
 def part_of(batch: dict[str, Tensor], group: Any = None) -> dict[str, Tensor]:

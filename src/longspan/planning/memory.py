@@ -7,6 +7,7 @@ attention says of itself (`AttentionConfig.costs`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -15,6 +16,7 @@ import torch
 from torch import nn
 
 from longspan.errors import InputError
+from longspan.models.sharding import units
 from longspan.planning.source import Planned
 from longspan.settings import Count, check
 from longspan.stacks import stack_config
@@ -37,6 +39,9 @@ class Choice:
         precision: bfloat16 in training is autocast: the weights stay float32.
         checkpointing: compute each block again in the backward pass instead of saving its activations.
         output_tokens: that a decoder beside an encoder writes, or is taught.
+        processes: that share the work; batch and memory are those of one.
+        shard: divide weights, gradients and the optimizer's states between them.
+        sequence: how many of them read each row together, a part of it each.
     """
 
     tokens: Count
@@ -45,6 +50,9 @@ class Choice:
     precision: Precision = "float32"
     checkpointing: bool = False
     output_tokens: Count = 256
+    processes: Count = 1
+    shard: bool = False
+    sequence: Count = 1
 
     def __post_init__(self) -> None:
         check(self)
@@ -53,6 +61,10 @@ class Choice:
     def number(self) -> int:
         """Bytes of an activation."""
         return 2 if self.precision == "bfloat16" else 4
+
+    def held(self, weights: int) -> int:
+        """How many of the weights a process holds."""
+        return -(-weights // self.processes) if self.shard else weights
 
     @property
     def words(self) -> str:
@@ -68,6 +80,7 @@ class Memory:
         weights: of the model, and what autocast copies of them.
         gradients: one for each weight.
         optimizer: its states.
+        buckets: in which processes that hold all weights exchange gradients.
         activations: what the backward pass needs of the forward pass.
         working: what is there for a moment.
     """
@@ -75,22 +88,26 @@ class Memory:
     weights: int
     gradients: int = 0
     optimizer: int = 0
+    buckets: int = 0
     activations: int = 0
     working: int = 0
 
     @property
     def peak(self) -> int:
         """The most that is there at once: activations go as gradients come."""
-        return self.weights + self.optimizer + max(self.activations + self.working, self.gradients + self.working // 2)
+        steps = max(self.activations + self.working, self.gradients + self.working // 2)
+        return self.weights + self.optimizer + self.buckets + steps
 
 
 @dataclass(frozen=True)
 class Weights:
-    """How many weights a model has: all, those of linear layers, and those of the largest tensor."""
+    """How many weights a model has: all, those of linear layers, of the largest unit that processes gather at once, and
+    those that belong to none."""
 
     total: int
     linear: int
-    largest: int
+    unit: int
+    outside: int
 
 
 def weights_of(planned: Planned) -> Weights:
@@ -98,8 +115,14 @@ def weights_of(planned: Planned) -> Weights:
     with torch.device("meta"):
         model = planned.model_class(planned.config)
     linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
-    sizes = [weight.numel() for weight in model.parameters()]
-    return Weights(sum(sizes), linear, max(sizes))
+    total = sum(weight.numel() for weight in model.parameters())
+    inside: dict[int, int] = {}
+    largest = 0
+    for unit in units(model):  # innermost first
+        own = {id(weight): weight.numel() for weight in unit.parameters() if id(weight) not in inside}
+        largest = max(largest, sum(own.values()))
+        inside |= own
+    return Weights(total, linear, largest, total - sum(inside.values()))
 
 
 def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) -> Memory:
@@ -113,18 +136,36 @@ def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) 
     Raises:
         InputError: a stack whose memory is not counted block by block.
     """
-    layers = _Layers(planned.config, choice)
+    layers = _Layers(planned.config, choice_of_process(planned.config, choice))
     counted = weights or weights_of(planned)
+    own, whole = choice.held(counted.total), counted.outside + counted.unit if choice.shard else 0
     if not choice.train:
-        return Memory(weights=choice.number * counted.total, working=layers.widest_forward() + CONSTANT)
+        number = choice.number
+        return Memory(weights=number * own, working=layers.widest_forward() + number * whole + CONSTANT)
     copied = 2 * counted.linear if choice.precision == "bfloat16" else 0
     return Memory(
-        weights=4 * counted.total + copied,
-        gradients=4 * counted.total,
-        optimizer=STATES[planned.optimizer] * 4 * counted.total,
+        weights=4 * own + copied,
+        gradients=4 * own,
+        optimizer=STATES[planned.optimizer] * 4 * own,
+        buckets=4 * own if choice.processes > 1 and not choice.shard else 0,
         activations=layers.activations(),
-        working=layers.widest_backward() + CONSTANT,
+        working=layers.widest_backward() + 2 * 4 * whole + CONSTANT,  # of what is whole, the gradient is too
     )
+
+
+def choice_of_process(config: Any, choice: Choice) -> Choice:
+    """What one process reads of each row: its part, and the widest halo of all layers."""
+    if choice.sequence == 1:
+        return choice
+    part = math.ceil(choice.tokens / choice.sequence)
+    halo = max((halo_of(config.layer_attention(layer)) for layer in range(config.num_hidden_layers)), default=0)
+    return replace(choice, tokens=min(choice.tokens, part + halo), sequence=1)
+
+
+def halo_of(spec: Any) -> int:
+    """How many tokens of its neighbours a part reads in a layer; 0 where it needs their sums alone."""
+    reach = spec.reach()
+    return 0 if reach.left is None or reach.right is None else reach.left + reach.right
 
 
 def stack_cost(config: Any, tokens: int) -> StackCost:

@@ -23,6 +23,7 @@ from longspan.planning.memory import (
     Choice,
     Memory,
     Weights,
+    choice_of_process,
     largest_batch,
     layers_of_model,
     longest_row,
@@ -33,6 +34,7 @@ from longspan.planning.memory import (
     weights_of,
 )
 from longspan.planning.prediction import BANDWIDTH_SHARE, FLOPS_SHARE
+from longspan.planning.processes import check_processes, said_of
 from longspan.planning.source import Planned, open_planned
 from longspan.planning.tracing import UnknownNumbers, module_launches
 from longspan.settings import entry
@@ -64,6 +66,7 @@ class Stopwatch:
             InputError: as `longspan.planning.memory.besides_of`.
         """
         config, total, work = planned.config, 0.0, 0.0
+        choice = choice_of_process(config, choice)
         cost = stack_cost(config, choice.tokens)
         for spec, length in [*layers_of_model(config, choice.tokens), *cost.layers]:
             each = choice.batch * block_work(config, spec, length, min(config.num_memory_tokens, length))
@@ -74,7 +77,7 @@ class Stopwatch:
             work += each
         rate = total / max(work, 1.0)
         total += rate * (work_beside_blocks(config, choice) + choice.batch * cost.readers * cost.multiply_adds)
-        return total + (weights.total * self.per_weight(planned.optimizer) if choice.train else 0.0)
+        return total + (choice.held(weights.total) * self.per_weight(planned.optimizer) if choice.train else 0.0)
 
     def rate(self, config: Any, spec: Any, choice: Choice, *, train: bool) -> float:
         """Seconds per multiply-add of a block, measured once for each kind of block."""
@@ -171,6 +174,7 @@ class Forecast:
             InputError: as `longspan.planning.memory.stack_cost`.
         """
         config, device = planned.config, self.device
+        choice = choice_of_process(config, choice)
         cost, total = stack_cost(config, choice.tokens), 0.0
         passes = [choice.train, *([False] if choice.train and choice.checkpointing else [])]
         for spec, length in [*layers_of_model(config, choice.tokens), *cost.layers]:
@@ -182,7 +186,7 @@ class Forecast:
         work = work_beside_blocks(config, choice) + choice.batch * cost.readers * cost.multiply_adds
         total += 2 * (3 if choice.train else 1) * work / (FLOPS_SHARE * device.flops[choice.precision])
         # AdamW reads a weight, its gradient and states in float32, and writes all but the gradient.
-        moved = 4 * (3 + 2 * STATES[planned.optimizer]) * weights.total if choice.train else 0
+        moved = 4 * (3 + 2 * STATES[planned.optimizer]) * choice.held(weights.total) if choice.train else 0
         return total + moved / (BANDWIDTH_SHARE * device.bandwidth)
 
     def block(self, config: Any, spec: Any, choice: Choice, train: bool) -> float | None:
@@ -293,6 +297,7 @@ def make_plan(
     for name in mechanisms:
         entry(MECHANISMS, name, "--mechanism")
     own = source if isinstance(source, Planned) else open_planned(source, choice.tokens)
+    check_processes(own, choice)
     watch = None if not timed else Stopwatch() if device is None else Forecast(device)
     room = device.memory if room is None and device is not None else room
     rows: list[Row] = []
@@ -310,6 +315,8 @@ def make_plan(
                 )
             )
     advice = _advice(rows, room)
+    if choice.processes > 1:
+        advice.append(said_of(rows[0].planned, rows[0].choice, rows[0].weights))
     if isinstance(watch, Forecast):
         advice += watch.notes()
     return Plan(rows=tuple(rows), room=room, advice=tuple(advice))
