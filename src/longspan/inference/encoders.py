@@ -117,8 +117,10 @@ def of_length_one(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def batches_of(lengths: Sequence[int], most: int = BATCH_TOKENS) -> list[list[int]]:
-    """Indices of texts of like length, so many together that a batch has at most `most` tokens, or one text."""
+def batches_of(lengths: Sequence[int], most: int | None = None) -> list[list[int]]:
+    """Indices of texts of like length, so many together that a batch has at most `most` tokens, or one text; None takes
+    `BATCH_TOKENS`."""
+    most = BATCH_TOKENS if most is None else most
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if not batches or (len(batches[-1]) + 1) * lengths[index] > most:
