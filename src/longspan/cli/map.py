@@ -9,7 +9,7 @@ import typer
 
 from longspan.characters import counted
 from longspan.cli.documents import Encoder, Encoding, Raw
-from longspan.cli.terminal import name_of, say
+from longspan.cli.terminal import name_of, redraw, say
 
 if TYPE_CHECKING:
     from longspan.mapping.documents import Progress
@@ -166,14 +166,14 @@ class _Lines:
         if terminal is None:
             say(text, error=True)
             return
-        terminal.write("\r" + text.ljust(self.width))
-        terminal.flush()
+        redraw(text.ljust(self.width))
         self.width = len(text)
 
     def end(self) -> None:
         """Clear the line."""
-        if self.width and sys.stderr is not None:
-            sys.stderr.write("\r" + " " * self.width + "\r")
+        if self.width:
+            redraw(" " * self.width)
+            redraw("")
 
 
 def _duration(seconds: float) -> str:

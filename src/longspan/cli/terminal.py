@@ -39,6 +39,13 @@ def say(text: str = "", *, error: bool = False, end: str = "\n") -> None:
     _write(shown(text) + end, sys.stderr if error else sys.stdout)
 
 
+def redraw(text: str) -> None:
+    """Write a text over the line that a terminal shows at standard error."""
+    _write("\r" + shown(text), sys.stderr)
+    if sys.stderr is not None:
+        sys.stderr.flush()
+
+
 def complain(message: str) -> None:
     """Write a message to standard error on one line, whatever file names and arguments it quotes.
 

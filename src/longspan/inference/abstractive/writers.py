@@ -282,6 +282,7 @@ class OwnWriter(Writer):
     def lengthened(self, tokens: int) -> Self | None:
         """See `Writer.lengthened`. Full attention becomes windows as wide as the model was long, in which no two tokens
         have the same of the repeated positions; other mechanisms stay."""
+        from longspan.attention import windows_for_full
         from longspan.checkpoints.lengthening.lengthen import lengthen
 
         config = self.model.config
@@ -293,10 +294,9 @@ class OwnWriter(Writer):
             return None
         if self._longer is None or self._longer[0] != wanted:
             layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
-            windows = {"mechanism": "longformer", "left_tokens": own // 2, "right_tokens": own // 2}
-            full = config.is_encoder_decoder and {layer.mechanism for layer in layers} == {"full"}
+            windows = windows_for_full(layers, own) if config.is_encoder_decoder else None
             try:
-                model = lengthen(self.model, attention=windows if full else layers, max_tokens=wanted)
+                model = lengthen(self.model, attention=windows or layers, max_tokens=wanted)
             except InputError:  # a stack with attention of its own, or positions that nobody can repeat
                 return None
             longer = type(self)(model, self.tokenizer, self.source, self.decoding, {})
