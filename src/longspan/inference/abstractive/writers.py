@@ -282,7 +282,7 @@ class OwnWriter(Writer):
     def lengthened(self, tokens: int) -> Self | None:
         """See `Writer.lengthened`. Full attention becomes windows as wide as the model was long, in which no two tokens
         have the same of the repeated positions; other mechanisms stay."""
-        from longspan.attention import windows_for_full
+        from longspan.attention.parts.global_local import windows_for_full
         from longspan.checkpoints.lengthening.lengthen import lengthen
 
         config = self.model.config
