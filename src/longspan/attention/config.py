@@ -252,6 +252,10 @@ class AttentionConfig:
         covers = self.sees_everything or tokens <= 1
         return Lengthening(covers=covers, widened=self, first_level=self, exact=self)
 
+    def windows_instead(self, tokens: int) -> Mapping[str, Any] | None:
+        """Windows of so many tokens that take its place in longer texts, as a spec; `None` where it stays."""
+        return None
+
     def shared_tables(self) -> SharedTables | None:
         """The tables that all layers of an encoder share, `None` if there are none."""
         return None

@@ -36,6 +36,9 @@ class FullConfig(RelativeConfig):
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return (length + 1) / 2 if causal else float(length)
 
+    def windows_instead(self, tokens: int) -> Mapping[str, Any] | None:
+        return {"mechanism": "longformer", "left_tokens": tokens // 2, "right_tokens": tokens // 2}
+
     def build(self, *, width: int, heads: int, causal: bool = False) -> FullAttention:
         return FullAttention(self, width=width, heads=heads, causal=causal)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -98,11 +98,3 @@ def put_rows(tensor: Tensor, rows: Tensor, slots: Tensor, dim: int) -> Tensor:
     rows = rows.masked_fill(along(slots < 0), 0).to(tensor.dtype)
     tensor = tensor.masked_fill(along(mask_of_slots(slots, tensor.shape[dim])), 0)
     return tensor.scatter_add(dim, along(slots.clamp(min=0)).expand(rows.shape), rows)
-
-
-def windows_for_full(layers: Any, tokens: int) -> dict[str, Any] | None:
-    """Windows of about so many tokens that take the place of full attention in every layer; `None` where a layer has
-    another mechanism."""
-    if any(layer.mechanism != "full" for layer in layers):
-        return None
-    return {"mechanism": "longformer", "left_tokens": tokens // 2, "right_tokens": tokens // 2}

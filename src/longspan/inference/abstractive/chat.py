@@ -62,14 +62,14 @@ class ChatWriter(Writer):
 
     follows: ClassVar[bool] = True
 
-    def _limit(self) -> int:
+    def _limit(self) -> tuple[int, bool]:
         context = context_of(self.model) or sensible(self.tokenizer.model_max_length) or CONTEXT
         if context <= self.new_tokens:
             raise InputError(
                 f"max_tokens={self.new_tokens} is as much as model {self.source!r} reads and writes together "
                 f"({context}); lower it"
             )
-        return context - self.new_tokens
+        return context - self.new_tokens, True
 
     def encode(self, text: str, asked: Asked) -> dict[str, Any]:
         """See `Writer.encode`: a turn of the user with instruction and text, and the beginning of the model's."""

@@ -59,6 +59,7 @@ class Writer:
     Attributes:
         limit: tokens that it reads at once; None where nothing bounds it.
         options: keyword arguments of `generate`.
+        prefix: what stands before every text, such as T5's "summarize: ".
     """
 
     follows: ClassVar[bool] = False
@@ -75,10 +76,11 @@ class Writer:
     ) -> None:
         self.model, self.tokenizer, self.source, self.decoding = model, tokenizer, source, decoding
         self.options = generation_options(model, tokenizer, source, decoding, said, language)
-        self.limit = self._limit()
+        self.prefix = prefix_of(said)
+        self.limit, ends = self._limit()
         most = decoding.max_source_tokens
         if most is not None:
-            if self.limit is not None and self._bounded and most > self.limit:
+            if self.limit is not None and ends and most > self.limit:
                 raise InputError(
                     f"max_source_tokens={most} is more than the {self.limit} tokens that model {source!r} has "
                     "positions for; lower it, or leave it out"
@@ -90,10 +92,8 @@ class Writer:
         """Tokens that it may write."""
         return self.options.get("max_new_tokens") or self.model.generation_config.max_new_tokens or 0
 
-    _bounded = True
-    """Whether the model has no positions behind its limit."""
-
-    def _limit(self) -> int | None:
+    def _limit(self) -> tuple[int | None, bool]:
+        """How many tokens it reads at once, and whether it has no positions behind them."""
         raise NotImplementedError
 
     def encode(self, text: str, asked: Asked) -> dict[str, Any]:
@@ -174,31 +174,10 @@ class Writer:
 
 
 class SequenceWriter(Writer):
-    """An encoder–decoder of transformers, run as it is.
+    """An encoder–decoder of transformers, run as it is."""
 
-    A prefix that its configuration has for summaries, such as T5's "summarize: ", stands before every text.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        source: str,
-        decoding: Decoding,
-        said: dict[str, Any],
-        language: str | None = None,
-    ) -> None:
-        self._table = False
-        super().__init__(model, tokenizer, source, decoding, said, language)
-        self.prefix = prefix_of(said)
-
-    @property
-    def _bounded(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self._table
-
-    def _limit(self) -> int | None:
-        limit, self._table = source_limit(self.model, self.tokenizer)
-        return limit
+    def _limit(self) -> tuple[int | None, bool]:
+        return source_limit(self.model, self.tokenizer)
 
     def encode(self, text: str, asked: Asked) -> dict[str, Any]:
         """See `Writer.encode`; such models read no query."""
@@ -228,14 +207,13 @@ class OwnWriter(Writer):
         task: Any | None = None,
     ) -> None:
         super().__init__(model, tokenizer, source, decoding, said, language)
-        self.prefix = prefix_of(said)
         self.task = task
         self.global_ids = _global_ids(tokenizer) if said.get("model_type") == "led" else None
         self._longer: tuple[int, Self] | None = None
 
-    def _limit(self) -> int:
+    def _limit(self) -> tuple[int, bool]:
         positions = self.model.config.max_position_embeddings
-        return positions if self.model.config.is_encoder_decoder else positions - self.new_tokens - 1
+        return positions if self.model.config.is_encoder_decoder else positions - self.new_tokens - 1, True
 
     def _batch_tokens(self) -> int:
         # A prefix language model writes behind its source, where padding would stand.
@@ -282,21 +260,21 @@ class OwnWriter(Writer):
     def lengthened(self, tokens: int) -> Self | None:
         """See `Writer.lengthened`. Full attention becomes windows as wide as the model was long, in which no two tokens
         have the same of the repeated positions; other mechanisms stay."""
-        from longspan.attention.parts.global_local import windows_for_full
         from longspan.checkpoints.lengthening.lengthen import lengthen
 
         config = self.model.config
         own = wanted = config.max_position_embeddings
-        spare = own - self._limit()  # for what is written behind the text, in one stack
+        spare = own - self._limit()[0]  # for what is written behind the text, in one stack
         while wanted < tokens + spare:
             wanted *= 2
         if wanted > FARTHEST * own or self.task is not None or self.decoding.max_source_tokens is not None:
             return None
         if self._longer is None or self._longer[0] != wanted:
             layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
-            windows = windows_for_full(layers, own) if config.is_encoder_decoder else None
+            windows = [layer.windows_instead(own) for layer in layers]
+            attention = layers if None in windows or not config.is_encoder_decoder else windows[0]
             try:
-                model = lengthen(self.model, attention=windows or layers, max_tokens=wanted)
+                model = lengthen(self.model, attention=attention, max_tokens=wanted)
             except InputError:  # a stack with attention of its own, or positions that nobody can repeat
                 return None
             longer = type(self)(model, self.tokenizer, self.source, self.decoding, {})
