@@ -26,9 +26,10 @@ from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
 from longspan.ops.shards import Shards
 from longspan.planning.devices import device_of
-from longspan.planning.memory import Choice, memory_of
+from longspan.planning.memory import Choice, halo_of, memory_of
 from longspan.planning.plan import block_of
 from longspan.planning.prediction import BANDWIDTH_SHARE
+from longspan.planning.processes import LINK
 from longspan.planning.source import Planned
 from longspan.planning.tracing import module_launches
 
@@ -39,8 +40,6 @@ ARMS: dict[str, dict[str, Any]] = {
     "linear": {"mechanism": "linear"},
 }
 FAR, GPUS = 1 << 24, 64
-LINK = 50e9
-"""Bytes a second between GPUs of two machines, each with a link of 400 Gbit/s."""
 RESULT = Path(__file__).parent / "results" / "sequence-parallel.md"
 
 
@@ -134,8 +133,7 @@ def extrapolated(name: str) -> list[str]:
     config = config_of(ARMS[name], layers=12, width=768, heads=12)
     spec = config.layer_attention(0)
     block, device = block_of(config, spec, train=True), device_of("h100")
-    part, reach = FAR // GPUS, spec.reach()
-    halo = 0 if reach.left is None or reach.right is None else reach.left + reach.right
+    part, halo = FAR // GPUS, halo_of(spec)
     sent = sent_by(block.attention, FAR, GPUS, 768, 12, 2)
     both = module_launches(block, tokens=part + halo, width=768, training=True, in_model=True).seconds(device)
     planned = Planned(name=name, config=config, model_class=LongspanModel)

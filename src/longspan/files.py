@@ -304,7 +304,7 @@ def _take(file: Path, what: str) -> int | None:
             if file.is_symlink():  # somebody wants us to make or open a file elsewhere
                 raise InputError(f"{what!r} cannot be written: {str(file)!r} is a link; remove it") from error
             raise _refused(what, error) from error
-        if not _try_lock(descriptor):
+        if not try_lock(descriptor):
             os.close(descriptor)
             return None
         with suppress(FileNotFoundError):
@@ -318,7 +318,8 @@ def _refused(what: str, error: OSError) -> InputError:
     return InputError(f"{what!r} cannot be written: {reason}; choose another place")
 
 
-def _try_lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file until its process ends or closes it; whether nobody had locked it."""
     try:
         if sys.platform == "win32":
             import msvcrt

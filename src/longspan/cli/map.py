@@ -68,7 +68,7 @@ def map(
     ] = None,
     long_documents: Annotated[
         Literal["lengthen", "parts"] | None,
-        typer.Option(help="summarize: what it does with longer documents.", show_default="lengthen"),
+        typer.Option(help="summarize: what it does with longer documents.", show_default="parts"),
     ] = None,
     device: Annotated[str | None, typer.Option(help="summarize: cpu or cuda, for it.", show_default="cpu")] = None,
     dtype: Annotated[

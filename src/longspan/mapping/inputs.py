@@ -13,7 +13,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ def find_inputs(given: Sequence[str | Path]) -> tuple[list[Input], bool, list[st
     files = [file for one in given for file in _files_of(os.fspath(one), notes)]
     if not files:
         raise InputError("there is no input; give files, folders or patterns of tables or documents")
-    twice = next((file for file, count in _counts(one.path for one in files).items() if count > 1), None)
+    twice = next((file for file, count in Counter(one.path for one in files).items() if count > 1), None)
     if twice is not None:
         raise InputError(f"input {twice!r} is given twice; name it once, so that each row is one row of the output")
     other = next((one.path for one in files if OTHER_TABLE.search(one.path)), None)
@@ -69,13 +70,6 @@ def find_inputs(given: Sequence[str | Path]) -> tuple[list[Input], bool, list[st
         table, document = files[tables.index(True)].path, files[tables.index(False)].path
         raise InputError(f"input {table!r} is a table and {document!r} a document; map them into folders of their own")
     return files, not all(tables), notes
-
-
-def _counts(names: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return counts
 
 
 def _files_of(given: str, notes: list[str]) -> list[Input]:

@@ -21,6 +21,7 @@ from typing import Any
 from longspan.characters import counted, on_one_line
 from longspan.data.text.documents import READABLE
 from longspan.errors import InputError
+from longspan.files import try_lock
 from longspan.serve.limits import Limits
 
 SUBTITLES = frozenset([".srt", ".vtt"])
@@ -61,7 +62,8 @@ class Library:
         self._folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
         self.folder = Path(self._folder.name)
         self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        _take(self._lock)
+        with suppress(OSError):  # a file system may have no locks: then what is left stays
+            try_lock(self._lock)
         self._uploads: dict[str, Upload] = {}
 
     def new_file(self, name: str) -> Upload:
@@ -135,7 +137,7 @@ def remove_left_behind(parent: Path) -> list[Path]:
         with suppress(OSError):  # no lock in it, or another server deletes it just now
             lock = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
             try:
-                if _take(lock):
+                if try_lock(lock):
                     shutil.rmtree(folder)
                     removed.append(folder)
             finally:
@@ -159,17 +161,4 @@ def _lives(process: int) -> bool:
         return False
     except (OSError, OverflowError):  # it is another user's
         return True
-    return True
-
-
-def _take(lock: int) -> bool:
-    """Lock an open file; whether nobody had locked it."""
-    try:
-        import fcntl
-    except ImportError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
     return True

@@ -39,7 +39,7 @@ def divide_rows(trainer: Any, together: int) -> None:
     ]
     group = groups[dist.get_rank() // together]
     divide_sequence(trainer.model, group)
-    trainer.together, trainer.row_group = together, group
+    trainer.row_group = group
     trainer.data_collator = partial(_part_of_batch, trainer.data_collator, group)
 
 

@@ -312,18 +312,16 @@ def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> Traini
 
 def _groups(parallel: Parallel, started: int) -> int:
     """How many groups of processes have batches of their own, of the processes that were started."""
-    asked = (parallel.data or 1) * parallel.sequence
-    if parallel.data is None and started % parallel.sequence == 0:
-        return started // parallel.sequence
-    if asked == started and parallel.data is not None:
-        return parallel.data
+    groups = parallel.data or started // parallel.sequence
+    if groups * parallel.sequence == started:
+        return groups
     told = f"optimisation.parallel.sequence is {parallel.sequence}"
     if parallel.data is not None:
         told = f"optimisation.parallel.data is {parallel.data}" + (f" and {told}" if parallel.sequence > 1 else "")
     raise InputError(
         f"{told} and {counted(started, 'process', 'processes')} {'was' if started == 1 else 'were'} started; start "
         f"{'as many' if parallel.sequence == 1 else 'their product' if parallel.data else 'a multiple of it'} "
-        f"(torchrun --nproc-per-node {asked}), or leave it out"
+        f"(torchrun --nproc-per-node {(parallel.data or 1) * parallel.sequence}), or leave it out"
     )
 
 

@@ -134,14 +134,15 @@ class StandIns:
         return {**batch, STAND_IN: True}
 
 
-def even_batches(loader: Any, processes: int, together: int = 1) -> Any:
-    """A loader that accelerate has split between processes, changed to give `EvenBatches` to them, or to each
-    `together` of them that read the same rows."""
+def even_batches(loader: Any, processes: int, group: Any = None) -> Any:
+    """A loader that accelerate has split between processes, changed to give `EvenBatches` to them, or to each group of
+    them that read the same rows, of which this process's is given."""
     if processes > 1:
         from accelerate.data_loader import BatchSamplerShard
 
         shard: Any = loader.batch_sampler
         assert isinstance(shard, BatchSamplerShard)
+        together = 1 if group is None else torch.distributed.get_world_size(group)
         groups = processes // together
         shard.num_processes, shard.process_index = groups, shard.process_index // together
         shard.batch_sampler = EvenBatches(shard.batch_sampler, groups)  # pyright: ignore[reportAttributeAccessIssue]

@@ -58,10 +58,8 @@ class RecipeTrainer(Trainer):
         """Whether new position rows train alone."""
         self.build: Callable[[], tuple[Any, Any]] | None = None
         """Makes a teacher, if there is one, and the model once more, whole, as they were before training."""
-        self.together = 1
-        """How many processes, one after the other, read the same rows, a part each."""
         self.row_group: Any = None
-        """These processes; None where each reads whole rows."""
+        """The processes that read the same rows, a part each; None where each reads whole rows."""
         self.weighed: list[tuple[float, float]] = []
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
@@ -76,11 +74,11 @@ class RecipeTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """As Trainer's; no row counts twice."""
-        return even_batches(super().get_train_dataloader(), self.args.world_size, self.together)
+        return even_batches(super().get_train_dataloader(), self.args.world_size, self.row_group)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
         """As Trainer's; no row counts twice."""
-        return even_batches(super().get_eval_dataloader(eval_dataset), self.args.world_size, self.together)
+        return even_batches(super().get_eval_dataloader(eval_dataset), self.args.world_size, self.row_group)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
         """The micro-batches of an update, as Trainer's, and what share of those of all processes count."""
