@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from longspan.cli import main
+from marmots import TEXT
 
 
 @pytest.fixture
@@ -38,3 +39,11 @@ def refused(
         return err
 
     return run
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    """A short text in a file."""
+    path = tmp_path / "marmots.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path

@@ -17,18 +17,13 @@ import torch
 
 import longspan
 from counted import Work, exponent, lines_run
-from longspan.cli import main
 from longspan.errors import InputError
 from longspan.inference.results import reads_english
 from longspan.inference.summarize import WEIGHTS, load_summarizer
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSentenceScoring
 from longspan.training.tokenizers import train_tokenizer
+from marmots import TEXT, run, write
 
-TEXT = (
-    "Marmots live in the mountains. They sleep through the winter in deep burrows. A whistle warns of danger.\n\n"
-    "Eagles are their main enemies. Young marmots leave the burrow in July. People have hunted them for fat.\n\n"
-    "Today most of the colonies are protected. Climate change makes the snow melt earlier every year."
-)
 CHINESE = (
     "土拨鼠生活在山区。它们在深深的洞穴里过冬。一声哨响会警告其他同伴有危险。老鹰是它们的主要敌人。幼鼠七月离开洞穴。"
 )
@@ -37,12 +32,6 @@ CHINESE = (
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     return train_tokenizer([TEXT, CHINESE], 330, simplify=True)
-
-
-def write(folder: Path, model: Any, tokenizer: Any) -> Path:
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def small_config(vocab_size: int, **options: Any) -> LongspanConfig:
@@ -63,17 +52,6 @@ def scorer(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     head = {"head": "sentence_scoring", "layers": 1}
     config = small_config(len(tokenizer), position_embedding="sinusoidal", attention="poolingformer", head=head)
     return write(tmp_path_factory.mktemp("scorer"), LongspanForSentenceScoring(config), tokenizer)
-
-
-@pytest.fixture
-def document(tmp_path: Path) -> Path:
-    path = tmp_path / "marmots.txt"
-    path.write_text(TEXT, encoding="utf-8")
-    return path
-
-
-def run(*arguments: object) -> int:
-    return main(["summarize", *map(str, arguments)])
 
 
 def test_prints_sentences_of_the_document_in_order(

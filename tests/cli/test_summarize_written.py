@@ -11,27 +11,15 @@ import pytest
 import torch
 
 import longspan
-from longspan.cli import main
 from longspan.inference.results import Decoding
 from longspan.models import LongspanConfig, LongspanForPrefixLM
 from longspan.training.tokenizers import train_tokenizer
-
-TEXT = (
-    "Marmots live in the mountains. They sleep through the winter in deep burrows. A whistle warns of danger.\n\n"
-    "Eagles are their main enemies. Young marmots leave the burrow in July. People have hunted them for fat.\n\n"
-    "Today most of the colonies are protected. Climate change makes the snow melt earlier every year."
-)
+from marmots import TEXT, run, write
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     return train_tokenizer([TEXT], 330, simplify=True)
-
-
-def write(folder: Path, model: Any, tokenizer: Any) -> Path:
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +31,6 @@ def bart(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     config = BartConfig(vocab_size=len(tokenizer), d_model=8, max_position_embeddings=600, **sizes, **heads)
     return write(tmp_path_factory.mktemp("bart"), BartForConditionalGeneration(config), tokenizer)
-
-
-@pytest.fixture
-def document(tmp_path: Path) -> Path:
-    path = tmp_path / "marmots.txt"
-    path.write_text(TEXT, encoding="utf-8")
-    return path
-
-
-def run(*arguments: object) -> int:
-    return main(["summarize", *map(str, arguments)])
 
 
 def test_a_model_that_writes(document: Path, bart: Path, capsys: pytest.CaptureFixture[str]) -> None:
