@@ -26,12 +26,21 @@ def test_two_workers_give_what_one_process_gives(
     path = write_lines(rows)
     told: list[Progress] = []
     map_documents("embed", path, tmp_path / "here", workers=0)
+
+    def interrupt(progress: Progress) -> None:
+        if progress.done >= 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        map_documents("embed", path, tmp_path / "there", workers=2, report=interrupt, part_rows=4)
+    left = [file.name for file in (tmp_path / "there").iterdir()]
+    assert all(name == "job.json" or name.startswith("part-") for name in left)
     map_documents("embed", path, tmp_path / "there", workers=2, report=told.append, part_rows=4)
     for here, there in zip(read_parts(tmp_path / "here"), read_parts(tmp_path / "there"), strict=True):
         np.testing.assert_allclose(here.pop("vector"), there.pop("vector"), atol=1e-6)
         assert here == there
     done = [one.done for one in told]
-    assert (min(done), max(done)) == (0, 20)
+    assert (min(done), max(done)) == (4 * (len(left) - 1), 20)
 
 
 DEADLY = """

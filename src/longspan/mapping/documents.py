@@ -148,8 +148,10 @@ def map_documents(
             check_same(stored, asked, folder)
             job = stored
         missing = missing_parts(job, folder)
-        damaged = _do(job, folder, missing, engine, workers, threads, report) if missing else []
-        clear_stale(folder)
+        try:
+            damaged = _do(job, folder, missing, engine, workers, threads, report) if missing else []
+        finally:
+            clear_stale(folder)  # what workers that were ended had begun to write
         if damaged:
             reasons = list(dict.fromkeys(one.reason for one in damaged))
             more = f" (and {len(reasons) - 1} other inputs)" if len(reasons) > 1 else ""

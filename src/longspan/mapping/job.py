@@ -7,7 +7,7 @@ part that is there is whole (`longspan.mapping.results`): what is missing is wha
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,9 @@ def rows_of_part(total: int) -> int:
 
 def save_job(folder: Path, job: Job) -> None:
     """Write `job.json`, whole or not at all."""
-    write_whole({folder / JOB: json.dumps(asdict(job), ensure_ascii=False, indent=1) + "\n"})
+    inputs = [{**asdict(one), "starts": " ".join(map(str, one.starts))} for one in job.inputs]  # on one line
+    stored = {**asdict(replace(job, inputs=())), "inputs": inputs}
+    write_whole({folder / JOB: json.dumps(stored, ensure_ascii=False, indent=1) + "\n"})
 
 
 def saved_job(folder: Path) -> Job | None:
@@ -143,9 +145,9 @@ def saved_job(folder: Path) -> Job | None:
         return None
     try:
         stored = json.loads((folder / JOB).read_text(encoding="utf-8"))
-        inputs = tuple(Input(**{**one, "starts": tuple(one["starts"])}) for one in stored["inputs"])
+        inputs = tuple(Input(**{**one, "starts": tuple(map(int, one["starts"].split()))}) for one in stored["inputs"])
         return Job(**{**stored, "inputs": inputs, "as_json": tuple(stored["as_json"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{folder / JOB} is damaged ({type(error).__name__}); give another output folder") from error
 
 
