@@ -58,14 +58,12 @@ def process_count() -> int:
 def on_main_process_first() -> Iterator[None]:
     """Run the block in the first process, then in the others, which find its files ready.
 
-    Where the first one fails, the others do not wait for it: its end closes their connection, and torchrun stops them.
+    Where the first one fails, the others do not wait for it: its end closes their connection (`RuntimeError`), and
+    `longspan.training.lifelines` ends them.
     """
     state = processes()
     if not state.is_main_process:
-        try:
-            state.wait_for_everyone()
-        except RuntimeError:
-            raise InputError("the first of the processes has stopped; its error says why") from None
+        state.wait_for_everyone()
     yield
     if state.is_main_process:
         state.wait_for_everyone()

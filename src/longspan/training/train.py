@@ -45,6 +45,7 @@ from longspan.tasks.writing import WritingTask
 from longspan.training import checkpoints, run_folder
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
+from longspan.training.lifelines import ended_together
 from longspan.training.models import RANDOM, check_start, go_on, make_room, new_model, published_model, write_random
 from longspan.training.processes import check_sharding, is_main_process, on_main_process_first, process_count
 from longspan.training.recipe import Recipe
@@ -105,8 +106,14 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     check_sharding()
     stages = recipe.runs  # checked, if `load_recipe` has not done so
     folder = output_folder(output)
-    if not recipe.stages:
-        return _run(recipe, folder, Stage(shared=folder, before=None, is_last=True), resume=resume)
+    with ended_together():
+        if not recipe.stages:
+            return _run(recipe, folder, Stage(shared=folder, before=None, is_last=True), resume=resume)
+        return _run_all(stages, recipe, folder, resume=resume)
+
+
+def _run_all(stages: Sequence[Recipe], recipe: Recipe, folder: Path, *, resume: bool) -> TrainResult:
+    """Train the stages of a recipe, and put the last one's model into the folder."""
     with run_folder.opened(folder, recipe, resume=resume) as (begun, remove):
         if begun == "finished":
             return _result(folder, run_folder.read_metrics(folder))

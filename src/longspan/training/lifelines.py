@@ -1,0 +1,194 @@
+"""Processes that train together end together, with one sentence, when one of them is gone.
+
+A process that is killed says nothing. The others would wait in the exchange of gradients (on GPUs until torchrun loses
+its patience) or fail with what the exchange says of a closed connection. But whatever ends a process, the system closes
+its connections: so each keeps one to the first of them, which tells all others, and nobody waits.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+
+from longspan.errors import InputError
+from longspan.training.processes import process_count, processes
+
+HELLO = struct.Struct("!qqq")
+"""What a process says first: the secret number of this run, its own number among all, and that of the system."""
+LEFT, FAILED, GONE = b"l", b"f", b"g"
+"""Last words: done, or stopped as it was asked to; an error of its own, which it tells; that another one is gone."""
+PATIENCE = 10.0
+"""Seconds in which a process ends by itself once another one has failed, perhaps for a reason that they share."""
+KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""Seconds, and how often, after which a connection to a machine that does not answer counts as closed."""
+
+_open: set[socket.socket] = set()
+
+
+@contextmanager
+def ended_together() -> Iterator[None]:
+    """While the block runs, a process of those that torchrun started ends the others when it is gone: at once where it
+    was killed, within half a minute where its machine is gone.
+
+    One of them says which it was, on each machine at most. They end without an exception, since they may wait in code
+    that takes none. A process that fails with an error of its own has told it, and the others end in silence.
+
+    Raises:
+        InputError: the processes cannot reach the first one.
+    """
+    if process_count() == 1:
+        yield
+        return
+    lines = _Lines(processes())
+    try:
+        yield
+    except RuntimeError:  # perhaps only what an exchange with one that is gone comes to
+        lines.await_word()
+        lines.leave(FAILED)
+        raise
+    except KeyboardInterrupt:
+        lines.leave(LEFT)
+        raise
+    except BaseException:
+        lines.leave(FAILED)
+        raise
+    lines.leave(LEFT)
+
+
+class _Lines:
+    """The connections of this process: of the first one to all others, of each other one to the first."""
+
+    def __init__(self, state: Any) -> None:
+        self.rank, self.count = state.process_index, state.num_processes
+        self.peers: dict[socket.socket, str] = {}
+        """Connection → what is at its other end, in words."""
+        self.over, self.heard = threading.Event(), threading.Event()
+        self.failed = False
+        """Whether another process has failed and said so."""
+        alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")  # one machine has all of them
+        host = "127.0.0.1" if alone else os.environ["MASTER_ADDR"]
+        self.listener = socket.create_server((host if alone else "", 0), backlog=self.count) if self.rank == 0 else None
+        port = 0 if self.listener is None else self.listener.getsockname()[1]
+        told = torch.tensor([port, secrets.randbits(62), os.getpid()], device=state.device)
+        torch.distributed.broadcast(told, 0)
+        port, self.secret, first = told.tolist()
+        if self.listener is None:
+            self._add(self._connected(host, port), 0, first)
+        else:
+            _open.add(self.listener)
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+        self.thread.start()
+
+    def _connected(self, host: str, port: int) -> socket.socket:
+        try:
+            connection = socket.create_connection((host, port), timeout=PATIENCE)
+            connection.sendall(HELLO.pack(self.secret, self.rank, os.getpid()))
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(
+                f"process {self.rank} cannot reach the first one at {host}:{port} ({reason}); let the machines open "
+                "connections to each other"
+            ) from error
+        return connection
+
+    def _add(self, connection: socket.socket, rank: int, process: int) -> None:
+        connection.settimeout(PATIENCE)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        place = connection.getpeername()[0]
+        self.peers[connection] = f"process {rank} of {self.count}, numbered from 0 (pid {process} at {place}),"
+        _open.add(connection)
+
+    def _watch(self) -> None:
+        """Read last words until the block is over."""
+        with selectors.DefaultSelector() as selector:
+            for one in (*self.peers, *([self.listener] if self.listener else [])):
+                selector.register(one, selectors.EVENT_READ)
+            while not self.over.is_set():
+                for key, _ in selector.select(timeout=0.1):
+                    source: Any = key.fileobj
+                    if source is self.listener:
+                        if (connection := self._accepted()) is not None:
+                            selector.register(connection, selectors.EVENT_READ)
+                        continue
+                    selector.unregister(source)
+                    said = b""
+                    with suppress(OSError):  # as of a machine that does not answer any more
+                        said = source.recv(1)
+                    if said != LEFT:
+                        self._end(said, self.peers[source])
+
+    def _accepted(self) -> socket.socket | None:
+        """A new connection of a process of this run; nobody else's."""
+        assert self.listener is not None
+        connection, _ = self.listener.accept()
+        connection.settimeout(PATIENCE)
+        with suppress(OSError, struct.error):
+            secret, rank, process = HELLO.unpack(connection.recv(HELLO.size, socket.MSG_WAITALL))
+            if secret == self.secret:
+                self._add(connection, rank, process)
+                return connection
+        connection.close()
+        return None
+
+    def _end(self, said: bytes, who: str) -> None:
+        """End this process, since another one has failed or is gone; unless it ends by itself meanwhile."""
+        self._tell(FAILED if said == FAILED else GONE)
+        self.failed = said == FAILED
+        self.heard.set()
+        if self.failed and self.over.wait(PATIENCE):
+            return
+        # Where the first one is gone, one on each machine says it: its whole machine may be.
+        after_first = "1" if os.environ.get("GROUP_RANK") == "0" else "0"
+        if not said and (self.rank == 0 or os.environ.get("LOCAL_RANK") == after_first):
+            line = "\r\x1b[K" if sys.stderr.isatty() else "\n"  # over the bar, or behind it
+            line += (
+                f"error: {who} has ended without a word, as when the system ends it for memory, and training with it; "
+                "what was saved stays: go on with --resume, in any number of processes\n"
+            )
+            os.write(2, line.encode())
+        os._exit(1)
+
+    def _tell(self, word: bytes) -> None:
+        for connection in list(self.peers):
+            with suppress(OSError):  # closed: of one that has left, or is gone
+                connection.sendall(word)
+
+    def await_word(self) -> None:
+        """Wait a moment for word of another process; with it this one ends, and does not come back."""
+        if self.heard.wait(PATIENCE / 2):
+            if self.failed:
+                os._exit(1)
+            self.thread.join()
+
+    def leave(self, word: bytes) -> None:
+        """Say a last word and close the connections."""
+        self.over.set()
+        self.thread.join()
+        self._tell(word)
+        for one in (*self.peers, *([self.listener] if self.listener else [])):
+            _open.discard(one)
+            one.close()
+
+
+def _let_go() -> None:
+    """A forked process (a worker that loads data) does not keep its parent's connections open."""
+    for one in _open:
+        one.close()
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
