@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[1] / "src" / "longspan"
 FLOORS = (
-    *("roof", "cli", "serve", "mapping", "compare", "planning", "pictures", "systems", "inference", "training"),
-    *("tasks", "checkpoints", "models", "stacks", "attention", "ops", "patterns", "data", "ground"),
+    *("roof", "cli", "serve", "integrations", "mapping", "compare", "planning", "pictures", "systems"),
+    *("inference", "training", "tasks", "checkpoints", "models", "stacks", "attention", "ops", "patterns", "data"),
+    "ground",
 )
 """From the top to the ground."""
 ROOF = {"longspan", "longspan.registering"}

@@ -1,4 +1,4 @@
-"""Telling transformers of our models, in whatever order the two are imported, and never before it is there."""
+"""Telling transformers of our models and pipelines, whichever is imported first, and never before it is there."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from transformers import AutoModel, GPT2Config, GPT2Model
 assert type(AutoModel.from_pretrained("ours")).__name__ == "LongspanModel"
 config = GPT2Config(n_layer=1, n_embd=4, n_head=2, vocab_size=9, bos_token_id=0, eos_token_id=1)
 assert GPT2Model._from_config(config, attn_implementation="longspan").config._attn_implementation == "longspan"
+from transformers.pipelines import PIPELINE_REGISTRY
+assert {"long-summarization", "long-question-answering"} <= set(PIPELINE_REGISTRY.get_supported_tasks())
 watching = [finder for finder in sys.meta_path if type(finder).__module__ == "longspan.imports"]
 assert not [finder for finder in watching if "transformers" in finder.packages], "it watches on"
 """

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longspan.inference.embed import embed, embed_document
     from longspan.inference.generate import generate
     from longspan.inference.indexing.documents import DocumentIndex, index
+    from longspan.inference.pipelines import pipeline
     from longspan.inference.results import DocumentAnswer, Summary
     from longspan.inference.summarize import summarize
     from longspan.mapping.documents import Mapped, map_documents
@@ -83,6 +84,7 @@ __all__ = [
     "lengthen",
     "map_documents",
     "patterns",
+    "pipeline",
     "ponder",
     "register",
     "summarize",
@@ -101,6 +103,7 @@ _MODULES = {
     "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),
     "inference.indexing.documents": ("DocumentIndex", "index"),
+    "inference.pipelines": ("pipeline",),
     "inference.results": ("DocumentAnswer", "Summary"),
     "inference.summarize": ("summarize",),
     "mapping.documents": ("Mapped", "map_documents"),
@@ -136,3 +139,10 @@ def _tell_transformers() -> None:
 
 # The Auto classes read configurations with the first, and every model asks the second for its attention.
 after_import(("transformers.models.auto.configuration_auto", "transformers.modeling_utils"), _tell_transformers)
+
+
+def _add_pipelines() -> None:
+    import_module("longspan.inference.registered").register_pipelines()
+
+
+after_import(("transformers.pipelines",), _add_pipelines)

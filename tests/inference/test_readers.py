@@ -92,6 +92,7 @@ def test_no_answer_where_the_first_token_is_likelier(tokenizer: Any) -> None:
 
     class Silent:
         config = SimpleNamespace(max_position_embeddings=500)
+        device = torch.device("cpu")
 
         def __call__(self, **inputs: Any) -> Any:
             return SimpleNamespace(start_logits=torch.tensor([sure]), end_logits=torch.tensor([sure]))

@@ -63,6 +63,8 @@ def whole_words(text: str, start: int, end: int) -> tuple[int, int]:
 
 LONGEST = 30
 """Tokens of a short answer."""
+MOST_TOKENS = 15
+"""Tokens of an answer of a pipeline, unless it says otherwise."""
 ROOM = 32
 """Least tokens that a question must leave for the document."""
 SPARE = 8
@@ -130,6 +132,56 @@ class WindowReader:
 
     def read(self, question: str, text: str) -> Words | None:
         """The best words of a text; None where "no answer" is likelier."""
+        start, end, spans = self._scores(question, text)
+        return None if all(first < 0 for first, _ in spans) else best_words(start, end, spans)
+
+    def places(
+        self,
+        question: str,
+        documents: Sequence[Document],
+        passages: Sequence[RankedPassage],
+        top: int,
+        *,
+        max_answer_len: int = MOST_TOKENS,
+        align_to_words: bool = True,
+    ) -> tuple[list[tuple[int, int, float]], float]:
+        """The likeliest words of one document, and how likely "no answer" is, as transformers 4 scored them.
+
+        With p and q the softmax of the scores of starts and of ends over the document's tokens and the first::
+
+            score(i, j) = p_i q_j,   0 ≤ j − i < max_answer_len
+
+        What is read of a long document beside its likeliest passage counts by how likely its own passage is to that.
+
+        Args:
+            question, documents, passages: as in `best`.
+            top: how many places.
+            max_answer_len: the most tokens of one.
+            align_to_words: whether places are made whole words; scores of tokens in the same words add up.
+
+        Returns:
+            First character, end and score of each, in no order, and the score of the first token alone.
+        """
+        text = documents[0].text
+        stretches = self.stretches(question, documents, passages)
+        highest = max((one.weight for one in stretches), default=0) or 1.0
+        found: dict[tuple[int, int], float] = {}
+        nothing = 1.0
+        for stretch in stretches:
+            start, end, spans = self._scores(question, text[stretch.start : stretch.end])
+            pairs, none = likeliest(start, end, spans, top, max_answer_len)
+            nothing = min(nothing, none)
+            here: dict[tuple[int, int], float] = {}
+            for first, last, score in pairs:
+                place = first + stretch.start, last + stretch.start
+                place = whole_words(text, *place) if align_to_words else place
+                here[place] = here.get(place, 0.0) + score
+            for place, score in here.items():
+                found[place] = max(found.get(place, 0.0), score * stretch.weight / highest)
+        return [(*place, score) for place, score in found.items()], nothing
+
+    def _scores(self, question: str, text: str) -> tuple[Any, Any, list[tuple[int, int]]]:
+        """Scores of starts and of ends `(1, T)`, and the characters of each token, −1 where it is none of the text."""
         import torch
 
         encoded = self.tokenizer(
@@ -146,11 +198,33 @@ class WindowReader:
             (start, end) if one == 1 and end > start else (-1, -1)
             for one, (start, end) in zip(encoded.sequence_ids(0), spans, strict=True)
         ]
-        if all(start < 0 for start, _ in spans):
-            return None
         with torch.inference_mode():
-            output = self.model(**encoded)
-        return best_words(output.start_logits, output.end_logits, spans)
+            output = self.model(**encoded.to(self.model.device))
+        return output.start_logits.cpu(), output.end_logits.cpu(), spans
+
+
+def likeliest(
+    start: Any, end: Any, spans: Sequence[tuple[int, int]], top: int, most: int
+) -> tuple[list[tuple[int, int, float]], float]:
+    """First character, end and score of the `top` best pairs of at most `most` tokens, best first, and the score of the
+    first token alone; arguments as in `best_words`, scores as in `WindowReader.places`."""
+    import torch
+
+    inside = torch.tensor([first >= 0 for first, _ in spans])
+    counted = inside.clone()
+    counted[0] = True
+    odds = [scores[0].double().masked_fill(~counted, float("-inf")).softmax(0) for scores in (start, end)]
+    none = float(odds[0][0] * odds[1][0])
+    starts, ends = (one.masked_fill(~inside, 0) for one in odds)
+    width = min(most, len(spans))
+    pairs = starts[:, None] * torch.nn.functional.pad(ends, (0, width - 1)).unfold(0, width, 1)
+    scores, places = pairs.flatten().topk(min(top, pairs.numel()))
+    best = [
+        (spans[place // width][0], spans[place // width + place % width][1], score)
+        for place, score in zip(places.tolist(), scores.tolist(), strict=True)
+        if score > 0
+    ]
+    return best, none
 
 
 def best_words(start: Any, end: Any, spans: Sequence[tuple[int, int]]) -> Words | None:
@@ -267,18 +341,33 @@ def load_reader(source: str | Path) -> SpanReader:
     from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
     from longspan.checkpoints.sentence_modules import is_sentence_encoder
     from longspan.checkpoints.sources import load_any
-    from longspan.inference.model_use import other_use
-    from longspan.models import LongspanForNaturalQuestions
 
     if is_sentence_encoder(source):
         raise InputError(f"model {str(source)!r} is a sentence encoder: use --encoder (encoder=… in Python)")
     model = load_any(source).float().eval()
     tokenizer = load_tokenizer(source)
     check_tokenizer(tokenizer, model.config)
+    return reader_of(model, tokenizer, source)
+
+
+def reader_of(model: Any, tokenizer: Any, source: str | Path | None = None) -> SpanReader:
+    """What reads with a model of questions that is loaded.
+
+    Args:
+        model, tokenizer: as transformers or `longspan.checkpoints` give them.
+        source: the folder or name, by default what the model says of itself.
+
+    Raises:
+        InputError: the model cannot answer questions.
+    """
+    from longspan.inference.model_use import other_use
+    from longspan.models import LongspanForNaturalQuestions
+
+    named = source or model.name_or_path
     if isinstance(model, LongspanForNaturalQuestions):
-        return ChunkReader(model, tokenizer, _task(Path(source), model, tokenizer))
+        return ChunkReader(model, tokenizer, _task(Path(named), model, tokenizer))
     if not type(model).__name__.endswith("ForQuestionAnswering"):
-        raise other_use(source, type(model).__name__, "which cannot answer questions", model.config.num_labels)
+        raise other_use(named, type(model).__name__, "which cannot answer questions", model.config.num_labels)
     return WindowReader(model, tokenizer)
 
 

@@ -83,6 +83,19 @@ def load_summarizing(
     raise other_use(source, type(model).__name__, "which cannot summarise")
 
 
+def writer_of(model: Any, tokenizer: Any) -> Writer:
+    """The writer with an encoder–decoder that transformers has loaded, or a Longspan one, and its tokenizer.
+
+    Raises:
+        InputError: the tokenizer is not the model's.
+    """
+    source, said = model.name_or_path or type(model).__name__, model.config.to_dict()
+    _check_rows(tokenizer, model)
+    if isinstance(model, LongspanForConditionalGeneration):
+        return OwnWriter(model.eval(), tokenizer, source, Decoding(), {}, task=tagging_task(source, model))
+    return SequenceWriter(model.eval(), tokenizer, source, Decoding(), said)
+
+
 def _generation_beside(source: str) -> Any | None:
     """What lies beside a bare model, which does not read it, since it does not write; None where there is nothing."""
     from transformers import GenerationConfig

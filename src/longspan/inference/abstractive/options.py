@@ -95,11 +95,11 @@ def generation_options(
     if own.do_sample or options.get("do_sample"):
         options |= {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
     if "max_new_tokens" in options:
-        _check_length(model, source, options)
+        check_length(model, source, options)
     return options
 
 
-def _check_length(model: Any, source: str, options: dict[str, Any]) -> None:
+def check_length(model: Any, source: str, options: dict[str, Any]) -> None:
     """Refuse more new tokens than there are positions, and let a shortest length give way to a longest one."""
     new, room = options["max_new_tokens"], _decoder_room(model)
     if room is not None and new > room:

@@ -7,16 +7,18 @@ runs any other encoder–decoder of transformers as it is (T5, Pegasus, PEGASUS-
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from longspan.errors import InputError, one_sentence
-from longspan.inference.abstractive.options import generation_options, prefix_of, source_limit
+from longspan.inference.abstractive.options import check_length, generation_options, prefix_of, source_limit
 from longspan.inference.encoders import batches_of, padded
 from longspan.inference.results import Decoding, Extent
-from longspan.settings import LARGEST
+from longspan.settings import LARGEST, check_kind
 
 BATCH_TOKENS = 8_192
 """Tokens, padding included, of a batch of parts."""
@@ -107,6 +109,24 @@ class Writer:
     def lengthened(self, tokens: int) -> Self | None:
         """This model, made to read so many tokens; None where it cannot be."""
         return None
+
+    def with_options(self, options: dict[str, Any]) -> Self:
+        """This model, told more of `generate`'s arguments, which come before its own.
+
+        `max_length`, which counts the token that a decoder starts from, takes the place of `max_new_tokens`.
+
+        Raises:
+            InputError: more new tokens than it can write.
+        """
+        options = dict(options)
+        if (most := options.pop("max_length", None)) is not None:
+            check_kind(most, "max_length", Integral, "a whole number")
+            options["max_new_tokens"] = most - 1
+        told = copy.copy(self)
+        told.options = self.options | options
+        if "max_new_tokens" in told.options:
+            check_length(self.model, self.source, told.options)
+        return told
 
     def write(self, encoded: Sequence[dict[str, Any]], stream: Callable[[str], None] | None = None) -> list[Written]:
         """What the model writes about each text.
