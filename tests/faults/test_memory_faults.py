@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import torch
 from longspan.cli import main
 from longspan.errors import InputError, is_out_of_memory, memory_sentence, one_sentence
 from longspan.models import LongspanConfig, LongspanModel
-from longspan.planning.plan import what_fits
+from longspan.planning.plan import memory_here, what_fits
 from longspan.planning.source import Planned
 from longspan.training.optimisation import Optimisation, trainer_arguments
 
@@ -145,6 +146,52 @@ def test_a_gpu_that_runs_out_in_other_verbs_says_what_a_plan_fits(
         assert err.startswith("error: memory ran out (3.50 GiB more were asked for) on the GPU; give less text at once")
         assert ("by `longspan plan`, float32 fits into" in err) == advised
         assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["generate", "classify", "train"])
+def test_a_processor_that_runs_out_says_what_a_plan_fits(
+    verb: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    made_checkpoints: dict[str, Path],
+    tmp_path: Path,
+) -> None:
+    """By what the allocator itself raises, of a petabyte."""
+
+    def greedy(*arguments: object, **options: object) -> None:
+        torch.empty(2**50, dtype=torch.uint8)
+
+    folder = str(made_checkpoints["writer"])
+    module, command = {
+        "generate": ("longspan.cli.generate.generate", ["generate", folder, "a"]),
+        "classify": ("longspan.cli.classify.classify", ["classify", folder, "a"]),
+        "train": ("longspan.training.train.train", ["train", "small-mlm-window", "--output", str(tmp_path / "out")]),
+    }[verb]
+    monkeypatch.setattr(module, greedy)
+    monkeypatch.setattr("longspan.planning.plan.memory_here", lambda: 60 << 20)
+    assert main(command) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"error: memory ran out ({2**50 / 1e6:,.1f} MB more were asked for); give less text at once")
+    said = r"by `longspan plan`, float32 .*a batch of [\d,]+.* \(rows of [\d,]+ tokens\)\.$"
+    assert re.search(said, err.strip()), err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_least_limit_on_memory_is_the_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    groups = [tmp_path / "max", tmp_path / "limit", tmp_path / "absent"]
+    groups[0].write_text("max\n")
+    groups[1].write_text(f"{3 << 30}\n")
+    monkeypatch.setattr("longspan.planning.plan.CONTROL_GROUPS", groups)
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 21}[name])
+    resource = pytest.importorskip("resource")
+    unlimited = {resource.RLIMIT_AS: resource.RLIM_INFINITY, resource.RLIMIT_DATA: resource.RLIM_INFINITY}
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (unlimited[kind], resource.RLIM_INFINITY))
+    assert memory_here() == 3 << 30
+    groups[1].write_text(f"{2**63 - 4096}\n")  # what version 1 says where there is no limit
+    assert memory_here() == 8 << 30
+    unlimited[resource.RLIMIT_AS] = 5 << 20
+    assert memory_here() == 5 << 20
 
 
 def test_a_gpu_without_bfloat16_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.cli.terminal import Told, complain, say, silence, usable_streams
-from longspan.errors import InputError, is_out_of_device_memory, is_out_of_memory, memory_sentence
+from longspan.errors import InputError, is_out_of_memory, memory_sentence
 from longspan.version import __version__
 
 COMMANDS = {
@@ -51,6 +51,8 @@ COMMANDS = {
 }
 """Command → the panel of the help page under which it is listed. The function is `longspan.cli.<name>.<name>`."""
 
+COMES_ALONG = ("numpy", "rich", "safetensors", "sentencex", "tokenizers", "torch", "transformers", "typer")
+"""What is installed with this package, so that no extra brings it."""
 COMPLETING = "_LONGSPAN_COMPLETE"
 """The variable by which a shell asks for completions instead of running the command."""
 
@@ -85,10 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _of_the_system(error: Exception, arguments: Sequence[str]) -> str | None:
     """What an exception says of the system on which this runs, as a sentence; `None` if it says nothing of it."""
-    if is_out_of_device_memory(error):
-        return "; ".join([memory_sentence(error), *_what_fits(arguments)])
     if is_out_of_memory(error):
-        return memory_sentence(error)
+        return "; ".join([memory_sentence(error), *_what_fits(arguments)])
+    if isinstance(error, ModuleNotFoundError) and (missing := str(error.name).partition(".")[0]) in COMES_ALONG:
+        return f"{missing} is missing, which comes with longspan; pip install {missing}"
     if not isinstance(error, OSError):
         return None
     if error.filename is not None:
@@ -104,14 +106,20 @@ def _of_the_system(error: Exception, arguments: Sequence[str]) -> str | None:
 
 
 def _what_fits(arguments: Sequence[str]) -> list[str]:
-    """What a plan says of the first model that is named on the command line, if it can be read."""
-    from longspan.planning.plan import what_fits
-    from longspan.planning.source import open_planned
-
+    """What a plan says of the first model that is named on the command line, if it can be read with what is left."""
     folder = next((each for each in arguments if Path(each, "config.json").is_file()), None)
+    if folder is None:
+        return []
     try:
-        return [] if folder is None else [what_fits(open_planned(folder), 1, train=False)]
+        from longspan.planning.plan import what_fits
+        from longspan.planning.source import open_planned
+
+        return [said] if (said := what_fits(open_planned(folder), 1, train=False)) else []
     except InputError:  # what is wrong with the folder is not what went wrong
+        return []
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
         return []
 
 

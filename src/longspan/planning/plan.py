@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -220,6 +221,8 @@ class Forecast:
 
 
 GIB = 2**30
+CONTROL_GROUPS = tuple(Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
+"""Where Linux says how much memory a control group may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,14 +332,35 @@ def what_fits(planned: Planned, batch: int, *, train: bool, room: int | None = N
         planned: the model, with the tokens of a row.
         batch: rows that were too many.
         train: a step of training was too much, instead of a forward pass.
-        room: bytes; None takes the GPU that is here, or the memory of the machine.
+        room: bytes; None takes the GPU that is here, or what this process may have of the machine's memory.
     """
     if room is None and torch.cuda.is_available():
         room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
     elif room is None:
-        room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        room = memory_here()
     plan = make_plan(planned, Choice(tokens=planned.tokens, batch=batch, train=train), room=room, timed=False)
-    return f"by `longspan plan`, {' '.join(plan.advice)}"
+    advice = " ".join(plan.advice).rstrip(".")
+    return f"by `longspan plan`, {advice} (rows of {counted(planned.tokens, 'token')})." if advice else ""
+
+
+def memory_here() -> int | None:
+    """Bytes that this process may have: of the machine, of its control group, and by `ulimit`; None where nothing says.
+
+    Control groups are those of Linux, version 2 or 1, as a container sees its own.
+    """
+    limits: list[int] = []
+    with suppress(AttributeError, ValueError, OSError):
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(ImportError):
+        import resource
+
+        for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+            soft, _ = resource.getrlimit(kind)
+            limits += [soft] if soft != resource.RLIM_INFINITY else []
+    for file in CONTROL_GROUPS:
+        with suppress(OSError, ValueError):  # "max" is no number
+            limits.append(int(file.read_text(encoding="utf-8")))
+    return min(limits, default=None)
 
 
 def _advice(rows: Sequence[Row], room: int | None) -> list[str]:
