@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from longspan.attention.parts.documents import worth_packing
 from longspan.errors import InputError
-from longspan.inference.encoders import batches_of, in_eight_bits, mean_vector, restored
+from longspan.inference.encoders import batches_of, bundled_encoder, in_eight_bits, mean_vector, restored
 
 
 def test_eight_bits_are_off_by_half_a_step_at_most() -> None:
@@ -42,3 +43,30 @@ def test_texts_without_words_are_refused(texts) -> None:
 
     with pytest.raises(InputError, match="says nothing"):
         embed(texts)
+
+
+TEXTS = ["", "One.", "The river rose. " * 40, "Two words", "It rained all day and nobody came. " * 3, "\u00fc" * 9]
+
+
+def test_texts_in_one_row_have_the_vectors_that_they_have_alone() -> None:
+    """By the bundled encoder, whose batches of texts of unlike length are read without padding."""
+    encoder = bundled_encoder()
+    alone = np.stack([encoder.embed([text])[0] for text in TEXTS])
+    rows: list[tuple[int, ...]] = []
+    hook = encoder.model.model["encoder"].embeddings.register_forward_hook(
+        lambda _, inputs, __: rows.append(tuple(inputs[0].shape))
+    )
+    try:
+        np.testing.assert_allclose(encoder.embed(TEXTS), alone, atol=1e-6)
+    finally:
+        hook.remove()
+    lengths = [len(encoder.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in TEXTS]
+    assert rows == [(1, sum(max(length, 1) for length in lengths))]  # of an empty text one unknown token
+
+
+def test_what_has_little_padding_stays_padded() -> None:
+    assert worth_packing([10, 5])
+    assert not worth_packing([10, 10])
+    assert not worth_packing([100, 95, 90])
+    assert not worth_packing([10, 0])
+    assert not worth_packing([])

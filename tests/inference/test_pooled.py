@@ -61,7 +61,7 @@ def reference(source: Path, text: str) -> np.ndarray:
 
 
 def test_vectors_are_the_published_ones_and_stay_so(source: Path, longer: Path) -> None:
-    texts = [TEXT, "It rained.", TEXT[:40], "x"]
+    texts = [TEXT, "It rained.", TEXT[:40], "x"]  # of such unlike length that they are read in one row
     expected = np.stack([reference(source, text) for text in texts])
     for folder in (source, longer):
         np.testing.assert_allclose(embed(texts, folder), expected, atol=1e-6)

@@ -22,7 +22,14 @@ import numpy as np
 
 from longspan.characters import mend
 from longspan.errors import InputError
-from longspan.inference.encoders import Encoder, batches_of, bundled_encoder, of_length_one, padded
+from longspan.inference.encoders import (
+    Encoder,
+    batches_of,
+    bundled_encoder,
+    in_one_row,
+    of_length_one,
+    padded,
+)
 from longspan.settings import check_kind, check_several, show
 
 if TYPE_CHECKING:
@@ -214,6 +221,17 @@ class PooledEncoder:
 
     def pooled(self, encoded: Sequence[Sequence[int]]) -> np.ndarray:
         """Vectors `(B, D)` of texts that are tokens already, special ones included."""
+        import torch
+
+        from longspan.attention.parts.documents import worth_packing
+
+        lengths = [len(tokens) for tokens in encoded]
+        if self.model.encoder.reads_packed and worth_packing(lengths):
+            ids, owners = in_one_row(encoded)
+            with torch.inference_mode():
+                states = self.model(input_ids=ids, seq_idx=owners).last_hidden_state[0].float()
+            parts = states.split(lengths)
+            return of_length_one(np.stack([_pool(each[None], None, self.pooling.mode)[0].numpy() for each in parts]))
         states, real = self._states(encoded)
         return of_length_one(_pool(states, real, self.pooling.mode).numpy())
 
@@ -254,10 +272,12 @@ class PooledEncoder:
             return self.model(input_ids=ids, attention_mask=real).last_hidden_state.float(), real
 
 
-def _pool(states: Tensor, real: Tensor, mode: str) -> Tensor:
-    """States `(B, T, D)` of which some are real `(B, T)` → `(B, D)`."""
+def _pool(states: Tensor, real: Tensor | None, mode: str) -> Tensor:
+    """States `(B, T, D)` of which some are real `(B, T)`, or all → `(B, D)`."""
     if mode == "cls":
         return states[:, 0]
+    if real is None:
+        return states.amax(1) if mode == "max" else states.mean(1)
     if mode == "max":
         return states.masked_fill(~real[..., None], float("-inf")).amax(1)
     return (states * real[..., None]).sum(1) / real.sum(1, keepdim=True)

@@ -123,6 +123,11 @@ FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k")
 LONGEST = ("max_length_q", "max_length_k")
 """What it says besides, which follows from the others."""
 
+PACKED_IN_GRAPH = (
+    "position_ids begin again, which says that a row holds several documents, and no compiled graph reads them apart; "
+    "run packed rows without torch.compile or torch.export, or give one padded document a row"
+)
+
 
 def documents_of(
     given: Tensor | None,
@@ -177,10 +182,11 @@ def documents_of(
                 "model counts by itself"
             )
         return documents
-    if torch.compiler.is_compiling():
-        return None
     again = position_ids[:, 1:] != position_ids[:, :-1] + 1
     restarts = again & (position_ids[:, 1:] == position_ids[:, :1])
+    if torch.compiler.is_compiling():  # what a graph computes cannot depend on where documents end
+        torch._assert_async(~(again.any() & (again == restarts).all()), PACKED_IN_GRAPH)
+        return None
     if not bool(again.any()) or not torch.equal(again, restarts):
         return None  # one document a row, or rows of a table that somebody chose otherwise
     return torch.cat([again[:, :1] & False, again], 1).cumsum(1)

@@ -256,6 +256,11 @@ class EncoderNetwork(Network):
     sequence_group: Any = None
     """The processes between which rows are divided, as `divide_sequence` sets it; `None` where each has whole rows."""
 
+    @property
+    def reads_packed(self) -> bool:
+        """Whether it reads several documents in one row."""
+        return self.stack.takes_documents and not self.config.num_memory_tokens
+
     def encode(self, inputs: ModelInputs, *, output_hidden_states: bool = False) -> StackOutput:
         """From ids or embeddings to the final states `(B, T, E)`; errors as in `LongspanModel.forward`."""
         if self.sequence_group is not None:

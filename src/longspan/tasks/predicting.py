@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from longspan.attention.parts.documents import worth_packing
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.progress import progress_bar
@@ -77,17 +78,22 @@ def pad(
 
 def without_padding(collator: Callable[[Any], dict[str, Any]], features: Any) -> dict[str, Any]:
     """What a collator makes of features, without its padding: the N real tokens of all B rows in one row, `(1, N)` for
-    each name, and `seq_idx` `(1, N)`, from which row each is, instead of the `attention_mask`.
+    each name, and `seq_idx` `(1, N)`, of which document each is, instead of the `attention_mask`. A batch with so
+    little padding that one row would be more work stays as it is.
 
     Raises:
         InputError: the batch has no mask, or something that is not there for each token.
     """
-    batch = dict(collator(features))
+    collated = collator(features)
+    batch = dict(collated)
     mask = batch.pop("attention_mask", None)
     if mask is None:
         raise InputError("padding_free packs what an attention_mask calls real, and the batches of this task have none")
-    rows = torch.arange(len(mask))[:, None].expand(mask.shape)
-    flat: dict[str, Any] = {"seq_idx": rows[mask][None]}
+    documents = torch.arange(len(mask))[:, None].expand(mask.shape)
+    if "seq_idx" in batch:  # rows that hold several documents already
+        own = batch.pop("seq_idx")
+        documents = documents * (int(own.max()) + 1) + own
+    flat: dict[str, Any] = {"seq_idx": documents[mask].unique(return_inverse=True)[1][None]}
     for name, value in batch.items():
         if not isinstance(value, Tensor) or value.shape[:2] != mask.shape:
             raise InputError(
@@ -95,7 +101,7 @@ def without_padding(collator: Callable[[Any], dict[str, Any]], features: Any) ->
                 "optimisation.padding_free out, or the option of the task that brings it"
             )
         flat[name] = value[mask][None]
-    return flat
+    return flat if worth_packing(mask.sum(1).tolist()) else collated
 
 
 def labels_of_batch(batch: Mapping[str, Any]) -> float:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from longspan.data.corpus.tokens import Stream, token_files
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks.language_modelling.language_model import LanguageModel, NextTokenChunks
 from longspan.tasks.language_modelling.scoring import Scoring
+from longspan.tasks.predicting import without_padding
 
 from .conftest import TEXTS
 
@@ -131,3 +133,55 @@ def test_sliding_windows_equal_a_loop(corpus: list[Any], tokenizer: Any, tmp_pat
     assert outcome.scores["bits_per_character"] == pytest.approx(bits / sum(map(len, TEXTS)), rel=1e-5)
     assert outcome.mode == f"sliding, 9 tokens, step {step}"
     assert sum(line["tokens"] for line in outcome.lines) == len(whole) - 1
+
+
+@pytest.mark.parametrize("max_tokens", [7, 1000])
+@pytest.mark.parametrize("padding_free", [False, True])
+def test_documents_that_are_read_apart_equal_each_alone(
+    corpus: list[Any], tokenizer: Any, tmp_path: Path, max_tokens: int, padding_free: bool
+) -> None:
+    """Loss and gradients of a batch of chunks, and bits in evaluation: sums over the pieces of every document in a
+    chunk, each read by a pass of its own, whose first token is only read."""
+    task = LanguageModel(max_tokens=max_tokens, cross_documents=False, evaluation=Scoring(mode="disjoint"))
+    torch.manual_seed(1)
+    config = LongspanConfig(
+        vocab_size=261, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8,
+        init_std=0.5, dropout=0.0, attention={"mechanism": "longformer", "left_tokens": 3},
+        max_position_embeddings=64,
+    )  # fmt: skip
+    model = LongspanForCausalLM(config).double().eval()
+    bytes_of = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS]
+    tokens = [[tokenizer.eos_token_id, *own] for own in bytes_of]
+    flat = [(number, token) for number, own in enumerate(tokens) for token in own]
+    pieces: list[list[int]] = []
+    for start in range(0, len(flat) - 1, max_tokens - 1):  # a chunk begins with the last token of the one before
+        chunk = flat[start : start + max_tokens]
+        pieces += [[token for number, token in chunk if number == each] for each in {number for number, _ in chunk}]
+    losses = []
+    for piece in pieces:
+        logits = model(input_ids=torch.tensor([piece])).logits[0, :-1]
+        losses.append(cross_entropy(logits, torch.tensor(piece[1:], dtype=torch.int64), reduction="sum"))
+    total, count = torch.stack(losses).sum(), sum(len(piece) - 1 for piece in pieces)
+    (total / count).backward()
+    expected = [weight.grad for weight in model.parameters()]
+
+    model.zero_grad()
+    dataset = task.dataset(corpus, tokenizer, training=False, seed=0, folder=tmp_path)
+    collator = task.collator(tokenizer)
+    features = [dataset[index] for index in range(len(dataset))]
+    batch = without_padding(collator, features) if padding_free else collator(features)
+    loss = model(**batch).loss
+    loss.backward()
+    torch.testing.assert_close(loss, total / count, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close([weight.grad for weight in model.parameters()], expected, rtol=1e-10, atol=1e-10)
+    outcome = task.evaluate(model, tokenizer, corpus, batch_size=3)
+    bits = float(total.detach()) / math.log(2)
+    assert outcome.scores["bits_per_token"] == pytest.approx(bits / count, rel=1e-5)
+    assert outcome.scores["bits_per_character"] == pytest.approx(bits / sum(map(len, TEXTS)), rel=1e-5)
+
+
+def test_a_stack_that_reads_whole_rows_cannot_read_documents_apart() -> None:
+    config = LongspanConfig(vocab_size=261, stack={"stack": "universal"}, attention={"mechanism": "full"})
+    task = LanguageModel(max_tokens=64, cross_documents=False)
+    with pytest.raises(InputError, match=r"task.cross_documents is false, .* stack 'universal' does not read apart"):
+        task.check_model(config)

@@ -9,7 +9,7 @@ a model does token by token runs over the packed rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,6 +22,15 @@ from longspan.ops.runtime import shared_in_pass
 
 SHORTEST = {"cpu": 0.875, "cuda": 0.5}
 """How short a document may be beside one of length 1 with which it shares a batch: on a GPU every batch is launches."""
+
+PACKED_SHARE = 0.9
+"""Share of a padded batch's tokens up to which, where they are real, its documents are less work in one row, where each
+layer copies states."""
+
+
+def worth_packing(lengths: Sequence[int]) -> bool:
+    """Whether documents of such lengths are less work behind one another in one row than padded to the longest."""
+    return min(lengths, default=0) > 0 and sum(lengths) <= PACKED_SHARE * len(lengths) * max(lengths)
 
 
 @dataclass(frozen=True)

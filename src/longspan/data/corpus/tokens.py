@@ -128,6 +128,10 @@ class Stream:
             parts.append(self.files.read(TOKENS, low, min(end - separators, int(self.ends[document]))))
         return np.concatenate(parts).astype(np.int64)
 
+    def documents(self, start: int, end: int) -> np.ndarray:
+        """The number of the document of each of `start … end − 1`, int64; a separator is of the one that follows it."""
+        return np.searchsorted(self.starts, np.arange(start, end), side="right") - 1
+
 
 class Columns:
     """B columns of equal length, of which every token but the very first is guessed once.

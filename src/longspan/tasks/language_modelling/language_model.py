@@ -17,7 +17,10 @@ from torch.utils.data import Dataset
 
 from longspan.data.corpus.sources import Corpus
 from longspan.data.corpus.tokens import Stream
+from longspan.errors import InputError
+from longspan.models.inputs import check_packed
 from longspan.models.losses import IGNORED
+from longspan.stacks import stack_config
 from longspan.tasks.base import Metrics, check_room, room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 from longspan.tasks.language_modelling.scoring import Scoring
@@ -30,6 +33,8 @@ class LanguageModel(CorpusTask):
     """Guess every token from those before it; the documents are one stream, with a separator before each.
 
     Attributes:
+        cross_documents: let a chunk's tokens see those of the documents before theirs; false reads each document, from
+            its separator on, as if it stood alone, and asks no token of one for the beginning of the next.
         evaluation: how validation and `longspan evaluate` cut the text up; training scores every token that it reads.
     """
 
@@ -40,6 +45,7 @@ class LanguageModel(CorpusTask):
         lower_is_better=("bits_per_character", "bits_per_byte", guessed[1], "perplexity"),
     )
 
+    cross_documents: bool = True
     evaluation: Scoring = field(default_factory=Scoring)
 
     def __post_init__(self) -> None:
@@ -48,8 +54,14 @@ class LanguageModel(CorpusTask):
         self.evaluation.context(self.max_tokens)
 
     def check_model(self, config: Any) -> None:
-        """Refuse chunks and windows longer than the model reads."""
+        """Refuse chunks and windows longer than the model reads, and several documents in a row of what cannot tell
+        them apart."""
         check_room(max(self.max_tokens, self.evaluation.window(self.max_tokens)), config)
+        if not self.cross_documents:
+            try:
+                check_packed(config, stack_config(config.stack))
+            except InputError as error:
+                raise InputError(f"task.cross_documents is false, but it cannot be: {error}") from None
 
     def model_class(self) -> Any:
         """`LongspanForCausalLM`."""
@@ -71,20 +83,24 @@ class LanguageModel(CorpusTask):
             max_tokens=self.max_tokens if training else self.evaluation.window(self.max_tokens),
             context_tokens=0 if training else self.evaluation.context(self.max_tokens),
             seed=seed if training else None,
+            cross_documents=self.cross_documents,
         )
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads chunks to `input_ids`, `labels` `(B, T)` int64 and `attention_mask` bool."""
-        return partial(pad, fillers={"input_ids": padding_id(tokenizer), "labels": IGNORED})
+        """Pads chunks to `input_ids`, `labels` `(B, T)` int64 and `attention_mask` bool; and `seq_idx` `(B, T)` int64,
+        the number of each token's document, −1 at padding, where documents are read apart."""
+        return partial(pad, fillers={"input_ids": padding_id(tokenizer), "labels": IGNORED, "seq_idx": -1})
 
     @property
     def flavour(self) -> str:
         """What the scores are, in words."""
         context, window = self.evaluation.context(self.max_tokens), self.evaluation.window(self.max_tokens)
+        what, where = "every token and every separator but the first", "text"
+        if not self.cross_documents:
+            what, where = "every token of a document, each read alone", "document"
         return (
-            "Bits: −log2 of the probability of every token and every separator but the first, over the characters, "
-            f"bytes or tokens; each is guessed from {context + 1} to {window - 1} tokens before it, where the text has "
-            "so many."
+            f"Bits: −log2 of the probability of {what}, over the characters, bytes or tokens; each is guessed from "
+            f"{context + 1} to {window - 1} tokens before it, where the {where} has so many."
         )
 
     @property
@@ -119,10 +135,14 @@ class NextTokenChunks(Dataset[dict[str, Any]]):
         max_tokens: length of a chunk; the first and the last may be shorter.
         context_tokens: of these, how many repeat what the chunk before has scored.
         seed: moves the borders of the chunks in every epoch; None leaves them where they are.
+        cross_documents: as in `LanguageModel`.
     """
 
-    def __init__(self, stream: Stream, *, max_tokens: int, context_tokens: int, seed: int | None) -> None:
+    def __init__(
+        self, stream: Stream, *, max_tokens: int, context_tokens: int, seed: int | None, cross_documents: bool = True
+    ) -> None:
         self.stream = stream
+        self.cross_documents = cross_documents
         # The first token of a chunk is never guessed: it is the last that the chunk before guessed.
         self.scored = max_tokens - 1 - context_tokens
         self.context_tokens = context_tokens
@@ -139,7 +159,8 @@ class NextTokenChunks(Dataset[dict[str, Any]]):
             self.shift = int(np.random.Philox(key=[self.seed, epoch]).random_raw() % np.uint64(self.scored))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """`input_ids` and `labels` of a chunk, `(T,)` int64; the label of a token that is only read is −100."""
+        """`input_ids` and `labels` of a chunk, `(T,)` int64; the label of a token that is only read is −100. And
+        `seq_idx`, from which document each is, where documents are read apart; their first tokens are only read."""
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         first = 1 + (index % len(self)) * self.scored - self.shift
@@ -147,4 +168,8 @@ class NextTokenChunks(Dataset[dict[str, Any]]):
         ids = self.stream.read(start, first + self.scored)
         labels = ids.copy()
         labels[: max(first, 1) - start] = IGNORED
-        return {"input_ids": ids, "labels": labels}
+        if self.cross_documents:
+            return {"input_ids": ids, "labels": labels}
+        documents = self.stream.documents(start, start + len(ids))
+        labels[np.flatnonzero(np.diff(documents)) + 1] = IGNORED
+        return {"input_ids": ids, "labels": labels, "seq_idx": documents - documents[:1]}
