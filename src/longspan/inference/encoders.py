@@ -19,6 +19,7 @@ import numpy as np
 
 from longspan.characters import mend
 from longspan.errors import InputError
+from longspan.threads import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -51,23 +52,34 @@ class Encoder:
         self.tokenizer = tokenizer
         self.dimensions: int = model.projection.out_features
 
+    @one_thread()
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
-        import torch
-
-        from longspan.models.inputs import ModelInputs
         from longspan.tasks.tokenizers import encode_sentences
 
         encoded = encode_sentences([mend(text)[0] for text in texts], self.tokenizer)
         vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for chosen in batches_of([len(ids) for ids in encoded]):
-            ids, real = padded([encoded[index] for index in chosen], self.tokenizer.pad_token_id)
-            with torch.inference_mode():
-                inputs = ModelInputs(input_ids=ids, attention_mask=real)
-                states = self.model.model.encoder.encode(inputs).states
-                vectors[chosen] = self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().numpy()
+            vectors[chosen] = self._read_texts([encoded[index] for index in chosen])
         vectors[[not text.strip() for text in texts]] = 0
         return vectors
+
+    def _read_texts(self, encoded: Sequence[Sequence[int]]) -> np.ndarray:
+        """Vectors `(B, D)` of texts that are tokens already, read without padding where that is less work."""
+        import torch
+
+        from longspan.attention.parts.documents import worth_packing
+        from longspan.models.inputs import ModelInputs
+
+        encoder = self.model.model.encoder
+        with torch.inference_mode():
+            if encoder.reads_packed and worth_packing([len(ids) for ids in encoded]):
+                ids, owners = in_one_row(encoded)
+                states = encoder.encode(ModelInputs(input_ids=ids, documents=owners)).states
+                return self.model.embed(states, owners, len(encoded))[0][0].float().numpy()
+            ids, real = padded(encoded, self.tokenizer.pad_token_id)
+            states = encoder.encode(ModelInputs(input_ids=ids, attention_mask=real)).states
+            return self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().numpy()
 
     def embed_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> np.ndarray:
         """Vectors `(N + P, D)` of a document's sentences, each read in its document, and behind them of its passages.
@@ -83,6 +95,7 @@ class Encoder:
         vectors, tokens = self.read_document([sentence.text for sentence in sentences])
         return mean_vector(vectors), vectors, tokens
 
+    @one_thread()
     def read_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> tuple[np.ndarray, int]:
         """Vectors of length 1 of the N sentences of a document, read together, and how many tokens were read.
 
@@ -138,6 +151,15 @@ def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tens
     for row, tokens in zip(ids, encoded, strict=True):
         row[: len(tokens)] = torch.tensor(tokens)
     return ids, torch.arange(longest) < torch.tensor([[len(tokens)] for tokens in encoded])
+
+
+def in_one_row(encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Token ids of N texts behind one another, `(1, T)` int64, and to which of them each belongs, `(1, T)` int64."""
+    import torch
+
+    lengths = torch.tensor([len(tokens) for tokens in encoded])
+    ids = torch.tensor([token for tokens in encoded for token in tokens], dtype=torch.long)
+    return ids[None], torch.arange(len(encoded)).repeat_interleave(lengths)[None]
 
 
 @lru_cache(maxsize=1)
