@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
+from longspan.checkpoints.loading import load_model
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.training.checkpoints import processes_of
@@ -184,6 +184,7 @@ DIVIDED = {
     "halting": [PLAIN, "model.new.stack={stack: universal, halting: adaptive}"],
     "two streams": [PLAIN, "model.new.stack=reversible", "model.new.normalization=pre"],
     "activations computed twice": [PLAIN, "optimisation.gradient_checkpointing=true"],
+    "parts in the processor's memory": [PLAIN, "optimisation.parallel={shard: true, offload: true}"],
     "sums of squares": [PLAIN, "optimisation.optimizer=adagrad"],
     "each gradient cut": [PLAIN, "optimisation.weight_gradient_clip=0.01"],
 }
@@ -192,7 +193,7 @@ DIVIDED = {
 
 def weights_agree(one: Path, other: Path) -> None:
     """The files of two runs hold the same weights under the same names, but for rounding."""
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (one, other))
+    ours, theirs = (load_model(folder).state_dict() for folder in (one, other))
     assert ours.keys() == theirs.keys()
     for name, weight in ours.items():
         torch.testing.assert_close(weight, theirs[name], atol=2e-6, rtol=1e-5, msg=lambda text, name=name: name + text)
@@ -283,10 +284,10 @@ def test_one_that_is_killed_ends_the_others_and_any_number_goes_on(
     tmp_path: Path,
     curve: Callable[..., Any],
 ) -> None:
-    """With divided weights; torchrun itself would wait for half a minute for those that wait."""
+    """With divided weights, in files of a few kilobytes; torchrun would give those that wait half a minute."""
     (tmp_path / "killed.py").write_text(KILLED.replace("WAITS", str(waits)))
     one_row = [PLAIN, "optimisation.micro_batch_size=1"]
-    command = ["train", str(recipe), *one_row, SHARD, "--output"]
+    command = ["train", str(recipe), *one_row, SHARD, "optimisation.max_shard_size=9KB", "--output"]
     done = torchrun(processes, tmp_path / "killed.py", str(dead), *command, str(tmp_path / "run"))
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
@@ -333,6 +334,14 @@ def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: 
         alone = tmp_path / ("few whole" if name == "few" else "whole")
         assert curve(tmp_path / name) == [pytest.approx(row, rel=1e-5) for row in curve(alone)], name
         weights_agree(tmp_path / name, alone)
+
+
+def test_offloading_that_changes_nothing_is_said(
+    recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes = ["optimisation.parallel={shard: true, offload: true}", "optimisation.steps=1"]
+    train(load_recipe(recipe, changes), tmp_path / "run")
+    assert "offload keeps parts of weights in the processor's memory; it changes nothing, since one" in caplog.text
 
 
 @pytest.mark.parametrize(

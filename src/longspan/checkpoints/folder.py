@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from os.path import lexists
@@ -173,6 +174,8 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+"""What a file is called that holds some of the weights."""
 LARGEST_JSON = 512 * 2**20
 LARGEST_HEADER = 100_000_000
 """Bytes; the format's own limit."""
@@ -199,6 +202,11 @@ def check_model_folder(directory: Path) -> dict[str, tuple[int, ...]]:
     tensors = _read_headers(directory)
     _check_against(config, tensors, config_file)
     return tensors
+
+
+def weight_files(directory: Path) -> set[str]:
+    """The names of the files of a folder that hold a model's weights, in one file or in several with their index."""
+    return {file.name for file in directory.iterdir() if file.name in (WEIGHTS, INDEX) or SHARD.fullmatch(file.name)}
 
 
 def check_tokenizer_files(directory: Path) -> None:
@@ -286,10 +294,24 @@ def _read_shards(directory: Path) -> dict[str, tuple[int, ...]]:
             raise InputError(f"'{index}' names the shard {show(name)}, which is no file of this folder; {AGAIN}")
         if not lexists(directory / name):
             raise InputError(f"'{directory / name}' is named by the index but is missing; {AGAIN}")
+    surplus = sorted(
+        file.name for file in directory.iterdir() if SHARD.fullmatch(file.name) and file.name not in shards
+    )
+    if surplus:
+        raise InputError(
+            f"'{directory / surplus[0]}' is not named by the index beside it, so the files are of two models; remove "
+            f"those of one of them, or {AGAIN}"
+        )
     held = {name: read_header(directory / name) for name in shards}
     for tensor, name in names.items():
         if tensor not in held[name]:
             raise InputError(f"'{directory / name}' lacks {show(tensor)}, which the index says it has; {AGAIN}")
+    for name, shapes in held.items():
+        for tensor in shapes:
+            if (other := names.get(tensor, name)) != name:
+                raise InputError(
+                    f"'{directory / name}' holds {show(tensor)}, which the index says is in {other}; {AGAIN}"
+                )
     return {tensor: shape for shapes in held.values() for tensor, shape in shapes.items()}
 
 

@@ -39,6 +39,10 @@ class LongspanPreTrainedModel(PreTrainedModel):
     reads_each_token: ClassVar[bool] = False
     """Whether outputs and loss are those of single tokens, so that a row may hold several documents."""
 
+    max_shard_size: int | str | None = None
+    """The largest file that `save_pretrained` writes weights into where the call names none, such as "5GB"; None means
+    transformers' own."""
+
     # Whether the Trainer passes `num_items_in_batch`; `forward` taking further arguments does not mean that.
     accepts_loss_kwargs = False
 
@@ -74,6 +78,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
         Where weights are divided between processes (`longspan.models.sharding`), every process has to call this: they
         are put together, and the first process writes.
         """
+        if self.max_shard_size is not None and len(positional) < 3:
+            options.setdefault("max_shard_size", self.max_shard_size)
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         if distributed and not positional and "state_dict" not in options:
             from longspan.models.sharding import is_sharded, whole_weights

@@ -37,7 +37,9 @@ def shard(model: nn.Module, device: torch.device, *, offload: bool = False) -> N
     for tensor in (*model.parameters(), *model.buffers()):
         torch.distributed.broadcast(tensor.detach(), 0)
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
-    options: dict[str, Any] = {"mesh": mesh, "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy()}
+    pins = device.type != "cpu"  # which memory of the processor a device can read by itself
+    policy = CPUOffloadPolicy(pin_memory=pins) if offload else OffloadPolicy()
+    options: dict[str, Any] = {"mesh": mesh, "offload_policy": policy}
     for unit in (*units(model), model):
         fully_shard(unit, **options)
         for method in BESIDE_FORWARD:
@@ -117,12 +119,13 @@ def _divided(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> di
     for number, weight in zip(numbers, weights, strict=True):
         if number not in states or not isinstance(weight, DTensor):
             continue
-        mesh, placements = weight.device_mesh, weight.placements
 
-        def as_weight(value: Any, shape: Any = weight.shape, mesh: Any = mesh, placements: Any = placements) -> Any:
-            if not isinstance(value, Tensor) or isinstance(value, DTensor) or value.shape != shape:
+        def as_weight(value: Any, weight: Any = weight) -> Any:
+            if not isinstance(value, Tensor) or isinstance(value, DTensor) or value.shape != weight.shape:
                 return value
-            return distribute_tensor(value.to(mesh.device_type), mesh, placements, src_data_rank=None)
+            mesh = weight.device_mesh
+            whole = value.to(mesh.device_type)  # a part that was offloaded lies elsewhere
+            return distribute_tensor(whole, mesh, weight.placements, src_data_rank=None).to(weight.device)
 
         states[number] = tree_map(as_weight, states[number])
     return {**state_dict, "state": states}

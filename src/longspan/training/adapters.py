@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from longspan.checkpoints.folder import weight_files
 from longspan.errors import InputError
 from longspan.files import part_of, whole_file
 from longspan.imports import require
@@ -59,8 +60,9 @@ def add_adapters(model: Any, lora: Lora) -> Any:
         raise InputError(f"optimisation.lora={asdict(lora)} does not fit this model: {reason}") from error
 
 
-def write_merged(model: Any, checkpoint: Path, folder: Path) -> None:
-    """Put the adapter of a checkpoint into `folder/adapter`, and the model with it merged into `folder`.
+def write_merged(model: Any, checkpoint: Path, folder: Path) -> set[str]:
+    """Put the adapter of a checkpoint into `folder/adapter`, and the model with it merged into `folder`; return the
+    names of the files that hold its weights.
 
     `model` is what `add_adapters` gave; it is not the same afterwards.
     """
@@ -76,3 +78,4 @@ def write_merged(model: Any, checkpoint: Path, folder: Path) -> None:
         for file in partial.iterdir():
             with whole_file(folder / file.name) as part:
                 shutil.copyfile(file, part)
+        return weight_files(partial)

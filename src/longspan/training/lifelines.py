@@ -36,12 +36,15 @@ _open: set[socket.socket] = set()
 
 
 @contextmanager
-def ended_together() -> Iterator[None]:
+def ended_together(*, offloads: bool = False) -> Iterator[None]:
     """While the block runs, a process of those that torchrun started ends the others when it is gone: at once where it
     was killed, within half a minute where its machine is gone.
 
     One of them says which it was, on each machine at most. They end without an exception, since they may wait in code
     that takes none. A process that fails with an error of its own has told it, and the others end in silence.
+
+    Args:
+        offloads: as for `longspan.training.processes.processes`, which is called first here.
 
     Raises:
         InputError: the processes cannot reach the first one.
@@ -49,7 +52,7 @@ def ended_together() -> Iterator[None]:
     if process_count() == 1:
         yield
         return
-    lines = _Lines(processes())
+    lines = _Lines(processes(offloads=offloads))
     try:
         yield
     except RuntimeError:  # perhaps only what an exchange with one that is gone comes to

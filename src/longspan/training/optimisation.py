@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 Steps = Annotated[int, Range(1, 1_000_000_000)]
+FileSize = Annotated[str, Form(r"[1-9]\d{0,8} ?[KMGT]B", "a number of KB, MB, GB or TB, such as 5GB")]
 ModuleName = Annotated[str, Form(r"\w+(\.\w+)*", "the name of a module, such as query or classifier.dense", 200)]
 STATES = {"adamw": 2, "adagrad": 1}
 """Optimizer → how many states it has for each weight: two moments, or one sum of squares."""
@@ -133,6 +134,8 @@ class Optimisation:
     """End where so many evaluations in a row were no better than the best before them; None ends with the steps."""
     keep_checkpoints: Annotated[int, Range(1, 1_000_000)] = 2
     """Newest checkpoints kept, besides the best one."""
+    max_shard_size: FileSize = "50GB"
+    """Largest file of weights: a model that is larger is written as several, with an index of them."""
     best_by: str = "loss"
     """What picks the best checkpoint: `loss` (lower is better), or a score of the task such as `rouge1`."""
     report_to: tuple[str, ...] = ("tensorboard",)

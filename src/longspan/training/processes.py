@@ -29,6 +29,8 @@ SHARDING = {
     "ACCELERATE_USE_PARALLELISM_CONFIG": "another parallelism",
 }
 """What `accelerate launch` sets where weights are to be divided between processes."""
+BOTH = "cuda:nccl,cpu:gloo"
+"""How tensors are exchanged where some of them lie on GPUs and others in the processor's memory."""
 STAND_IN = "stand_in"
 """The key that marks a batch that counts for nothing."""
 
@@ -69,8 +71,9 @@ def on_main_process_first() -> Iterator[None]:
         state.wait_for_everyone()
 
 
-def processes() -> Any:
-    """Accelerate's record of the processes that torchrun started, joined when this is first called.
+def processes(*, offloads: bool = False) -> Any:
+    """Accelerate's record of the processes that torchrun started, joined when this is first called; `offloads` lets
+    those with GPUs exchange what lies in the processor's memory, too.
 
     Without an accelerator they are joined on CPUs, which accelerate does only when it is told to: otherwise each of
     them would take itself for the only one.
@@ -79,7 +82,8 @@ def processes() -> Any:
     if process_count() == 1:
         return accelerate.PartialState()
     on_cpu = not torch.accelerator.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {"true", "1"}
-    return accelerate.PartialState(cpu=on_cpu, timeout=WAIT)
+    backend = {"backend": BOTH} if offloads and torch.cuda.is_available() and not on_cpu else {}
+    return accelerate.PartialState(cpu=on_cpu, timeout=WAIT, **backend)
 
 
 def mean_over(value: float, group: Any, device: torch.device) -> float:

@@ -31,6 +31,7 @@ ENVIRONMENT = "environment.json"
 CHANGEABLE = (
     *("about", "published", "smoke"),
     *("optimisation.workers", "optimisation.keep_checkpoints", "optimisation.report_to", "optimisation.parallel"),
+    "optimisation.max_shard_size",
 )
 """Keys that may differ when a run is resumed, because they cannot change its result but for what dropout draws."""
 RAISABLE = ("optimisation.steps", "optimisation.epochs")

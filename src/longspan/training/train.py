@@ -32,6 +32,7 @@ from typing import Any
 
 from transformers import set_seed
 
+from longspan.checkpoints.folder import weight_files
 from longspan.checkpoints.loading import check_tokenizer
 from longspan.checkpoints.tuning import train_new_positions_only
 from longspan.errors import InputError, one_sentence, write_errors
@@ -47,7 +48,7 @@ from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
 from longspan.training.lifelines import ended_together
 from longspan.training.models import RANDOM, check_start, go_on, make_room, new_model, published_model, write_random
-from longspan.training.processes import check_sharding, is_main_process, on_main_process_first, process_count
+from longspan.training.processes import check_sharding, is_main_process, on_main_process_first, process_count, processes
 from longspan.training.recipe import Recipe
 from longspan.training.sections import Data
 from longspan.training.tokenizers import tokenizer_of
@@ -106,7 +107,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     check_sharding()
     stages = recipe.runs  # checked, if `load_recipe` has not done so
     folder = output_folder(output)
-    with ended_together():
+    with ended_together(offloads=any(stage.optimisation.parallel.offload for stage in stages)):
         if not recipe.stages:
             return _run(recipe, folder, Stage(shared=folder, before=None, is_last=True), resume=resume)
         return _run_all(stages, recipe, folder, resume=resume)
@@ -219,6 +220,10 @@ def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
 def _kind(recipe: Recipe) -> type[RecipeTrainer]:
     """The Trainer of several processes as the recipe wants them."""
     parallel = recipe.optimisation.parallel
+    if parallel.offload and is_main_process() and (process_count() == 1 or processes().device.type == "cpu"):
+        why = "one process holds all weights" if process_count() == 1 else "without a GPU the parts lie there anyway"
+        what = "optimisation.parallel.offload keeps parts of weights in the processor's memory"
+        logger.warning("%s; it changes nothing, since %s", what, why)
     if not parallel.shard or process_count() == 1:
         return RecipeTrainer
     from longspan.training.sharding import OffloadingTrainer, ShardedTrainer
@@ -289,6 +294,7 @@ def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
     if isinstance(task, WritingTask) and model.config.eos_token_id is None:
         model.config.eos_token_id = model.generation_config.eos_token_id = end_id(tokenizer)
     model.config.label_smoothing = recipe.optimisation.label_smoothing
+    model.max_shard_size = recipe.optimisation.max_shard_size
     if recipe.optimisation.gradient_checkpointing:
         # The name changed between the versions of transformers that we support.
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -355,9 +361,10 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
     if best is None:
         raise InputError(f"no checkpoint in {str(place)!r} has a finite {recipe.optimisation.best_by}; train anew")
     chosen = place / f"checkpoint-{best}"
+    weights = weight_files(chosen)
     if recipe.optimisation.lora is not None and is_main_process():
         model = trainer.model if trainer.merges else trainer.build()[1]
-        write_merged(model, chosen, folder)
+        weights = write_merged(model, chosen, folder)
     skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
     skip |= {"optimizer.pt", "scheduler.pt", "scaler.pt"}
     skip |= set() if may_write_card(folder) else {CARD}
@@ -365,6 +372,9 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
         if file.name not in skip and not file.name.startswith(("rng_state", checkpoints.MEMORY)):
             with whole_file(folder / file.name) as part:
                 shutil.copyfile(file, part)
+    if is_main_process():
+        for name in weight_files(folder) - weights:  # of a shorter run, in files of another size
+            (folder / name).unlink()
     logged = {key: value for entry in history if entry["step"] == best for key, value in entry.items()}
     names = [key for key in logged if key.startswith("eval_") and not key.endswith(("runtime", "per_second"))]
     metrics = {
