@@ -127,7 +127,7 @@ def run(kind: str, mechanism: str, common: ModuleType, configuration: ModuleType
             "all_model_classes": tuple(KINDS[kind].values()),
             "is_encoder_decoder": kind == "encoder-decoder",
             "test_can_init_all_missing_weights_before_2023": True,
-            "has_attentions": False,  # a long mechanism never forms its weights
+            "has_attentions": False,  # a long mechanism never forms those of all pairs
         },
     )
     outcomes = Outcomes()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.documents import each_document
+from longspan.attention.parts.reported import MOST_DENSE
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -251,6 +252,21 @@ class Attention(nn.Module):
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""
         raise NotImplementedError
+
+    def reported_weights(self, hidden: Tensor, tokens: Tokens | None = None) -> tuple[Tensor, Tensor | None]:
+        """What a model gives of this layer by `output_attentions`: here the dense weights `(B, H, T, S)` and nothing
+        apart; a window in its own width, as transformers' Longformer (`WindowedAttention.reported_weights`).
+
+        Raises:
+            InputError: more tokens than weights are reported of pair by pair.
+        """
+        if hidden.shape[1] > MOST_DENSE:
+            raise InputError(
+                f"output_attentions=True gives the weight of every pair of tokens with attention "
+                f"{self.config.mechanism!r}, which at {hidden.shape[1]:,} tokens would be a matrix of "
+                f"{hidden.shape[1]:,} rows and columns for each head; give at most {MOST_DENSE:,} tokens"
+            )
+        return self.weights(hidden, tokens), None
 
 
 class ProjectedAttention(Attention):

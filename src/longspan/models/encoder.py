@@ -11,7 +11,8 @@ from longspan.models.configuration import LongspanConfig
 from longspan.models.inputs import ModelInputs, documents_of
 from longspan.models.network import EncoderNetwork, first_token
 from longspan.models.outputs import EncoderOutput
-from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel, refuse_attentions, refuse_others
+from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel, refuse_others
+from longspan.models.reported import Weights, check_layers, recorded_weights
 
 
 class Encoder(EncoderNetwork):
@@ -37,8 +38,6 @@ class Encoder(EncoderNetwork):
         seq_idx: Tensor | None = None,
     ) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`."""
-        if output_attentions or self.config.output_attentions:
-            refuse_attentions(output_attentions, self.config.output_attentions)
         inputs = ModelInputs(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -51,7 +50,13 @@ class Encoder(EncoderNetwork):
             documents=seq_idx,
         )
         keep = bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states)
-        encoded = self.encode(inputs, output_hidden_states=keep)
+        weights: Weights | None = None
+        if self.config.output_attentions if output_attentions is None else output_attentions:
+            with recorded_weights(self.layers) as weights:
+                encoded = self.encode(inputs, output_hidden_states=keep)
+            check_layers(weights, self.config.num_hidden_layers, self.stack.stack)
+        else:
+            encoded = self.encode(inputs, output_hidden_states=keep)
         source = encoded.source if self.config.is_encoder_decoder else None
         output: Any = EncoderOutput(
             last_hidden_state=encoded.states,
@@ -63,6 +68,10 @@ class Encoder(EncoderNetwork):
             source_mask=None if source is None else source.mask,
             memory_states=encoded.memory,  # pyright: ignore[reportArgumentType]
         )
+        if weights is not None:
+            output["attentions"] = tuple(local for local, _ in weights)
+            if any(far is not None for _, far in weights):
+                output["global_attentions"] = tuple(far for _, far in weights)
         return output.to_tuple() if return_dict is False else output
 
 
@@ -112,7 +121,8 @@ class LongspanModel(LongspanPreTrainedModel):
             token_type_ids: `(B, T)` int64, for models with `type_vocab_size` > 0; or `(B, T, K)`, K types per token.
             inputs_embeds: `(B, T, E)` instead of `input_ids`.
             output_hidden_states: also return the states before each layer and after the last.
-            output_attentions: refused; see `Attention.weights`.
+            output_attentions: also return the weights of every layer, `attentions` and `global_attentions`, as in
+                `Attention.reported_weights`; they are computed beside the pass.
             return_dict: False returns a tuple; `None` leaves it to the configuration.
             position_ids: `(1 or B, T)` int64 rows of the position table, as transformers counts them; `None` counts the
                 tokens. Windows go by the place in the input all the same.

@@ -23,6 +23,8 @@ class EncoderOutput(BaseModelOutputWithPooling):
         source_states: `(B, S, E)`, what a decoder beside the encoder reads, where that is not the states of tokens.
         source_mask: `(B, S)` bool, which of them there are.
         memory_states: `(B, M, E)` after the last layer, of models with `num_memory_tokens`.
+        global_attentions: of each layer, weights of the global queries over all keys, `(B, H, T, G)`, where
+            `attentions` holds those of a window.
     """
 
     ponder_times: Tensor | None = None
@@ -30,6 +32,7 @@ class EncoderOutput(BaseModelOutputWithPooling):
     source_states: Tensor | None = None
     source_mask: Tensor | None = None
     memory_states: Tensor | None = None
+    global_attentions: tuple[Tensor | None, ...] | None = None
 
 
 @dataclass

@@ -155,9 +155,9 @@ def refuse_others(others: dict[str, Any]) -> None:
 
 
 def refuse_attentions(output_attentions: bool | None, configured: bool | None) -> None:
-    """Raise `InputError` where attention weights are asked for, by the call or else by the configuration."""
-    if output_attentions or (output_attentions is None and configured):
+    """Raise `InputError` where a model that writes is asked for attention weights."""
+    if configured if output_attentions is None else output_attentions:
         raise InputError(
-            "output_attentions=True is not offered, since a long mechanism never forms its weights; "
-            "call layer.attention.weights(hidden, tokens) on a short input instead"
+            "output_attentions=True is not offered by a model that writes, whose layers keep states; ask its encoder, "
+            "where it has one, or call layer.attention.weights(hidden, tokens) on a short input"
         )

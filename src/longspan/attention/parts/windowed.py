@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
+from longspan.attention.parts.reported import global_weights, window_weights
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, permuted, real_first
 from longspan.ops.attend import attend
 from longspan.ops.attend.call import gather_slots, mask_of_slots
@@ -260,6 +261,24 @@ class WindowedAttention(ProjectedAttention):
             rows = self.dense_weights(query, key, tokens, is_global)
             weights = torch.where(is_global[:, None, :, None], rows, weights)
         return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
+
+    def reported_weights(self, hidden: Tensor, tokens: Tokens | None = None) -> tuple[Tensor, Tensor | None]:
+        """Of a window and global tokens alone, in linear memory and the layout of transformers' Longformer: `(B, H, T,
+        G + left_tokens + 1 + right_tokens)`, the global keys first, and of global queries over all keys `(B, H, T, G)`,
+        key first; rows of global queries are 0 in the first of these. Anything else as in `Attention`."""
+        tokens = (tokens or Tokens()).with_slots()
+        if self.causal or not self.window_alone or self.has_positions or len(set(self.config.dilations)) > 1:
+            return super().reported_weights(hidden, tokens)
+        self.check_tokens(hidden, tokens)
+        query, key, _ = self.project(hidden)
+        left, right, step = self.config.left_tokens, self.config.right_tokens, self.config.dilations[0]
+        offsets, slots = torch.arange(-left, right + 1, device=hidden.device) * step, tokens.real_slots()
+        local = window_weights(query, key, offsets, mask=tokens.mask, slots=slots, scale=self.scale)
+        if slots is None:
+            return local, None
+        if self.separate:
+            query, key = self.split_heads(self.global_query(hidden)), self.split_heads(self.global_key(hidden))
+        return local, global_weights(query, key, slots, tokens.mask, scale=self.scale)
 
 
 def without_gaps(hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor | None]:

@@ -117,6 +117,15 @@ class LongspanWithHead(LongspanPreTrainedModel):
             output["loss"] = output["loss"] * share.to(output["loss"].dtype)
         if encoded.hidden_states is not None:
             output["hidden_states"] = encoded.hidden_states
+        if self.config.output_attentions if output_attentions is None else output_attentions:
+            if getattr(encoded, "attentions", None) is None:
+                raise InputError(
+                    f"output_attentions=True is not offered by {type(self).__name__}, which does not read each row "
+                    "as one text; ask its base_model"
+                )
+            output["attentions"] = encoded.attentions
+            if encoded.global_attentions is not None:
+                output["global_attentions"] = encoded.global_attentions
         if getattr(encoded, "stack_loss", None) is not None and output.get("loss") is not None:
             count = own.get("num_items_in_batch")
             output["loss"] = with_stack_loss(output["loss"], encoded, labels=own.get("labels"), count=count)
