@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import longspan
+
 NOTE = (
     "The cat sat on the mat. It was a warm day in June. Birds sang in the tall trees near the river. A dog ran past "
     "the old house. The cat did not move at all. In the evening, the rain came and everyone went home.\n"
@@ -58,6 +60,14 @@ def test_a_command_loads_only_what_it_needs(name: str, note: Path) -> None:
     _, loaded = run(*COMMANDS[name])
     assert "torch" in loaded
     assert not [module for module in HEAVY if module in loaded]
+
+
+@pytest.mark.slow
+def test_an_index_is_asked_without_pytorch(note: Path) -> None:
+    longspan.index(note, "index")
+    _, loaded = run("answer", "--index", "index", "what did the cat sit on?")
+    assert "numpy" in loaded
+    assert not [module for module in ("torch", *HEAVY, "scipy", "bm25s") if module in loaded]
 
 
 @pytest.mark.slow

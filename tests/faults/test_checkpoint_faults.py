@@ -15,8 +15,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from longspan.checkpoints.folder import check_model_folder, read_header, read_json
+from longspan.checkpoints.folder import check_model_folder
 from longspan.errors import InputError
+from longspan.model_files import read_header, read_json
 
 NULL = "<null>"
 """What the harness writes as null."""

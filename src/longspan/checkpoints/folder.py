@@ -1,20 +1,18 @@
-"""The one guard where folders with models are opened: files, JSON, sizes and tensor headers, before anything is built.
+"""The one guard where folders with models are opened: files, values and sizes, before anything is built.
 
 Every wrong type and size of a field is one sentence, by the field's name.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from os.path import lexists
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeGuard
+from typing import Annotated, Any, Literal
 
-from longspan.errors import InputError, last_line
+from longspan.errors import InputError
+from longspan.model_files import AGAIN, is_whole, read_header, read_json
 from longspan.models.fields import FIELDS, Token
 from longspan.settings import LARGEST, Count, Dropout, Range, Rule, Seed, Share, Whole, convert, show
 
@@ -27,11 +25,6 @@ Tokens = Token | Annotated[list[Token], Rule(bool, "a token, or a list of them")
 Pair = Annotated[list[Count], Rule(lambda sizes: len(sizes) == 2, "a list of two numbers")]
 Index = Annotated[int, Range(-1, LARGEST)]
 Object = dict[str, Any] | None
-
-
-def is_whole(value: Any, least: int, most: int) -> bool:
-    """Whether a value is an integer (not a flag) in that range."""
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _rule(holds: Callable[[Any], bool], words: str) -> Any:
@@ -176,12 +169,6 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 """What a file is called that holds some of the weights."""
-LARGEST_JSON = 512 * 2**20
-LARGEST_HEADER = 100_000_000
-"""Bytes; the format's own limit."""
-BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-"""What a number of each stored type takes; types that are not here are quantised."""
-AGAIN = "fetch the checkpoint again"
 
 
 def check_model_folder(directory: Path) -> dict[str, tuple[int, ...]]:
@@ -222,35 +209,6 @@ def check_tokenizer_files(directory: Path) -> None:
             plain = read_json(file)
             if name != "tokenizer.json":
                 check_fields(plain, TOKENIZER, f"'{file}'", finite=False)
-
-
-def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object from a file, or `InputError`: no file, too large, not JSON, NaN in it, nested without end."""
-    size = check_file(file)
-    if size > LARGEST_JSON:
-        raise InputError(f"'{file}' has {size:,} bytes, too many for a description of a model; {AGAIN}")
-    try:
-        plain = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except RecursionError as error:
-        raise InputError(f"'{file}' is damaged: it is nested too deep; {AGAIN}") from error
-    except ValueError as error:  # of which broken JSON and broken UTF-8 are kinds
-        raise InputError(f"'{file}' is damaged: it is not valid JSON ({last_line(error)}); {AGAIN}") from error
-    if not isinstance(plain, dict):
-        raise InputError(f"'{file}' is damaged: it holds no JSON object; {AGAIN}")
-    return plain
-
-
-def check_file(file: Path) -> int:
-    """The size of a regular file, or of the one that a link leads to; `InputError` for anything else."""
-    try:
-        state = file.stat()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"'{file}' cannot be read: {reason.lower()}; {AGAIN}") from error
-    if not stat.S_ISREG(state.st_mode):
-        kind = "a folder" if stat.S_ISDIR(state.st_mode) else "no regular file"
-        raise InputError(f"'{file}' is {kind}; {AGAIN}")
-    return state.st_size
 
 
 def _read_headers(directory: Path) -> dict[str, tuple[int, ...]]:
@@ -315,54 +273,6 @@ def _read_shards(directory: Path) -> dict[str, tuple[int, ...]]:
     return {tensor: shape for shapes in held.values() for tensor, shape in shapes.items()}
 
 
-def read_header(file: Path) -> dict[str, tuple[int, ...]]:
-    """Name → shape of every tensor of a safetensors file.
-
-    Raises:
-        InputError: the header is cut short, too large or no JSON; a tensor's type, shape or place is not as the format
-            has it; bytes are missing or left over.
-    """
-    size, damaged = check_file(file), f"'{file}' is damaged or cut short"
-    with file.open("rb") as opened:
-        length = int.from_bytes(opened.read(8), "little")
-        if size < 8 or length > min(size - 8, LARGEST_HEADER):
-            raise InputError(f"{damaged} (its header does not fit into it); {AGAIN}")
-        try:
-            header = json.loads(opened.read(length).decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{damaged} (its header is not JSON); {AGAIN}") from error
-    if not isinstance(header, dict):
-        raise InputError(f"{damaged} (its header is no object); {AGAIN}")
-    header.pop("__metadata__", None)
-    end = 0
-    for start, stop, name in sorted(_tensor_ranges(file, header)):
-        if start != end:
-            raise InputError(f"{damaged} (tensor {show(name)} is not where it should be); {AGAIN}")
-        end = stop
-    if end != size - 8 - length:
-        raise InputError(f"{damaged} (its tensors take {end:,} bytes, it has {size - 8 - length:,}); {AGAIN}")
-    return {name: tuple(entry["shape"]) for name, entry in header.items()}
-
-
-def _tensor_ranges(file: Path, header: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
-    """First byte, byte after the last, and name of each tensor, once its entry makes sense."""
-    for name, entry in header.items():
-        entry = entry if isinstance(entry, dict) else {}
-        kind, shape, place = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
-        if isinstance(kind, str) and kind not in BYTES:
-            raise InputError(f"'{file}' stores {show(name)} as {show(kind)}; Longspan reads unquantised weights only")
-        if not isinstance(kind, str) or not _counts(shape) or not _counts(place) or len(place) != 2:
-            raise InputError(f"'{file}' is damaged or cut short (what it says of {show(name)} is no tensor); {AGAIN}")
-        if place[1] - place[0] != math.prod(shape) * BYTES[kind]:
-            raise InputError(f"'{file}' is damaged or cut short ({show(name)} does not have its size); {AGAIN}")
-        yield place[0], place[1], name
-
-
-def _counts(numbers: Any) -> TypeGuard[list[int]]:
-    """Whether these are sizes or places: whole numbers from 0."""
-    return isinstance(numbers, list) and all(is_whole(number, 0, 2**62) for number in numbers)
-
-
 LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers")
 WIDTHS = (
     *("hidden_size", "d_model", "dim", "intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim"),
@@ -388,7 +298,3 @@ def _check_against(config: dict[str, Any], tensors: dict[str, tuple[int, ...]], 
                 raise InputError(
                     f"'{file}' says {name}={token}, but vocab_size={config['vocab_size']}; give a token that exists"
                 )
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")

@@ -12,9 +12,10 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from longspan.checkpoints.folder import LARGEST_JSON, check_file, check_tokenizer_files, read_json
+from longspan.checkpoints.folder import check_tokenizer_files
 from longspan.checkpoints.sources import check_reachable, load_any
 from longspan.errors import InputError, one_sentence
+from longspan.model_files import LARGEST_JSON, check_file, read_json
 from longspan.models import LongspanPreTrainedModel
 from longspan.progress import without_loading_notes
 from longspan.settings import show

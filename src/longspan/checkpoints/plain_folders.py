@@ -14,10 +14,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from longspan.checkpoints.folder import INDEX, WEIGHTS, check_model_folder, read_json
+from longspan.checkpoints.folder import INDEX, WEIGHTS, check_model_folder
 from longspan.checkpoints.mapping import transfer, translations
 from longspan.errors import InputError, one_sentence
 from longspan.files import new_folder, whole_folder
+from longspan.model_files import read_json
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanPreTrainedModel
 from longspan.settings import show
 

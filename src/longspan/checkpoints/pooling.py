@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from longspan.checkpoints.folder import check_file, read_json
 from longspan.errors import InputError
+from longspan.model_files import check_file, read_json
 
 MODULES, TEXT, SETTINGS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
 KNOWN = ("Transformer", "Pooling", "Normalize")

@@ -22,9 +22,9 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from longspan.checkpoints.folder import read_header, read_json
 from longspan.checkpoints.pooling import MODULES, SETTINGS, TEXT, beside, modules_in
 from longspan.errors import InputError, one_sentence
+from longspan.model_files import read_header, read_json
 from longspan.settings import show
 
 Mode = Literal["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]

@@ -22,9 +22,10 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from longspan.checkpoints.architectures import ARCHITECTURES, class_for
-from longspan.checkpoints.folder import AGAIN, CONFIG, check_fields, check_model_folder, read_json
+from longspan.checkpoints.folder import CONFIG, check_fields, check_model_folder
 from longspan.checkpoints.plain_folders import is_plain_folder, read_plain_folder
 from longspan.errors import InputError, one_sentence
+from longspan.model_files import AGAIN, read_json
 from longspan.progress import without_file_bars, without_loading_notes
 from longspan.settings import show
 

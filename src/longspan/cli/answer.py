@@ -91,7 +91,7 @@ def answer(
     if index is not None:
         if reranker is not None:
             raise InputError(f"--reranker {reranker} is for documents, not for --index; leave one of the two out")
-        from longspan.inference.indexing.documents import open_index
+        from longspan.inference.indexing.opening import open_index
 
         answerer = open_index(index, model, encoder)
     else:
@@ -141,8 +141,6 @@ def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tup
 
 
 def _print(result: "DocumentAnswer", *, several: bool) -> None:
-    from longspan.pictures.strips import place_in_words
-
     if not result.answered:
         say(f"Probably not there (probability of an answer: {result.probability:.2f}). The nearest passages:\n")
     elif result.short is not None:
@@ -150,12 +148,12 @@ def _print(result: "DocumentAnswer", *, several: bool) -> None:
         file = next((one.file for one in result.passages if one.document == result.short.document), "")
         where = f"{name_of(file)}, " if several and file else ""
         quote = result.short.quote
-        where += f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}"
+        where += f"{quote.place}, characters {quote.start:,}–{quote.end:,}"
         say(f"[{where}; probability {result.short.probability:.2f}]\n")
     for number, passage in enumerate(result.passages, 1):
         quote = passage.quote
         parts = [name_of(passage.file)] if several else []
-        parts.append(f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}")
+        parts.append(f"{quote.place}, characters {quote.start:,}–{quote.end:,}")
         parts += [passage.heading] if passage.heading else []
         parts += [", ".join(passage.speakers)] if passage.speakers else []
         say(f"{number}. {' · '.join(parts)} · probability {passage.probability:.2f}")

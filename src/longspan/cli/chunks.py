@@ -57,11 +57,9 @@ def chunks(
 
 def _print(passage: "PlacedPassage", *, named: bool) -> None:
     """The passage below a line that says where it stands."""
-    from longspan.pictures.strips import place_in_words
-
     quote = passage.quote
     parts = [name_of(passage.file)] if named else []
-    parts.append(f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}")
+    parts.append(f"{quote.place}, characters {quote.start:,}–{quote.end:,}")
     parts += [" › ".join(passage.headings)] if passage.headings else []
     parts.append(counted(passage.tokens, "token"))
     say(f"[{' · '.join(parts)}]")

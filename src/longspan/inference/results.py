@@ -213,6 +213,14 @@ class Quote:
     def __str__(self) -> str:
         return " ".join(self.text.split())
 
+    @property
+    def place(self) -> str:
+        """ "lines 12–15"; "page 3, lines 12–15 of its text" where they are not those of the file"""
+        page = f"page {self.page}, " if self.page else ""
+        same = self.first_line == self.last_line
+        lines = f"line {self.first_line:,}" if same else f"lines {self.first_line:,}–{self.last_line:,}"
+        return f"{page}{lines}{' of its text' if self.extracted else ''}"
+
 
 def quote_of(document: Document, start: int, end: int) -> Quote:
     """Characters of a document with their words and their place."""

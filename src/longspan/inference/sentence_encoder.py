@@ -199,9 +199,9 @@ class SentenceEncoder:
 
 @lru_cache(maxsize=2)
 def _load(source: str) -> SentenceEncoder:
-    from longspan.checkpoints.folder import read_json
     from longspan.checkpoints.pooling import beside
     from longspan.checkpoints.published import load_published, longest_text
+    from longspan.model_files import read_json
 
     file = beside(source, "config.json") if os.path.isdir(os.path.expanduser(source)) else None
     if file is not None and str(read_json(file).get("model_type", "")).startswith("longspan"):

@@ -9,7 +9,7 @@ from typing import Any, Self
 from longspan.data.text.reading import document_of
 from longspan.imports import require
 from longspan.inference.answer import Answerer, open_documents
-from longspan.inference.indexing.documents import open_index
+from longspan.inference.indexing.opening import open_index
 from longspan.inference.summarize import load_summarizer, summarize
 
 CORE = "langchain_core"

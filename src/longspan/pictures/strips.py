@@ -15,7 +15,7 @@ import numpy as np
 from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.imports import require
-from longspan.inference.results import DocumentAnswer, Quote, ScoredSentence, Summary
+from longspan.inference.results import DocumentAnswer, ScoredSentence, Summary
 from longspan.pictures.patterns import INK, PAPER, QUIET, literal
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     write: dict[str, Any] = {"va": "top", "family": fonts}
     top = below / height
     for number, (passage, lines) in enumerate(zip(listed, entries, strict=True), 1):
-        parts = [place_in_words(passage.quote), passage.heading, ", ".join(passage.speakers)]
+        parts = [passage.quote.place, passage.heading, ", ".join(passage.speakers)]
         head = " · ".join(_line(part, 60) for part in parts if part) + f" · probability {passage.probability:.2f}"
         figure.text(0.052, top, str(number), fontsize=9, weight="bold", color=CHOSEN, ha="right", **write)
         figure.text(0.06, top, head, fontsize=8.5, color=QUIET, **write)
@@ -202,14 +202,6 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
         figure.text(0.06, below_head, "\n".join(lines), fontsize=9, color=INK, linespacing=1.25, **write)
         top -= LINE * (len(lines) + 1.9) / height
     return literal(figure)
-
-
-def place_in_words(quote: Quote) -> str:
-    """ "lines 12–15"; "page 3, lines 12–15 of its text" where they are not those of the file"""
-    page = f"page {quote.page}, " if quote.page else ""
-    same = quote.first_line == quote.last_line
-    lines = f"line {quote.first_line:,}" if same else f"lines {quote.first_line:,}–{quote.last_line:,}"
-    return f"{page}{lines}{' of its text' if quote.extracted else ''}"
 
 
 def _line(text: str, columns: int) -> str:

@@ -1,13 +1,15 @@
 """Sentences: their places in the text, many scripts, untidy documents, linear work."""
 
 import random
+import sys
+import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counted import lines_run
-from longspan.data.text.sentences import LONGEST, Sentence, guess_language, split_sentences
+from longspan.data.text.sentences import LONGEST, Sentence, combining_marks, guess_language, split_sentences
 from longspan.errors import InputError
 
 pytest.importorskip("sentencex", reason="needs the 'documents' extra")
@@ -191,3 +193,9 @@ def test_work_grows_linearly_on_one_line() -> None:
         assert lines_run(split_sentences, make(160_000)) < 12 * lines_run(split_sentences, make(20_000)), name
         # What the square of this length takes in C, no test would live to see.
         assert sum(len(sentence.text) for sentence in split_sentences(make(800_000))) >= 400_000
+
+
+def test_every_combining_mark_is_known() -> None:
+    """Against a look at all of Unicode, by the database of this Python."""
+    every = [code for code in range(0x300, sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("M")]
+    assert combining_marks() == every

@@ -18,6 +18,7 @@ from longspan.errors import InputError
 from longspan.inference.encoders import bundled_encoder
 from longspan.inference.indexing import search
 from longspan.inference.indexing.search import LIST, SearchIndex
+from longspan.inference.indexing.sources import stale_note
 from longspan.inference.ranking import PassageIndex
 
 QUESTIONS = ("Who planted the roses?", "How thick is the oak's trunk?", "When was the pond dug?", "Zebras?")
@@ -66,6 +67,43 @@ def test_only_what_changed_is_read_again(library: Path, tmp_path: Path, monkeypa
         one, two = (each.answer(question, top=9) for each in (index, fresh))
         assert one.probability == pytest.approx(two.probability, rel=1e-6)
         assert [passage.text for passage in one.passages] == [passage.text for passage in two.passages]
+
+
+def test_files_that_are_gone_or_have_changed_leave(
+    library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "index"
+    longspan.index([library, "A text about zebras: they live in Africa."], folder)
+    assert SearchIndex(folder).stale() is None
+    (library / "trees.md").unlink()
+    (library / "house.md").write_text("# House\n\nThe mill was sold to Clara Vogt in 1950.\n", encoding="utf-8")
+    note = "the index is older than its files: 1 file gone (trees.md), 1 file changed (house.md)"
+    assert (SearchIndex(folder).stale() or "").startswith(note)
+    assert main(["answer", "--index", str(folder), "Who built the house?"]) == 0
+    told = capsys.readouterr()
+    assert note in told.err
+    assert "Karl Weber" in told.out  # it is asked as it was read
+    index = longspan.index(library / "garden.md", folder)
+    assert index.notes == ["left the index, as their files are gone or have changed: house.md, trees.md"]
+    assert (index.added.known, len(index), index.stale()) == (1, 2, None)
+    for one in (index, SearchIndex(folder)):
+        texts = [passage.text for passage in one.answer("Who built the house, and how old is the oak?", top=9).passages]
+        assert not any("Karl Weber" in text or "oak" in text for text in texts)
+        assert any("zebras" in text for text in texts)
+    # One that was touched stays, also where parts are written before it is looked at.
+    monkeypatch.setattr(search, "PART_PASSAGES", 1)
+    os.utime(library / "garden.md", (1, 1))
+    index = longspan.index([library / "house.md", library / "garden.md"], folder)
+    assert (index.added.documents, index.added.known, len(index), index.notes) == (1, 1, 3, [])
+    assert index.stale() is None
+
+
+def test_a_note_names_a_few_files() -> None:
+    assert stale_note([], []) is None
+    note = stale_note([f"/a/{number}.md" for number in range(1234)], ["/a/b.md"])
+    assert (note or "").startswith(
+        "the index is older than its files: 1,234 files gone (0.md, 1.md, 2.md and 1,231 more), 1 file changed (b.md)"
+    )
 
 
 def test_a_kill_leaves_the_old_or_the_new(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-import torch
-from torch import Tensor
-
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage
 from longspan.data.text.reading import DocumentSentence
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Form, Range, Rule, Whole, from_plain, hints_of
 
-DTYPES = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}
 PIECE_TOKENS = 384
 """Longest piece; passages have about 120 words, and only long tables and sentences are cut."""
 AGAIN = "make the index again with `longspan index`"
@@ -117,28 +113,6 @@ def check_listing(body: Any) -> None:
             raise InputError(f"shards[{number}].file is {file!r}, which stands in the list twice")
 
 
-def check_tensors(tensors: dict[str, tuple[Any, tuple[int, ...]]], width: int | None) -> None:
-    """Raise `InputError` unless a shard has the four tensors, given as type and shape, and their sizes agree.
-
-    `width` is E of the model, where it is known.
-    """
-    wanted = {"states": set(DTYPES.values()), "spans": {torch.int32}, "firsts": {torch.int64}}
-    wanted |= {"documents": {torch.uint8}}
-    if set(tensors) != set(wanted):
-        raise InputError(f"it holds {', '.join(sorted(tensors)) or 'no tensor'} instead of {', '.join(sorted(wanted))}")
-    sides = {"states": 2, "spans": 2, "firsts": 1, "documents": 1}
-    for name, (kind, shape) in tensors.items():
-        if kind not in wanted[name] or len(shape) != sides[name]:
-            raise InputError(f"{name} is a tensor of {kind} and shape {shape}, as no index has it")
-    states, spans = tensors["states"][1], tensors["spans"][1]
-    if spans != (states[0], 2):
-        raise InputError(f"spans has shape {spans} where states has {states[0]:,} rows")
-    if width is not None and states[0] and states[1] != width:
-        raise InputError(f"states has width {states[1]:,} where the model has {width:,}")
-    if not tensors["firsts"][1][0]:
-        raise InputError("firsts is empty")
-
-
 def check_rows(firsts: list[int], rows: int) -> None:
     """Raise `InputError` unless the first rows of pieces rise from 0 to the number of rows, and none is too long."""
     if firsts[0] != 0 or firsts[-1] != rows or any(before >= after for before, after in pairwise(firsts)):
@@ -228,27 +202,3 @@ def _sentences(plain: list[Any], path: str, length: int) -> Iterator[DocumentSen
 _KINDS: dict[str, tuple[type, ...]] = {"start": (int,), "end": (int,), "block": (int,)}
 _KINDS |= {"text": (str,), "section": (int, type(None)), "speaker": (str, type(None)), "abstract": (bool,)}
 assert _KINDS.keys() == hints_of(StoredSentence).keys()
-
-
-def check_spans(spans: Tensor, firsts: list[int], indexed: list[IndexedDocument]) -> None:
-    """Raise `InputError` unless every token `(N, 2)` lies in the passage of its piece, or is special: −1 and −1."""
-    limits = torch.tensor(
-        [
-            (one.start, one.end)
-            for _, passages, pieces in indexed
-            for one, each in zip(passages, pieces, strict=True)
-            for _ in each
-        ],
-        dtype=torch.int64,
-    ).reshape(-1, 2)
-    lengths = torch.tensor(firsts).diff()
-    first, last = limits.repeat_interleave(lengths, dim=0).unbind(1)
-    start, end = spans.long().unbind(1)
-    special = (start == -1) & (end == -1)
-    inside = (first <= start) & (start < end) & (end <= last)
-    if not bool((special | inside).all()):
-        row = int((~(special | inside)).nonzero()[0])
-        raise InputError(
-            f"spans[{row}] goes from {int(start[row]):,} to {int(end[row]):,}, outside of its passage, which has "
-            f"{int(first[row]):,} to {int(last[row]):,}"
-        )

@@ -22,7 +22,7 @@ from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
 from longspan.inference.answer import Answerer, Source, open_documents
 from longspan.inference.indexing.search import SearchIndex, has_search_index
-from longspan.inference.indexing.sources import Added
+from longspan.inference.indexing.sources import Added, digest_of
 from longspan.inference.indexing.states import StateReader, made_by, open_model
 from longspan.inference.indexing.store import (
     DTYPES,
@@ -30,7 +30,6 @@ from longspan.inference.indexing.store import (
     Entry,
     Piece,
     Shard,
-    digest_of,
     has_index,
     read_contents,
     write_shard,
@@ -119,28 +118,6 @@ def _searchable(
     skipped = library.add(documents, encoding=encoding, raw=raw)
     library.notes += skipped
     return library
-
-
-def open_index(
-    folder: str | Path, model: str | Path | None = None, encoder: str | Path | None = None
-) -> DocumentIndex | SearchIndex:
-    """The index of a folder, with or without a model, ready to be asked.
-
-    Args:
-        folder: of the index.
-        model: as for `DocumentIndex`.
-        encoder: as for `SearchIndex`.
-
-    Raises:
-        InputError: as those two; a model or an encoder that the index has no use for.
-    """
-    if not has_search_index(Path(folder)):
-        if encoder is not None:
-            raise InputError(f"encoder={show(encoder)} is for an index without a model; leave it out")
-        return DocumentIndex(folder, model)
-    if model is not None:
-        raise InputError(f"the index {on_one_line(str(folder))!r} has no use for model={show(model)}; leave it out")
-    return SearchIndex(folder, encoder)
 
 
 class DocumentIndex:

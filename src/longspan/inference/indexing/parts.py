@@ -27,12 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from longspan.checkpoints.folder import read_header
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage
 from longspan.errors import InputError, one_sentence
 from longspan.files import whole_file
 from longspan.inference.ranking import rarity_of
+from longspan.model_files import read_header
 
 K1, B = 1.5, 0.75
 """Of BM25, as bm25s has them."""
@@ -140,6 +140,12 @@ class Part:
     def vectors(self) -> np.ndarray:
         """Of the passages, `(P, E)` float32."""
         return self._opened.get_tensor("vectors").astype(np.float32)
+
+    def of_documents(self, numbers: Sequence[int | None]) -> np.ndarray:
+        """Which passages belong to the documents of these numbers, `(P,)` bool."""
+        chosen = np.zeros(len(self.starts) - 1, dtype=bool)
+        chosen[[number for number in numbers if number is not None]] = True
+        return chosen[self.owners]
 
     def document(self, number: int) -> tuple[Document, tuple[Passage, ...]]:
         """One document with its passages."""

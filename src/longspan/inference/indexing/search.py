@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longspan.characters import on_one_line
-from longspan.checkpoints.folder import read_json
-from longspan.checkpoints.sources import local_folder
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage, passages_of, units_of
 from longspan.data.text.sentences import guess_language
@@ -33,18 +31,11 @@ from longspan.files import claimed, is_empty, output_folder, write_whole
 from longspan.inference.answer import SAMPLE, Source, check_asked, open_documents, ranked_passage
 from longspan.inference.encoders import bundled_encoder
 from longspan.inference.indexing.parts import Part, word_scores, write_part
-from longspan.inference.indexing.sources import Added, sources_of
-from longspan.inference.indexing.store import digest_of
-from longspan.inference.ranking import (
-    SHOWN,
-    Evidence,
-    best_sentence,
-    load_weights,
-    query_stems,
-    signs_of,
-    stems_of,
-)
+from longspan.inference.indexing.sources import Added, digest_of, names_of_files, sources_of, stale_files, stale_note
+from longspan.inference.plain_encoder import plain_encoder
+from longspan.inference.ranking import SHOWN, Evidence, best_sentence, load_weights, query_stems, signs_of, stems_of
 from longspan.inference.results import DocumentAnswer, RankedPassage, notes, reads_english
+from longspan.model_files import read_json
 from longspan.settings import check_kind, show
 
 if TYPE_CHECKING:
@@ -117,7 +108,7 @@ class SearchIndex:
                 self._parts.append((Part(self.folder / listed["file"], listed["bytes"], body["width"]), listed))
             except InputError as error:
                 self.notes.append(f"{error}; it is left out: index its documents again")
-        for name in ("_alive", "_offsets"):
+        for name in ("_alive", "_offsets", "_questions"):
             self.__dict__.pop(name, None)
 
     # What is there ---------------------------------------------------------------------------------------------------
@@ -141,14 +132,14 @@ class SearchIndex:
         """Bytes that the files of the index take."""
         return sum(listed["bytes"] for listed in self._list["parts"])
 
+    def stale(self) -> str | None:
+        """A sentence on files that are gone, or have changed since they were read; None where none has."""
+        return stale_note(*stale_files(self._entries.values()))
+
     @cached_property
     def _alive(self) -> np.ndarray:
         """Which passages belong to documents that have not changed since, `(P,)`, of all parts in order."""
-        marks = []
-        for part, listed in self._parts:
-            alive = np.zeros(len(part.starts) - 1, dtype=bool)
-            alive[[entry["document"] for entry in listed["entries"] if entry["document"] is not None]] = True
-            marks.append(alive[part.owners])
+        marks = [part.of_documents([one["document"] for one in listed["entries"]]) for part, listed in self._parts]
         return np.concatenate(marks) if marks else np.zeros(0, dtype=bool)
 
     @cached_property
@@ -163,6 +154,7 @@ class SearchIndex:
             return None
         if self._list["encoder"] is None:
             return bundled_encoder()
+        from longspan.checkpoints.sources import local_folder
         from longspan.inference.sentence_encoder import load_sentence_encoder
 
         # An index may be anybody's, and its word is not taken for a name to fetch.
@@ -173,6 +165,11 @@ class SearchIndex:
                 "which is no folder here and not in the cache; give it with --encoder"
             )
         return load_sentence_encoder(source)
+
+    @cached_property
+    def _questions(self) -> Any:
+        """The encoder of questions and of sentences that are shown: the bundled one without PyTorch, or one's own."""
+        return plain_encoder() if self._list["width"] and self._list["encoder"] is None else self._encoder
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
@@ -187,7 +184,7 @@ class SearchIndex:
         begin = time.perf_counter()
         question = " ".join(question.split())
         columns, rarities = self._columns(question)
-        kind = "words" if self._encoder is None else "encoder" if self._list["encoder"] else "index"
+        kind = "words" if self._questions is None else "encoder" if self._list["encoder"] else "index"
         weights = load_weights()[kind]
         score = np.zeros(len(self._alive))
         for name, weight in weights.rank.items():
@@ -224,13 +221,13 @@ class SearchIndex:
         stems = list(dict.fromkeys(query_stems(question, self._list["language"] or "en")))
         words, rarities = word_scores([part for part, _ in self._parts], self._alive, stems)
         columns = {"words": words / (sum(rarities.values()) or 1.0)}
-        if self._encoder is not None:
+        if self._questions is not None:
             vectors = [part.vectors for part, _ in self._parts]
             if self._list["encoder"] is None:
-                asked = self._encoder.embed([question])[0]
+                asked = self._questions.embed([question])[0]
                 columns["passage"] = np.concatenate([one @ asked for one in vectors]).astype(np.float64)
             else:
-                columns["passage"] = self._encoder.similarities(question, np.concatenate(vectors))
+                columns["passage"] = self._questions.similarities(question, np.concatenate(vectors))
         return columns, rarities
 
     def _passage(self, number: int) -> tuple[Document, Passage, int]:
@@ -255,10 +252,10 @@ class SearchIndex:
         total = sum(rarities.values()) or 1.0
         known = [set(stems_of(text, self._list["language"] or "en")) for text in texts]
         near = np.array([sum(rarity for stem, rarity in rarities.items() if stem in one) / total for one in known])
-        if self._encoder is not None and self._list["encoder"] is None:
-            near += self._encoder.embed_document(texts) @ self._encoder.embed([question])[0]
-        elif self._encoder is not None:
-            near += self._encoder.similarities(question, self._encoder.vectors(texts, "passage"))
+        if self._questions is not None and self._list["encoder"] is None:
+            near += self._questions.embed_document(texts) @ self._questions.embed([question])[0]
+        elif self._questions is not None:
+            near += self._questions.similarities(question, self._questions.vectors(texts, "passage"))
         return ranked_passage(document, number, passage, best_sentence(question, texts, near), probability)
 
     # Adding ----------------------------------------------------------------------------------------------------------
@@ -273,12 +270,12 @@ class SearchIndex:
         with claimed(self.folder):
             self._read()
             self.added = Added()
-            known = self._known = self._entries
+            self._known = self._entries
             waiting: list[tuple[dict[str, Any], Document, list[Passage], np.ndarray]] = []
             try:
                 for key, inside, stamp, source in sources_of(documents, skipped):
                     for entry, document in self._new(key, stamp, source, encoding, raw, skipped if inside else None):
-                        known[entry["key"]] = entry
+                        self._known[entry["key"]] = entry
                         passages, vectors = self._embedded(document)
                         waiting.append((entry, document, passages, vectors))
                         if sum(len(one[2]) for one in waiting) >= PART_PASSAGES:
@@ -286,6 +283,8 @@ class SearchIndex:
                             waiting = []
             finally:
                 self._write(waiting)
+                if left := self._let_go():
+                    skipped.append(f"left the index, as their files are gone or have changed: {names_of_files(left)}")
                 self._read()
         return skipped
 
@@ -334,6 +333,20 @@ class SearchIndex:
             if entry["document"] is not None
         }
 
+    def _let_go(self) -> list[str]:
+        """Take out documents whose files are gone, or have changed and were not read again; their keys."""
+        left = set().union(*stale_files(self._entries.values()))
+        if left:
+            self._forget(left)
+            _write(self.folder, self._list)
+        return sorted(left)
+
+    def _forget(self, keys: Collection[str]) -> None:
+        """Have the texts that parts hold of some documents count no more; the list is yet to be written."""
+        for listed in self._list["parts"]:
+            for entry in listed["entries"]:
+                entry["document"] = None if entry["key"] in keys else entry["document"]
+
     def _embedded(self, document: Document) -> tuple[list[Passage], np.ndarray]:
         """The passages of a document and their vectors `(P, E)`."""
         if self._list["language"] is None:  # the first document tells
@@ -365,10 +378,7 @@ class SearchIndex:
             documents = [(document, passages) for _, document, passages, _ in waiting]
             vectors = np.concatenate([vectors for *_, vectors in waiting])
             size = write_part(self.folder / name, documents, stems, vectors)
-            keys = {entry["key"] for entry, *_ in waiting}
-            for listed in self._list["parts"]:
-                for entry in listed["entries"]:
-                    entry["document"] = None if entry["key"] in keys else entry["document"]
+            self._forget({entry["key"] for entry, *_ in waiting})
             last = {entry["key"]: place for place, (entry, *_) in enumerate(waiting)}
             entries = [
                 entry | {"document": place if last[entry["key"]] == place else None}
@@ -383,6 +393,7 @@ class SearchIndex:
             _write(self.folder, self._list)
         if waiting:
             self._read()
+            self._known = self._entries
 
 
 def _write(folder: Path, listed: dict[str, Any]) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from longspan.characters import on_one_line
+from longspan.characters import counted, on_one_line
 from longspan.data.text.blocks import Document
 from longspan.data.text.documents import documents_in
 from longspan.errors import InputError
 from longspan.inference.answer import Source
 from longspan.progress import progress_bar
+
+NAMED = 3
+"""Files that a note names; of more it says how many."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,11 @@ class Added:
     documents: int = 0
     known: int = 0
     passages: int = 0
+
+
+def digest_of(document: Document) -> str:
+    """The BLAKE2b checksum of a document's text, 16 bytes in hexadecimal digits."""
+    return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def sources_of(
@@ -39,7 +50,45 @@ def sources_of(
         raise InputError("there is no document to index; give a text, a file or a folder")
     for mark, source in progress_bar(every, doing="indexing", unit=" documents"):
         if isinstance(source, Path) and source.is_file():
-            told = source.stat()
-            yield str(source.resolve()), mark == "+", [told.st_size, told.st_mtime_ns], source
+            yield str(source.resolve()), mark == "+", stamp_of(source), source
         else:
             yield None, False, [], source
+
+
+def stamp_of(file: str | Path) -> list[int]:
+    """Size and time of a file, which tell whether it has changed; empty where there is none."""
+    try:
+        told = os.stat(file)
+    except (OSError, ValueError):
+        return []
+    return [told.st_size, told.st_mtime_ns]
+
+
+def stale_files(entries: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """The files that are gone, and those that have changed, of documents as the list of an index has them.
+
+    Those that came from no file have an empty stamp, and do not grow stale.
+    """
+    gone, changed = [], []
+    for entry in entries:
+        if entry["stamp"] and (now := stamp_of(entry["key"])) != entry["stamp"]:
+            (changed if now else gone).append(entry["key"])
+    return gone, changed
+
+
+def names_of_files(files: Sequence[str]) -> str:
+    """The names of some files, of which a sentence tells: "a.md, b.md, c.md and 4 more"."""
+    more = f" and {len(files) - NAMED:,} more" if len(files) > NAMED else ""
+    return ", ".join(on_one_line(Path(file).name) for file in files[:NAMED]) + more
+
+
+def stale_note(gone: Sequence[str], changed: Sequence[str]) -> str | None:
+    """One sentence on files that are no longer as the index read them; None where all are."""
+    parts = [
+        f"{counted(len(files), 'file')} {verb} ({names_of_files(files)})"
+        for files, verb in ((gone, "gone"), (changed, "changed"))
+        if files
+    ]
+    if not parts:
+        return None
+    return f"the index is older than its files: {', '.join(parts)}; `longspan index` takes them out or reads them again"

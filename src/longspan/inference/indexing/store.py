@@ -25,22 +25,21 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from longspan.characters import on_one_line
-from longspan.checkpoints.folder import read_header, read_json
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage
 from longspan.errors import InputError, one_sentence
 from longspan.files import whole_file, write_whole
 from longspan.inference.indexing.checks import (
     AGAIN,
-    DTYPES,
     IndexedDocument,
     check_listing,
     check_rows,
-    check_spans,
-    check_tensors,
     documents_of,
 )
+from longspan.inference.indexing.sources import digest_of
+from longspan.model_files import read_header, read_json
 
+DTYPES = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}
 MANIFEST, COPY = "index.json", "index.copy.json"
 FORMAT = 1
 
@@ -70,11 +69,6 @@ class Entry:
     def digest(self) -> str:
         """The checksum of its text, the same under whatever name."""
         return digest_of(self.document)
-
-
-def digest_of(document: Document) -> str:
-    """The BLAKE2b checksum of a document's text, 16 bytes in hexadecimal digits."""
-    return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 @dataclass
@@ -235,3 +229,49 @@ def _encoded(entries: Sequence[Entry]) -> bytes:
         fields = {"name": document.name, "title": document.title, "pages": document.pages, "text": document.text}
         plain.append(fields | {"passages": passages})
     return json.dumps(plain, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def check_tensors(tensors: dict[str, tuple[Any, tuple[int, ...]]], width: int | None) -> None:
+    """Raise `InputError` unless a shard has the four tensors, given as type and shape, and their sizes agree.
+
+    `width` is E of the model, where it is known.
+    """
+    wanted = {"states": set(DTYPES.values()), "spans": {torch.int32}, "firsts": {torch.int64}}
+    wanted |= {"documents": {torch.uint8}}
+    if set(tensors) != set(wanted):
+        raise InputError(f"it holds {', '.join(sorted(tensors)) or 'no tensor'} instead of {', '.join(sorted(wanted))}")
+    sides = {"states": 2, "spans": 2, "firsts": 1, "documents": 1}
+    for name, (kind, shape) in tensors.items():
+        if kind not in wanted[name] or len(shape) != sides[name]:
+            raise InputError(f"{name} is a tensor of {kind} and shape {shape}, as no index has it")
+    states, spans = tensors["states"][1], tensors["spans"][1]
+    if spans != (states[0], 2):
+        raise InputError(f"spans has shape {spans} where states has {states[0]:,} rows")
+    if width is not None and states[0] and states[1] != width:
+        raise InputError(f"states has width {states[1]:,} where the model has {width:,}")
+    if not tensors["firsts"][1][0]:
+        raise InputError("firsts is empty")
+
+
+def check_spans(spans: Tensor, firsts: list[int], indexed: list[IndexedDocument]) -> None:
+    """Raise `InputError` unless every token `(N, 2)` lies in the passage of its piece, or is special: −1 and −1."""
+    limits = torch.tensor(
+        [
+            (one.start, one.end)
+            for _, passages, pieces in indexed
+            for one, each in zip(passages, pieces, strict=True)
+            for _ in each
+        ],
+        dtype=torch.int64,
+    ).reshape(-1, 2)
+    lengths = torch.tensor(firsts).diff()
+    first, last = limits.repeat_interleave(lengths, dim=0).unbind(1)
+    start, end = spans.long().unbind(1)
+    special = (start == -1) & (end == -1)
+    inside = (first <= start) & (start < end) & (end <= last)
+    if not bool((special | inside).all()):
+        row = int((~(special | inside)).nonzero()[0])
+        raise InputError(
+            f"spans[{row}] goes from {int(start[row]):,} to {int(end[row]):,}, outside of its passage, which has "
+            f"{int(first[row]):,} to {int(last[row]):,}"
+        )
