@@ -20,7 +20,7 @@ from longspan.errors import InputError
 from longspan.training.checkpoints import processes_of
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
-from torchrun import torchrun
+from torchrun import machines, torchrun
 
 RECIPE = """
 name: tiny
@@ -342,6 +342,22 @@ def test_offloading_that_changes_nothing_is_said(
     changes = ["optimisation.parallel={shard: true, offload: true}", "optimisation.steps=1"]
     train(load_recipe(recipe, changes), tmp_path / "run")
     assert "offload keeps parts of weights in the processor's memory; it changes nothing, since one" in caplog.text
+
+
+@pytest.mark.slow
+def test_machines_share_the_folder_of_a_run(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
+    """Where they do, their losses are those of one process; where each has its own, all say so and leave nothing."""
+    commands = [["train", str(recipe), SHARD, "--output", str(tmp_path / name)] for name in ("here", "there", "run")]
+    for code, said in machines(commands[:2]):
+        assert code != 0
+        assert "is not one folder for all processes: what the first of them writes there is not seen by" in said
+        assert "process 1 on " in said
+        assert "a folder that every machine shares" in said
+    assert not (tmp_path / "here").exists()
+    assert not (tmp_path / "there").exists()
+    assert [code for code, _ in machines([commands[2]] * 2)] == [0, 0]
+    train(load_recipe(recipe), tmp_path / "alone")
+    assert curve(tmp_path / "run") == [pytest.approx(row, rel=1e-5) for row in curve(tmp_path / "alone")]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -16,12 +17,12 @@ import torch
 import transformers
 
 from longspan.errors import InputError
-from longspan.files import claimed, is_empty, write_whole
+from longspan.files import claimed, is_empty, temporary, write_whole
 from longspan.plain_yaml import write_yaml
 from longspan.settings import earlier_forms, to_plain
 from longspan.tasks import RECIPE
 from longspan.training.models import RANDOM
-from longspan.training.processes import is_main_process, on_main_process_first
+from longspan.training.processes import is_main_process, on_main_process_first, process_count
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 from longspan.version import __version__
@@ -59,8 +60,32 @@ def opened(folder: Path, recipe: Recipe, *, resume: bool) -> Iterator[tuple[Begu
         with on_main_process_first():
             # The other processes of this run share the claim of the first one, and find its recipe written.
             remove = stack.enter_context(claimed(folder)) if is_main_process() else None
+        if process_count() > 1:
+            _check_is_shared(folder)
+        with on_main_process_first():
             begun = begin(folder, recipe, resume=resume or remove is None)
         yield begun, remove
+
+
+def _check_is_shared(folder: Path) -> None:
+    """Raise `InputError`, in every process alike, where some process does not see what the first one writes there."""
+    from accelerate.utils import broadcast_object_list, gather_object
+
+    # A name that nobody has looked up before, since file systems over a network also keep what was not there.
+    mark = folder / broadcast_object_list([temporary(secrets.token_hex(), "part")])[0]
+    with on_main_process_first():
+        if is_main_process():
+            mark.touch()
+    try:
+        blind = gather_object([] if mark.exists() else [f"process {os.environ['RANK']} on {platform.node()}"])
+    finally:
+        if is_main_process():
+            mark.unlink(missing_ok=True)
+    if blind:
+        raise InputError(
+            f"output {str(folder)!r} is not one folder for all processes: what the first of them writes there is not "
+            f"seen by {', '.join(blind)}; give a folder that every machine shares"
+        )
 
 
 def begin(folder: Path, recipe: Recipe, *, resume: bool) -> Begun:
