@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
 
 import longspan
+from longspan.cli import main
 from longspan.data.text.reading import document_of, read
+from longspan.errors import InputError
+from longspan.serve.jobs import Models
 from longspan.serve.requests import Answered
 from longspan.serve.worker import Desk, Remembered, do
+from longspan.training.tokenizers import train_tokenizer
 
 TEXT = (
     "Lead acetate tastes sweet. It is poisonous, and Romans boiled wine in pots of lead. "
@@ -108,3 +113,61 @@ def test_the_latest_are_remembered() -> None:
     for key in (1, 2, 1, 3, 1, 2):
         assert remembered.value(key, lambda key=key: made.append(key) or key) == key
     assert made == [1, 2, 3, 2]
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> dict[str, str]:
+    """A random sentence encoder and a random cross-encoder, as folders."""
+    tokenizer = train_tokenizer([TEXT] * 9, 300)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=40,
+        max_position_embeddings=256,
+        pad_token_id=1,
+    )
+    config.num_labels = 1
+    kinds = {"encoder": BertModel, "reranker": BertForSequenceClassification}
+    for name, kind in kinds.items():
+        kind(config).save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    return {name: str(tmp_path / name) for name in kinds}
+
+
+def test_an_encoder_and_a_reranker_of_ones_own(models: dict[str, str]) -> None:
+    desk = Desk(lambda **_: None, **models)
+    document = document_of(TEXT, name="the text")
+    (answered,) = desk.answer([GIVEN], ["who described the dance?"], 3, None)
+    found = asdict(longspan.answer(document, "who described the dance?", **models))
+    assert [{**passage, "document": 0} for passage in answered["passages"]] == list(found["passages"])
+    encoder = models["encoder"]
+    (embedded,) = desk.embed([GIVEN], sentences=False)
+    np.testing.assert_allclose(embedded["vector"], longspan.embed_document(document, encoder=encoder).vector, atol=1e-6)
+    loose = desk.embed_texts(["bees", "stones"])
+    assert np.shape(loose["vectors"]) == (2, 24)
+    np.testing.assert_allclose(loose["vectors"], longspan.embed(["bees", "stones"], encoder=encoder), atol=1e-6)
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    assert loose["tokens"] == sum(len(tokenizer(text)["input_ids"]) for text in ("bees", "stones"))
+    done = desk.summarize(GIVEN, {"sentences": 2}, "bees", scores=False)
+    expected = longspan.summarize(document, sentences=2, query="bees", encoder=encoder)
+    assert [one["start"] for one in done["sentences"]] == [one.start for one in expected.sentences]
+
+
+def test_models_are_checked_before_the_server_listens(
+    models: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Models(**models).check()
+    for wrong, said in (
+        ({"encoder": str(tmp_path / "nothing")}, "nothing"),
+        ({"reranker": models["encoder"]}, "no model with labels"),
+    ):
+        with pytest.raises(InputError, match=said):
+            Models(**wrong).check()
+        capfd.readouterr()
+        assert main(["serve", "--port", "0", *(f"--{name}={value}" for name, value in wrong.items())]) == 2
+        printed = capfd.readouterr()
+        assert printed.out == ""
+        assert said in printed.err
+        assert "Traceback" not in printed.err

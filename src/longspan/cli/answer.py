@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoder, Encoding, Json, Raw, save_with_note, say_heading
+from longspan.cli.documents import Encoder, Encoding, Json, Raw, Reranker, save_with_note, say_heading
 from longspan.cli.terminal import name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 
@@ -42,10 +42,7 @@ def answer(
         typer.Option(help="Folder of a model of questions that marks the very words.", show_default="none"),
     ] = None,
     encoder: Encoder = None,
-    reranker: Annotated[
-        str | None,
-        typer.Option(help="A cross-encoder, as a folder or a Hub name: reads the 20 best again.", show_default="none"),
-    ] = None,
+    reranker: Reranker = None,
     json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each passage's probability.")

@@ -19,6 +19,10 @@ Encoder = Annotated[
         help="A sentence encoder (sentence-transformers), as a folder or a Hub name.", show_default="the bundled one"
     ),
 ]
+Reranker = Annotated[
+    str | None,
+    typer.Option(help="A cross-encoder, as a folder or a Hub name: reads the 20 best again.", show_default="none"),
+]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")]
 
 

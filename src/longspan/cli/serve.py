@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from longspan.cli.documents import Encoder, Reranker
 from longspan.cli.terminal import say
 
 
@@ -29,6 +30,8 @@ def serve(
     memory: Annotated[int, typer.Option(min=64, help="Most memory that one request takes, in MiB (Linux).")] = 4096,
     queue: Annotated[int, typer.Option(min=1, max=10_000, help="Requests that may wait.")] = 64,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that work at the same time.")] = 1,
+    encoder: Encoder = None,
+    reranker: Reranker = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Open a page on this machine to read documents in: summaries beside them, and answers lit up in place.
@@ -38,8 +41,12 @@ def serve(
     the printed address holds. The same as a JSON API, described at `/docs`: `/summarize`, `/answer`, `/embed`, and
     `/v1/embeddings` in OpenAI's shape.
 
+    `--encoder` and `--reranker` read questions and passages in the place of the bundled encoder, as in `longspan
+    answer`; the encoder also gives the vectors of `/embed`.
+
     Examples: `longspan serve --open`, `longspan serve --port 0`, `longspan serve --host 0.0.0.0 --workers 4`.
     """
+    from longspan.serve.jobs import Models
     from longspan.serve.limits import MEBIBYTE, Limits
     from longspan.serve.server import serve as run
 
@@ -57,6 +64,14 @@ def serve(
             webbrowser.open(address)
 
     try:
-        run(host=host, port=port, limits=limits, token=token, names=allow_host or (), started=started)
+        run(
+            host=host,
+            port=port,
+            token=token,
+            names=allow_host or (),
+            limits=limits,
+            models=Models(encoder=encoder, reranker=reranker),
+            started=started,
+        )
     except KeyboardInterrupt:  # how it is ended
         say()

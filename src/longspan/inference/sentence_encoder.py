@@ -111,7 +111,7 @@ class SentenceEncoder:
         sentences, each read by itself; and how many tokens were read."""
         texts = [sentence.text for sentence in sentences]
         whole = " ".join([block.text for block in document.blocks if block.kind == "heading"][:1] + texts)
-        return self.embed([whole], "passage")[0], self.embed(texts, "passage"), self._count([whole, *texts])
+        return self.embed([whole], "passage")[0], self.embed(texts, "passage"), self.count_tokens([whole, *texts])
 
     def similarities(self, question: str, passages: np.ndarray) -> np.ndarray:
         """How near a question is to passages whose `vectors` are `(P, D)`, `(P,)` float64: about 0 for those that have
@@ -167,7 +167,8 @@ class SentenceEncoder:
         ids = self.tokenizer(prompt, verbose=False)["input_ids"]
         return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
 
-    def _count(self, texts: Sequence[str]) -> int:
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """How many tokens texts have, special ones included, each whole; blank ones none."""
         real = [text for text in texts if text.strip()]
         return sum(map(len, self.tokenizer(real, verbose=False)["input_ids"])) if real else 0
 

@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 
 from longspan.characters import on_one_line
 from longspan.errors import InputError
-from longspan.serve.jobs import Job, Jobs, QueueFullError
+from longspan.serve.jobs import Job, Jobs, Models, QueueFullError
 from longspan.serve.library import Library
 from longspan.serve.limits import Limits
 from longspan.serve.requests import (
@@ -49,9 +49,9 @@ STATIC = {
 PIECE = 1 << 20
 
 
-def create_app(limits: Limits) -> FastAPI:
+def create_app(limits: Limits, models: Models | None = None) -> FastAPI:
     """The application, still without the guard that belongs before it (`longspan.serve.limits.Guard`)."""
-    library, jobs = Library(limits), Jobs(limits)
+    library, jobs = Library(limits), Jobs(limits, models)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -210,7 +210,7 @@ def _add_embeddings(app: FastAPI, jobs: Jobs) -> None:
 
     @app.post("/v1/embeddings", tags=["as OpenAI"])
     async def embeddings(request: Request, given: EmbeddingsRequest) -> Any:
-        """Vectors of texts, in the shape of OpenAI's API. Whatever model is named, the bundled encoder answers."""
+        """Vectors of texts, in the shape of OpenAI's API. Whatever model is named, the server's encoder answers."""
         texts = [given.input] if isinstance(given.input, str) else given.input
         if not texts:
             raise InputError("input=[] holds no text; give one")

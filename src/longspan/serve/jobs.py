@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import subprocess
 import sys
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from longspan.errors import InputError
 from longspan.serve.limits import Limits
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -25,6 +27,38 @@ FINISHED = 64
 """Jobs that are remembered with their results, for who asks later."""
 LONGEST_LINE = 1 << 28
 """Bytes of a line from a worker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """What reads, in the place of the bundled encoder, for answers, vectors and summaries about a topic.
+
+    Attributes:
+        encoder: folder or Hub name of a sentence encoder.
+        reranker: folder or Hub name of a cross-encoder, which reads the best passages of an answer again.
+    """
+
+    encoder: str | None = None
+    reranker: str | None = None
+
+    def command(self, memory: int) -> list[str]:
+        """The command of a worker with these models whose jobs take at most so many bytes."""
+        return [sys.executable, "-m", "longspan.serve.worker", json.dumps({"memory": memory, **asdict(self)})]
+
+    def check(self) -> None:
+        """Load them once, in a worker that is given nothing to do.
+
+        Raises:
+            InputError: one of them cannot be loaded, or is of another kind.
+        """
+        if self == Models():
+            return
+        done = subprocess.run(self.command(0), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+        for line in done.stdout.splitlines():
+            if "error" in (said := json.loads(line)):
+                raise InputError(said["error"])
+        if done.returncode:
+            raise InputError(f"encoder={self.encoder} reranker={self.reranker} ended the process that loads them")
 
 
 class QueueFullError(Exception):
@@ -92,8 +126,9 @@ class Job:
 class Jobs:
     """The queue and its workers; `start` and `stop` belong around its use."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, models: Models | None = None) -> None:
         self.limits = limits
+        self._command = (models or Models()).command(limits.memory)
         self._known: OrderedDict[str, Job] = OrderedDict()
         self._queue: asyncio.Queue[Job] = asyncio.Queue()
         self._running: dict[Job, asyncio.subprocess.Process] = {}
@@ -175,7 +210,7 @@ class Jobs:
 
     async def _new_process(self) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "longspan.serve.worker", str(self.limits.memory)),
+            *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=LONGEST_LINE,

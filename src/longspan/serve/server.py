@@ -9,6 +9,7 @@ from typing import Any
 
 from longspan.errors import InputError
 from longspan.imports import require
+from longspan.serve.jobs import Models
 from longspan.serve.limits import Guard, Limits, is_loopback
 
 
@@ -17,6 +18,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8765,
     limits: Limits | None = None,
+    models: Models | None = None,
     token: str | None = None,
     names: Sequence[str] = (),
     started: Callable[[str], None] = lambda _: None,
@@ -27,12 +29,13 @@ def serve(
         host: name or address to listen on.
         port: 0 takes one that is free.
         limits: of requests.
+        models: what reads in the place of the bundled encoder.
         token: that has to be known; None makes one up unless only this machine reaches `host`.
         names: further host names that requests may name, such as that of a proxy.
         started: called with the address of the page once it is there.
 
     Raises:
-        InputError: the extra 'serve' is not installed, or nothing can listen at that place.
+        InputError: the extra 'serve' is not installed, a model cannot be loaded, or nothing can listen at that place.
     """
     uvicorn = require("uvicorn", extra="serve", purpose="`longspan serve`")
     require("fastapi", extra="serve", purpose="`longspan serve`")
@@ -40,12 +43,14 @@ def serve(
     from longspan.serve.app import create_app
 
     limits = limits or Limits()
+    if models is not None:
+        models.check()
     listening = _listen(host, port)
     port = listening.getsockname()[1]
     everywhere = host in ("0.0.0.0", "::", "")
     token = token or (None if is_loopback(host) else secrets.token_urlsafe(24))
     guard = Guard(
-        create_app(limits),
+        create_app(limits, models),
         limits=limits,
         hosts=[*names, *(() if everywhere else (host,)), *((socket.gethostname(),) if everywhere else ())],
         any_address=everywhere,

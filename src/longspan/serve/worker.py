@@ -1,4 +1,4 @@
-"""The process that does the work: `python -m longspan.serve.worker MEMORY`, a line of JSON for each job in and out.
+"""The process that does the work: `python -m longspan.serve.worker OPTIONS`, a line of JSON for each job in and out.
 
 `Desk` keeps what it has read, so that the same document at another length, or another question, costs little.
 """
@@ -23,7 +23,9 @@ from longspan.data.text.reading import DocumentSentence, document_of, read, sent
 from longspan.errors import InputError, is_out_of_memory, memory_sentence
 from longspan.inference.answer import Answerer
 from longspan.inference.encoders import Encoder, bundled_encoder
+from longspan.inference.reranker import load_reranker
 from longspan.inference.results import Extent, quote_of
+from longspan.inference.sentence_encoder import load_sentence_encoder
 from longspan.inference.summarize import WEIGHTS, Extractive, PackageScorer
 from longspan.tasks.summaries.picker import Picker
 
@@ -86,12 +88,21 @@ class Desk:
 
     Args:
         report: is told of progress.
+        encoder, reranker: as in `longspan.answer`; the encoder also gives the vectors that are asked for, and tells
+            how near sentences are to the topic of a summary.
+
+    Raises:
+        InputError: one of them cannot be loaded, or is of another kind.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, encoder: str | None = None, reranker: str | None = None) -> None:
         self.report = report
         self.encoder = ReportingEncoder(bundled_encoder(), report)
-        self.summarizer = Extractive(PackageScorer(Picker.load(WEIGHTS), self.encoder), english_only=True)
+        self.own_encoder = None if encoder is None else load_sentence_encoder(encoder)
+        self.reranker = None if reranker is None else load_reranker(reranker)
+        self.summarizer = Extractive(
+            PackageScorer(Picker.load(WEIGHTS), self.encoder, self.own_encoder), english_only=True
+        )
         self._documents = Remembered(KEPT["documents"])
         self._answerers = Remembered(KEPT["answerers"])
 
@@ -165,7 +176,7 @@ class Desk:
         def answerer() -> Answerer:
             self.report(progress=0.0, doing="Reading the documents for questions")
             self.encoder.expect(sum(len(one.text) for one, _ in opened))
-            return Answerer([one for one, _ in opened])
+            return Answerer([one for one, _ in opened], encoder=self.own_encoder, reranker=self.reranker)
 
         ready = self._answerers.value(key, answerer)
         self.report(progress=0.95, doing="Looking for passages")
@@ -190,7 +201,7 @@ class Desk:
             opened, _ = self._opened(document)
             self.report(doing=f"Reading {document['name']}")
             self.encoder.expect(len(opened.text))
-            done = embed_document(opened, self.encoder)
+            done = embed_document(opened, **self._given())
             record: dict[str, Any] = {"document": document["id"], "name": document["name"], "tokens": done.tokens}
             record["vector"] = done.vector.tolist()
             if sentences:
@@ -207,9 +218,16 @@ class Desk:
         from longspan.tasks.tokenizers import encode_sentences
 
         self.encoder.expect(sum(map(len, texts)))
-        vectors = embed(texts, self.encoder)
-        tokens = sum(map(len, encode_sentences(texts, self.encoder.tokenizer)))
+        vectors = embed(texts, **self._given())
+        if self.own_encoder is not None:
+            tokens = self.own_encoder.count_tokens(texts)
+        else:
+            tokens = sum(map(len, encode_sentences(texts, self.encoder.tokenizer)))
         return {"vectors": vectors.tolist(), "tokens": tokens}
+
+    def _given(self) -> dict[str, Any]:
+        """The encoder that gives vectors, as `longspan.embed` is told."""
+        return {"model": self.encoder} if self.own_encoder is None else {"encoder": self.own_encoder}
 
     def _opened(self, document: dict[str, Any]) -> tuple[Document, list[str]]:
         """The document as it was read, and what its reader should know."""
@@ -306,9 +324,15 @@ def main() -> None:
         out.write(json.dumps(said).encode() + b"\n")
         out.flush()
 
-    desk = Desk(say)
+    options = json.loads(sys.argv[1])
+    memory = options.pop("memory")
+    try:
+        desk = Desk(say, **options)
+    except InputError as error:
+        say(error=str(error), status=500)
+        sys.exit(2)
     for line in sys.stdin.buffer:
-        limit_memory(int(sys.argv[1]))
+        limit_memory(memory)
         say(**do(desk, json.loads(line)))
 
 
