@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from longspan.characters import check_characters, escaped, mend, on_one_line, shown, without_half_entities
+from longspan.characters import check_characters, duration, escaped, mend, on_one_line, shown, without_half_entities
 from longspan.errors import InputError
 
 
@@ -62,3 +62,11 @@ def test_json_keeps_its_values() -> None:
 )
 def test_entities_of_half_characters(markup: str, text: str, count: int) -> None:
     assert without_half_entities(markup) == (text, count)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.0042, "4.2 ms"), (0.42, "0.42 s"), (4.2, "4.2 s"), (99, "99 s"), (600, "10 min"), (3600 * 30, "30.0 h")],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration(seconds) == words

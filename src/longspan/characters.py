@@ -77,6 +77,17 @@ def without_half_entities(markup: str) -> tuple[str, int]:
     return _ENTITY.sub(mended, markup), count
 
 
+def duration(seconds: float) -> str:
+    """A time for people: "4.2 ms", "0.42 s", "12 s", "20 min", "3.5 h"."""
+    if seconds < 0.1:
+        return f"{1e3 * seconds:.2g} ms"
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def counted(number: int, one: str, several: str | None = None) -> str:
     """A count with its noun: "1 word", "2,300 words"; `several` is the plural where an s does not make it."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"

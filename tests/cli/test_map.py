@@ -66,11 +66,6 @@ def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     assert not cleared.strip()
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(4.2, "4 s"), (600, "10 min"), (3600 * 30, "30.0 h")])
-def test_durations(seconds: float, words: str) -> None:
-    assert command._duration(seconds) == words
-
-
 def test_mistakes_are_refused(refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = lines(tmp_path / "rows.jsonl", {"text": "Bees dance.", "summary": "They do."})

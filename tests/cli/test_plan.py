@@ -61,6 +61,11 @@ def test_recipes_and_mistakes(refused, tmp_path: Path) -> None:
     config(position_embedding="learned", max_position_embeddings=512).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"--tokens is 1,024 .* positions for 512"):
         open_planned(str(tmp_path), 1024)
+    assert "'a=1' changes a recipe, and" in refused("plan", str(tmp_path), "a=1")
+    changed = ["model.max_tokens=4096", "task.max_tokens=3000", "model.new.position_embedding=learned"]
+    assert "or add model.max_tokens=5000" in refused("plan", "small-mlm-window", *changed, "--tokens", "5000")
+    planned = open_planned("small-mlm-window", changes=changed)
+    assert (planned.tokens, planned.config.max_position_embeddings) == (3000, 4096)
 
 
 @pytest.mark.slow

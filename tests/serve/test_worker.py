@@ -116,7 +116,7 @@ def test_the_latest_are_remembered() -> None:
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> dict[str, str]:
+def models(tmp_path: Path) -> dict[str, Any]:
     """A random sentence encoder and a random cross-encoder, as folders."""
     tokenizer = train_tokenizer([TEXT] * 9, 300)
     config = BertConfig(
@@ -136,7 +136,7 @@ def models(tmp_path: Path) -> dict[str, str]:
     return {name: str(tmp_path / name) for name in kinds}
 
 
-def test_an_encoder_and_a_reranker_of_ones_own(models: dict[str, str]) -> None:
+def test_an_encoder_and_a_reranker_of_ones_own(models: dict[str, Any]) -> None:
     desk = Desk(lambda **_: None, **models)
     document = document_of(TEXT, name="the text")
     (answered,) = desk.answer([GIVEN], ["who described the dance?"], 3, None)
@@ -156,7 +156,7 @@ def test_an_encoder_and_a_reranker_of_ones_own(models: dict[str, str]) -> None:
 
 
 def test_models_are_checked_before_the_server_listens(
-    models: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    models: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Models(**models).check()
     for wrong, said in (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from longspan.characters import counted
+from longspan.characters import counted, duration
 from longspan.cli.documents import Encoder, Encoding, Raw
 from longspan.cli.terminal import name_of, redraw, say
 
@@ -162,7 +162,7 @@ class _Lines:
         self.said = time.monotonic()
         left = progress.seconds_left
         text = f"{progress.verb}: {progress.done:,} of {progress.rows:,} documents, {progress.per_second:.3g} a second"
-        text += "" if left is None else f", {_duration(left)} left"
+        text += "" if left is None else f", {duration(left)} left"
         if terminal is None:
             say(text, error=True)
             return
@@ -174,9 +174,3 @@ class _Lines:
         if self.width:
             redraw(" " * self.width)
             redraw("")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.characters import counted
+from longspan.characters import counted, duration
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 def plan(
     model: Annotated[str, typer.Argument(help="Folder of a model, a recipe's file, or the name of a shipped recipe.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Changes of a recipe, such as model.max_tokens=8192."),
+    ] = None,
     tokens: Annotated[
         int | None,
         typer.Option(help="Tokens of each row.", min=1, show_default="the recipe's; of a model 16384 at most"),
@@ -44,7 +48,8 @@ def plan(
     device has too little memory, says what to change. Of several processes, memory and batch are those of one.
 
     Examples: `longspan plan small-mlm-window --tokens 2048 --train`, `longspan plan DIR --batch 4 --device h100`,
-    `longspan plan DIR --tokens 1000000 --train --device h100 --processes 8 --shard --sequence 4`.
+    `longspan plan DIR --tokens 1000000 --train --device h100 --processes 8 --shard --sequence 4`,
+    `longspan plan poolingformer-mlm model.max_tokens=16384 task.max_tokens=16384 --train`.
     """
     from longspan.planning.devices import device_of
     from longspan.planning.memory import Choice
@@ -54,7 +59,7 @@ def plan(
     if device_memory is not None and not 0 < device_memory < 1e6:
         raise InputError(f"--device-memory is {device_memory}; give GiB above 0, such as 80")
     chosen = None if device is None else device_of(device)
-    planned = open_planned(model, tokens)
+    planned = open_planned(model, tokens, changes or ())
     counts = make_plan(
         planned,
         Choice(
@@ -80,7 +85,7 @@ def _print(planned: "Plan") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False)
     unit, power = ("GiB", 30) if max(row.memory.peak for row in planned.rows) >= 2**30 else ("MiB", 20)
     for column in (unit, "weights", "training", "kept", "work", "peak", "time", ""):  # all in 80 places
         table.add_column(column, no_wrap=True, justify="right" if column not in (unit, "") else "left")
@@ -88,21 +93,12 @@ def _print(planned: "Plan") -> None:
         sizes = (row.memory.weights, row.memory.gradients + row.memory.optimizer + row.memory.buckets)
         sizes += (row.memory.activations, row.memory.working, row.memory.peak)
         fits = "" if planned.room is None else "fits" if row.memory.peak <= planned.room else "too much"
-        seconds = "" if row.seconds is None else _duration(row.seconds)
-        table.add_row(row.name, *[f"{size / 2**power:.{2 if power == 30 else 0}f}" for size in sizes], seconds, fits)
+        seconds = "" if row.seconds is None else duration(row.seconds)
+        numbers = [size / 2**power for size in sizes]
+        cells = [f"{number:.{2 if power == 30 and number < 100 else 0}f}" for number in numbers]
+        table.add_row(row.name, *cells, seconds, fits)
     first = planned.rows[0].choice
     say(f"{counted(first.batch, 'row')} of {counted(first.tokens, 'token')}")
     Console().print(table)
     for line in planned.advice:
         say(line)
-
-
-def _duration(seconds: float) -> str:
-    """ "4.2 ms", "0.42 s", "12 s", "20 min", "3.5 h" """
-    if seconds < 0.1:
-        return f"{1e3 * seconds:.2g} ms"
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from longspan.characters import duration
 from longspan.errors import InputError
 from longspan.models.sequence_parallel import check_divisible
 from longspan.planning.memory import Choice, Weights, halo_of
@@ -70,5 +71,5 @@ def said_of(planned: Planned, choice: Choice, weights: Weights) -> str:
     when = "step" if choice.train else "forward pass"
     return (
         f"{choice.processes} processes {divided}{together}; each sends {size / 2**20:,.1f} MiB in a {when}, which the "
-        f"time leaves out: {1e3 * size / LINK:.2g} ms at {LINK / 1e9:.0f} GB/s."
+        f"time leaves out: {duration(size / LINK)} at {LINK / 1e9:.0f} GB/s."
     )

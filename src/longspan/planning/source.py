@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,26 +40,30 @@ class Planned:
         return replace(self, config=type(self.config).from_dict(fields))
 
 
-def open_planned(source: str, tokens: int | None = None) -> Planned:
+def open_planned(source: str, tokens: int | None = None, changes: Sequence[str] = ()) -> Planned:
     """The model of a folder, or of a recipe: a file that ends in .yaml, or the name of one of the package, for rows of
-    so many tokens; None takes its own length.
+    so many tokens; None takes its own length. `changes` are those of the recipe, "key=value".
 
     Raises:
-        InputError: there is neither; the recipe starts from a model that is not here; the model is too short.
+        InputError: there is neither; the recipe starts from a model that is not here; the model is too short; changes
+            of a model, or such as the recipe cannot have.
     """
     folder = Path(os.path.expanduser(source))
     is_model = (folder / "config.json").is_file()
     if folder.is_dir() and not is_model:
         raise InputError(f"folder {source!r} has no config.json, so it holds no model; name one that does, or a recipe")
-    planned = _of_folder(folder) if is_model else _of_recipe(source)
+    if is_model and changes:
+        raise InputError(f"{changes[0]!r} changes a recipe, and {source!r} is a model; leave it out")
+    planned = _of_folder(folder) if is_model else _of_recipe(source, changes)
     longest = planned.config.max_position_embeddings
     is_bounded = planned.config.position_embedding in ("learned", "axial")
     if tokens is None:
         return replace(planned, tokens=min(planned.tokens, longest)) if is_bounded else planned
     if is_bounded and tokens > longest:
+        longer = f"make the model longer with `longspan lengthen {source} --max-tokens {tokens} --output DIR`"
         raise InputError(
-            f"--tokens is {tokens:,} but {source!r} has positions for {longest:,}; lower it, or make the model longer "
-            f"with `longspan lengthen {source} --max-tokens {tokens} --output DIR`"
+            f"--tokens is {tokens:,} but {source!r} has positions for {longest:,}; lower it, or "
+            + (longer if is_model else f"add model.max_tokens={tokens}")
         )
     return replace(planned, tokens=tokens)
 
@@ -78,10 +83,10 @@ def _of_folder(folder: Path) -> Planned:
     return Planned(name=str(folder), config=config, model_class=getattr(models, name) if known else LongspanModel)
 
 
-def _of_recipe(source: str) -> Planned:
+def _of_recipe(source: str, changes: Sequence[str]) -> Planned:
     from longspan.training.recipe_file import load_recipe
 
-    return planned_recipe(source, load_recipe(source))
+    return planned_recipe(source, load_recipe(source, list(changes)))
 
 
 def planned_recipe(source: str, recipe: Any) -> Planned:
