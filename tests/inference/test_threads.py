@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from longspan.threads import CHOSEN_BY, one_thread
+from longspan.inference.encoders import CHOSEN_BY, one_thread
 
 
 @pytest.fixture
