@@ -78,6 +78,8 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "Bart": SEQUENCE,
     "MBart": SEQUENCE | {"scale_embedding": True, "decoder_start_token_id": 5},
+    "Pegasus": SEQUENCE | {"scale_embedding": True, "decoder_start_token_id": 0, "forced_eos_token_id": None},
+    "Marian": SEQUENCE | {"decoder_start_token_id": 1, "pad_token_id": 1, "eos_token_id": 2},
     "BigBirdPegasus": SEQUENCE | {"max_position_embeddings": 56, "block_size": 4, "num_random_blocks": 1},
     "LED": {key: value for key, value in SEQUENCE.items() if key != "max_position_embeddings"}
     | {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 29, "attention_window": [8, 4]},
@@ -89,11 +91,14 @@ def published() -> Callable[..., PreTrainedModel]:
     """`published("BertForMaskedLM", option=value)` → that class of transformers with random weights, for evaluation."""
 
     def make(name: str, **options: Any) -> PreTrainedModel:
-        family = name.split("For")[0].split("Model")[0]
+        family = name.split("For")[0].split("Model")[0].removesuffix("MT")
         config = getattr(transformers, f"{family}Config")(**(SIZES[family] | options))
         model = getattr(transformers, name)(config)
         for parameter in model.parameters():
             nn.init.normal_(parameter, std=0.3)
+        for module in model.modules():
+            if hasattr(module, "create_weight"):  # sinusoids, which are no weights
+                module.weight.data.copy_(module.create_weight())
         if "final_logits_bias" in dict(model.named_buffers()):
             model.final_logits_bias.normal_()
         return model.eval()
@@ -207,6 +212,9 @@ def decoder() -> Callable[..., PreTrainedModel]:
         model = kind(kind.config_class(**DECODERS[name][1] | options)).eval()
         for parameter in model.parameters():
             nn.init.normal_(parameter, std=0.3)
+        for module in model.modules():
+            if hasattr(module, "create_weight"):  # sinusoids, which are no weights
+                module.weight.data.copy_(module.create_weight())
         return model
 
     return make

@@ -139,7 +139,7 @@ def test_a_mechanism_keeps_what_the_source_has_trained(published):
     ("name", "message"),
     [
         ("BartForSequenceClassification", "BartForSequenceClassification.*loads BartForConditionalGeneration"),
-        ("PegasusForConditionalGeneration", "'pegasus' is not supported: `longspan summarize --model` runs it"),
+        ("PegasusXForConditionalGeneration", "'pegasus_x' is not supported: `longspan summarize --model` runs it"),
         (
             "GPT2Model",
             "model_type='gpt2'.*choose one of bart, bert, big_bird, bigbird_pegasus, .*roberta, xlm",

@@ -32,11 +32,12 @@ def from_transformers(
 ) -> LongspanPreTrainedModel:
     """Load a published model into the matching Longspan class, with equal outputs.
 
-    BART, mBART, LED and BigBird-Pegasus become `LongspanForConditionalGeneration`; BERT, BigBird, DistilBERT, RoBERTa,
-    XLM-R, CamemBERT, ELECTRA, Longformer and DeBERTa (all versions, by the mechanism `fusion`) become
-    `LongspanModel`, `…ForMaskedLM`, `…ForSequenceClassification`, `…ForTokenClassification` or `…ForQuestionAnswering`,
-    by the class of the source; ELECTRA's discriminator becomes `LongspanForReplacedTokens`. Reformer becomes
-    `LongspanForCausalLM`, or an encoder with one of these heads; so does a directory with Transformer-XL's weights.
+    BART, mBART, LED, Pegasus, BigBird-Pegasus and Marian become `LongspanForConditionalGeneration`; BERT, BigBird,
+    DistilBERT, RoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer and DeBERTa (all versions, by the mechanism `fusion`)
+    become `LongspanModel`, `…ForMaskedLM`, `…ForSequenceClassification`, `…ForTokenClassification` or
+    `…ForQuestionAnswering`, by the class of the source; ELECTRA's discriminator becomes `LongspanForReplacedTokens`.
+    Reformer becomes `LongspanForCausalLM`, or an encoder with one of these heads; so does a directory with
+    Transformer-XL's weights.
 
     Args:
         model_or_path: a transformers model, a directory written by `save_pretrained`, or a Hub name. Only safetensors
@@ -146,10 +147,10 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     """Turn a Longspan model into the transformers model with equal outputs, ready for `save_pretrained`.
 
     Args:
-        model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, CamemBERT, BERT,
-            DistilBERT, ELECTRA), symmetric undilated windows (LED, Longformer), random="transformers" (BigBird,
-            BigBird-Pegasus), chunks="published" in reversible layers (Reformer), or fusion in one level with a window
-            over the whole input (DeBERTa, DeBERTa-v2).
+        model: a model whose mechanism transformers has: full attention (BART, mBART, Pegasus, Marian, RoBERTa, XLM-R,
+            CamemBERT, BERT, DistilBERT, ELECTRA), symmetric undilated windows (LED, Longformer), random="transformers"
+            (BigBird, BigBird-Pegasus), chunks="published" in reversible layers (Reformer), or fusion in one level with
+            a window over the whole input (DeBERTa, DeBERTa-v2).
         architecture: the `model_type` to make; `None` takes the one that the model came from where that can still say
             everything, and else chooses by the configuration.
 

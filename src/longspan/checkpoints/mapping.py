@@ -202,7 +202,8 @@ def reverse(pairs: Pairs) -> Pairs:
 
 
 def _renamed(config: PreTrainedConfig, names: Pairs) -> dict[str, Any]:
-    fields = {name: getattr(config, name) for name in SAME} | {"problem_type": getattr(config, "problem_type", None)}
+    fields = {name: getattr(config, name) for name in SAME if hasattr(config, name)}  # Pegasus begins no text
+    fields |= {"problem_type": getattr(config, "problem_type", None), "bos_token_id": fields.get("bos_token_id")}
     # Not every architecture has these; where ours has the default, theirs keeps its own.
     for name, default in (("use_cache", True), ("output_hidden_states", False), ("return_dict", True)):
         if getattr(config, name, default) != default:

@@ -148,11 +148,12 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
             beside an encoder keeps a table of its own, unless its stack tells it places.
         sinusoids: their form. "paper": sin(p·10000^(−2i/E)) in channel 2i and the cosine in channel 2i + 1 (Vaswani et
             al. 2017, section 3.5), of amplitude 1 with `scale_embedding`, and else of amplitude `init_std`, which keeps
-            the proportion to token embeddings of that standard deviation. "0.2": the form that version 0.2 had, all
-            sines before all cosines, wavelengths from 2 to `position_period`, amplitude √2·`init_std`.
+            the proportion to token embeddings of that standard deviation. "halves": the same numbers in another order,
+            all sines before all cosines, always of amplitude 1 (Marian, Pegasus). "0.2": the form that version 0.2 had,
+            all sines before all cosines, wavelengths from 2 to `position_period`, amplitude √2·`init_std`.
         position_period: longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood
             only, which is the same at any length of the document. `None` means 2π·10000, as published ("0.2": 10000).
-            With "paper" the last channels come near it, and it is above the shortest wavelength, 2π.
+            With "paper" and "halves" the last channels come near it, and it is above the shortest wavelength, 2π.
         axial_shape: rows of the two tables of axial positions, (n₁, n₂): position p reads row p // n₂ of the first and
             row p mod n₂ of the second. Their product is at least `max_position_embeddings` + `position_offset`.
         axial_widths: widths of the two tables, which stand side by side: they add up to that of the embeddings.

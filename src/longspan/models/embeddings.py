@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from longspan.attention.parts.documents import counted_in
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
-from longspan.ops.sinusoids import BASE, interleaved_sinusoids
+from longspan.ops.sinusoids import BASE, halved_sinusoids, interleaved_sinusoids
 from longspan.stacks import stack_config
 
 if TYPE_CHECKING:
@@ -56,6 +56,24 @@ class EarlierSinusoids(nn.Module):
         exponent = torch.linspace(0, 1, half, device=position.device, dtype=torch.float32)
         angle = position[..., None] * (math.pi * (self.period / 2) ** -exponent)
         return self.scale * torch.cat([angle.sin(), angle.cos()], dim=-1)[..., : self.width]
+
+
+class HalvedSinusoids(nn.Module):
+    """Those of Marian and Pegasus: as `Sinusoids`, but all sines before all cosines, and of amplitude 1 in every
+    model."""
+
+    def __init__(self, config: ModelFields) -> None:
+        super().__init__()
+        self.width = config.embedding_width
+        self.base = BASE if config.position_period is None else config.position_period / (2 * math.pi)
+
+    def forward(self, position: Tensor) -> Tensor:
+        """`(B, T)` positions → `(B, T, E)` float32."""
+        return halved_sinusoids(position, self.width, self.base)
+
+
+SINUSOIDS = {"paper": Sinusoids, "halves": HalvedSinusoids, "0.2": EarlierSinusoids}
+"""`sinusoids` of a configuration → what computes them."""
 
 
 class AxialPositions(nn.Module):
@@ -263,7 +281,7 @@ def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Modu
     if config.position_embedding == "axial" and not decoder:
         return AxialPositions(config)
     if config.position_embedding == "sinusoidal":
-        return Sinusoids(config) if config.sinusoids == "paper" else EarlierSinusoids(config)
+        return SINUSOIDS[config.sinusoids](config)
     if config.position_embedding == "none" and not (decoder and stack_config(config.stack).decoder_table()):
         return None
     return nn.Embedding(positions + config.position_offset, config.embedding_width)

@@ -75,7 +75,7 @@ class ModelFields:
     label_smoothing: Dropout = 0.0
     wrap_labels: bool = False
     position_embedding: Literal["learned", "sinusoidal", "axial", "none"] = "learned"
-    sinusoids: Literal["paper", "0.2"] = "paper"
+    sinusoids: Literal["paper", "halves", "0.2"] = "paper"
     position_period: Annotated[float, Range(above=2, maximum=1e12)] | None = None
     axial_shape: tuple[Count, ...] | None = None
     axial_widths: tuple[Count, ...] | None = None
@@ -271,7 +271,7 @@ def _check_sizes(config: ModelFields) -> None:
             "decoder, which shares its token table; leave it out"
         )
     period = config.position_period
-    if config.sinusoids == "paper" and period is not None and period <= SHORTEST_WAVE:
+    if config.sinusoids != "0.2" and period is not None and period <= SHORTEST_WAVE:
         raise InputError(
             f"position_period is {period}; it must be above 2π, the shortest wavelength of the sinusoids, or null"
         )

@@ -44,6 +44,13 @@ def interleaved_sinusoids(numbers: Tensor, width: int, dtype: torch.dtype, base:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :width]
 
 
+def halved_sinusoids(numbers: Tensor, width: int, base: float = BASE) -> Tensor:
+    """`(…)` integers n → `(…, E)` float32: `sin(n·base^(-2i/E))` in channel i and the cosines behind all sines, as
+    Marian and Pegasus have them; in double precision, as their tables are made. An odd width lacks the last cosine."""
+    angle = sinusoid_angles(numbers, width, torch.float64, base)
+    return torch.cat([angle.sin(), angle.cos()], dim=-1)[..., :width].float()
+
+
 def _rounded(offset: int) -> int:
     """The next multiple of `ROUND`, 0 for what is not above 0."""
     return max(0, -(-offset // ROUND) * ROUND)

@@ -132,7 +132,7 @@ def test_a_model_is_lengthened_as_the_command_does(folder: Folder, tmp_path: Pat
     assert words(again) == words(summary)
 
 
-@pytest.mark.parametrize("kind", ["MBart", "LED", "BigBirdPegasus"])
+@pytest.mark.parametrize("kind", ["MBart", "LED", "BigBirdPegasus", "Pegasus", "Marian"])
 def test_other_models_that_can_be_lengthened(folder: Folder, kind: str) -> None:
     decoding = Decoding(beams=1, max_tokens=5, long_documents="lengthen")
     summary = longspan.summarize(TEXT * 5, model=folder(kind), decoding=decoding)

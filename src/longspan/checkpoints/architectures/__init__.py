@@ -28,7 +28,9 @@ _TABLES = {
     "electra": ("bert", "ELECTRA"),
     "led": ("longformer", "LED"),
     "longformer": ("longformer", "LONGFORMER"),
+    "marian": ("pegasus", "MARIAN"),
     "mbart": ("bart", "MBART"),
+    "pegasus": ("pegasus", "PEGASUS"),
     "reformer": ("reformer", "REFORMER"),
     "roberta": ("bert", "ROBERTA"),
     "xlm-roberta": ("bert", "XLM_ROBERTA"),
@@ -60,7 +62,7 @@ REFUSED = {
     "Longspan's blocks; in transformers it reads 8192 tokens as it is, and more by longspan.use_attention(model, "
     "'window(512) | first(1)', max_tokens=32768)",
     **dict.fromkeys(
-        ("t5", "mt5", "umt5", "longt5", "pegasus", "pegasus_x", "marian"),
+        ("t5", "mt5", "umt5", "longt5", "pegasus_x"),
         "`longspan summarize --model` runs it as transformers has it, and reads longer documents in parts",
     ),
 }
@@ -97,6 +99,8 @@ def natural_architecture(config: Any) -> str:
 
         return "deberta-v2" if any(getattr(layer, name) for layer in fusions for name in LATER) else "deberta"
     windowed = any(layer.mechanism != "full" for layer in layers)
+    if config.decoder_layers and (config.position_embedding, config.sinusoids) == ("sinusoidal", "halves"):
+        return "pegasus" if config.normalization == "pre" else "marian"
     if config.decoder_layers:
         return "led" if windowed else "mbart" if config.normalization == "pre" else "bart"
     if windowed or config.positions_skip_padding:

@@ -1,7 +1,7 @@
 """Models that write, behind one door: texts in as token ids, and out comes what the model writes about each.
 
-`OwnWriter` runs Longspan's classes, and what they were made from: BART, mBART, LED, BigBird-Pegasus. `SequenceWriter`
-runs any other encoder–decoder of transformers as it is (T5, Pegasus, PEGASUS-X, LongT5, Marian, …), and `ChatWriter` of
+`OwnWriter` runs Longspan's classes, and what they were made from: BART, mBART, LED, Pegasus, BigBird-Pegasus, Marian.
+`SequenceWriter` runs any other encoder–decoder of transformers as it is (T5, PEGASUS-X, LongT5, …), and `ChatWriter` of
 `longspan.inference.abstractive.chat` causal models that follow instructions.
 """
 
