@@ -1,7 +1,7 @@
 """`longspan index`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,10 @@ from longspan.characters import counted
 from longspan.cli.documents import Encoder, Encoding, Raw
 from longspan.cli.terminal import say
 from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    from longspan.inference.indexing.documents import DocumentIndex
+    from longspan.inference.indexing.search import SearchIndex
 
 
 def index(
@@ -24,6 +28,11 @@ def index(
     ] = None,
     dtype: Annotated[str, typer.Option(help="How states are stored: float16, bfloat16 or float32.")] = "float16",
     encoder: Encoder = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Processes, without --model; 0 works in this one.", show_default="this one alone"),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
     raw: Raw = False,
     encoding: Encoding = None,
 ) -> None:
@@ -31,9 +40,11 @@ def index(
 
     Keeps the words of every passage and its vector, by the bundled encoder or that of `--encoder`; files that have not
     changed are not read again. With `--model` it keeps what the lower layers of a decomposed model make of every
-    passage. More documents can be added at any time; an interruption leaves an index with all that was finished.
+    passage. More documents can be added at any time; an interruption leaves an index with all that was finished. With
+    `--workers` several processes read the documents, and a call that was killed at any moment is gone on with.
 
     Examples: `longspan index contracts/ --output library`, `longspan index new.pdf --output library`,
+    `longspan index papers/ --output library --workers 8`,
     `longspan index contracts/ --model reader --output read`,
     `longspan index *.md --model deepset/roberta-base-squad2 --lower-layers 9 --output read`.
     """
@@ -41,16 +52,20 @@ def index(
 
     if "-" in documents:
         raise InputError("standard input has no name to point into; give files or folders")
-    library = make(
-        [Path(source) for source in documents],
-        output,
-        model,
-        lower_layers=lower_layers,
-        dtype=dtype,  # pyright: ignore[reportArgumentType] (one of those, or refused there)
-        encoding=encoding,
-        raw=raw,
-        encoder=encoder,
-    )
+    sources = [Path(source) for source in documents]
+    if workers is None:
+        library: DocumentIndex | SearchIndex = make(
+            sources,
+            output,
+            model,
+            lower_layers=lower_layers,
+            dtype=dtype,  # pyright: ignore[reportArgumentType] (one of those, or refused there)
+            encoding=encoding,
+            raw=raw,
+            encoder=encoder,
+        )
+    else:
+        library = _by_workers(sources, output, workers, threads, model, lower_layers, encoding, raw, encoder)
     for note in library.notes:
         say(f"note: {note}", error=True)
     added = library.added
@@ -59,3 +74,31 @@ def index(
         f"{output}: {counted(added.documents, 'document')} added ({counted(added.passages, 'passage')}){there}; "
         f"{counted(len(library), 'document')} in {library.bytes / 1e6:.1f} MB"
     )
+
+
+def _by_workers(
+    sources: list[Path],
+    output: Path,
+    workers: int,
+    threads: int,
+    model: str | None,
+    lower_layers: int | None,
+    encoding: str | None,
+    raw: bool,
+    encoder: str | None,
+) -> "SearchIndex":
+    """The index, made by several processes, with lines that say how far they are."""
+    from longspan.cli.map import Lines
+    from longspan.mapping.indexing import index_by_workers
+
+    for name, given in (("--model", model), ("--lower-layers", lower_layers)):
+        if given is not None:
+            raise InputError(
+                f"--workers {workers} makes an index without a model, and {name} is {given}; leave one out"
+            )
+    lines = Lines()
+    options = {"workers": workers, "threads": threads, "encoding": encoding, "raw": raw, "encoder": encoder}
+    try:
+        return index_by_workers(sources, output, report=lines.report, **options)  # pyright: ignore[reportArgumentType]
+    finally:
+        lines.end()

@@ -120,7 +120,7 @@ def map(
         "top": top,
         "threshold": threshold,
     }
-    lines = _Lines()
+    lines = Lines()
     try:
         mapped = map_documents(
             verb,
@@ -147,7 +147,7 @@ def map(
     say(f"[{name_of(str(output))}{before}: {told}{wrong}]", error=True)
 
 
-class _Lines:
+class Lines:
     """Says how far a job is: on one line of a terminal, else in a line now and then."""
 
     def __init__(self) -> None:

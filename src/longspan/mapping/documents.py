@@ -130,7 +130,7 @@ def map_documents(
         version=__version__,
         verb=verb,
         options=options,
-        models=_stamps(options),
+        models=stamps_of(options),
         text_field=text_field,
         encoding=encoding,
         raw=raw,
@@ -149,7 +149,9 @@ def map_documents(
             job = stored
         missing = missing_parts(job, folder)
         try:
-            damaged = _do(job, folder, missing, engine, workers, threads, report) if missing else []
+            damaged = []
+            if missing:
+                damaged = do_parts(job, folder, missing, engine, workers=workers, threads=threads, report=report)
         finally:
             clear_stale(folder)  # what workers that were ended had begun to write
         if damaged:
@@ -165,7 +167,7 @@ def _plain(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, Path) else value
 
 
-def _stamps(options: dict[str, Any]) -> dict[str, str]:
+def stamps_of(options: dict[str, Any]) -> dict[str, str]:
     """For each option that names a folder, what tells whether it has changed."""
     found = {}
     for name in ("model", "encoder", "reranker"):
@@ -204,16 +206,17 @@ def _planned(asked: Job, verb: Verb) -> Job:
     )
 
 
-def _do(
+def do_parts(
     job: Job,
     folder: Path,
     missing: list[Part],
-    engine: str,
+    engine: Engine = "local",
+    *,
     workers: int | None,
     threads: int,
     report: Callable[[Progress], None] | None,
 ) -> list[Damaged]:
-    """Do the parts that are missing; those whose input is damaged are given back."""
+    """Do the parts that are missing, arguments as of `map_documents`; those whose input is damaged are given back."""
     done = before = job.rows - sum(part.rows for part in missing)
     begin = time.monotonic()
 

@@ -20,7 +20,7 @@ from longspan.files import flush, temporary
 from longspan.mapping.inputs import arrow, as_local
 from longspan.mapping.job import Job, Part
 from longspan.mapping.rows import Batch, RowReader, schema_of
-from longspan.mapping.work import ERROR, added_columns, verb_of
+from longspan.mapping.work import ERROR, added_columns, step_of
 
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
@@ -58,7 +58,7 @@ class Desk:
     def __init__(self, job: Job, folder: Path) -> None:
         self.job = job
         self.folder = folder
-        self.verb = verb_of(job.verb, job.options)
+        self.verb = step_of(job.verb, job.options)
         self.added = added_columns(self.verb, job.prefix)
         self._apply = self.verb.ready(raw=job.raw)
         self._reader = None if job.documents else RowReader(job)

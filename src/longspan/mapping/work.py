@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from longspan.errors import InputError
 from longspan.inference.results import Decoding, Extent, Length
 from longspan.mapping.inputs import arrow
+from longspan.mapping.preparing import Prepare
 from longspan.settings import Beams, Count, LengthPenalty, NewTokens, Share, check, near, show
 
 if TYPE_CHECKING:
@@ -325,8 +326,15 @@ VERBS: dict[str, type[Any]] = {
     "coref": Coref,
 }
 """Verb → what it is."""
+INDEX = "index"
+"""The step that is none of them: it makes an index (`longspan.mapping.indexing`)."""
 ERROR = "error"
 """The last column that every verb adds."""
+
+
+def step_of(name: str, options: Mapping[str, Any]) -> Verb:
+    """What a job does: `verb_of`, or the step of an index."""
+    return Prepare(**options) if name == INDEX else verb_of(name, options)
 
 
 def verb_of(name: str, options: Mapping[str, Any]) -> Verb:

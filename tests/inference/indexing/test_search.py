@@ -16,8 +16,9 @@ from longspan.cli import main
 from longspan.data.text.reading import document_of, read
 from longspan.errors import InputError
 from longspan.inference.encoders import bundled_encoder
-from longspan.inference.indexing import search
-from longspan.inference.indexing.search import LIST, SearchIndex
+from longspan.inference.indexing import growing
+from longspan.inference.indexing.growing import LIST
+from longspan.inference.indexing.search import SearchIndex
 from longspan.inference.indexing.sources import stale_note
 from longspan.inference.ranking import PassageIndex
 
@@ -48,8 +49,8 @@ def test_words_and_vectors_are_those_without_an_index(library: Path, tmp_path: P
 def test_only_what_changed_is_read_again(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = longspan.index(library, tmp_path / "index")
     opened: list[Any] = []
-    real = search.open_documents
-    monkeypatch.setattr(search, "open_documents", lambda source, **kw: opened.append(source) or real(source, **kw))
+    real = growing.open_documents
+    monkeypatch.setattr(growing, "open_documents", lambda source, **kw: opened.append(source) or real(source, **kw))
     index = longspan.index(library, tmp_path / "index")
     assert (index.added.documents, index.added.known, opened) == (0, 3, [])
     (library / "house.md").write_text("# House\n\nThe mill was sold to Clara Vogt in 1950.\n")
@@ -91,7 +92,7 @@ def test_files_that_are_gone_or_have_changed_leave(
         assert not any("Karl Weber" in text or "oak" in text for text in texts)
         assert any("zebras" in text for text in texts)
     # One that was touched stays, also where parts are written before it is looked at.
-    monkeypatch.setattr(search, "PART_PASSAGES", 1)
+    monkeypatch.setattr(growing, "PART_PASSAGES", 1)
     os.utime(library / "garden.md", (1, 1))
     index = longspan.index([library / "house.md", library / "garden.md"], folder)
     assert (index.added.documents, index.added.known, len(index), index.notes) == (1, 1, 3, [])
@@ -118,7 +119,7 @@ def test_a_kill_leaves_the_old_or_the_new(library: Path, tmp_path: Path, monkeyp
         raise Killed
 
     with monkeypatch.context() as patched:  # the part is whole, the list is not written any more
-        patched.setattr(search, "_write", kill)
+        patched.setattr(growing, "write_list", kill)
         with pytest.raises(Killed):
             longspan.index(library, folder)
     assert (folder / LIST).read_bytes() == before
@@ -131,9 +132,9 @@ def test_a_kill_leaves_the_old_or_the_new(library: Path, tmp_path: Path, monkeyp
         yield from real(library / "trees.md", skipped)
         raise KeyboardInterrupt
 
-    real = search.sources_of
+    real = growing.sources_of
     other = tmp_path / "other"
-    monkeypatch.setattr(search, "sources_of", broken)
+    monkeypatch.setattr(growing, "sources_of", broken)
     with pytest.raises(KeyboardInterrupt):  # what was finished stays
         longspan.index(library, other)
     assert len(SearchIndex(other)) == 1

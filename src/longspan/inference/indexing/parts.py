@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,35 +39,40 @@ K1, B = 1.5, 0.75
 NUMBERS = {"documents", "places", "owners", "lengths", "vectors", "terms", "firsts", "rows", "counts"}
 
 
-def write_part(
-    file: Path,
-    documents: Sequence[tuple[Document, Sequence[Passage]]],
-    stems: Sequence[Sequence[str]],
-    vectors: np.ndarray,
-) -> int:
-    """Write documents with their passages as one file, whole or not at all; its bytes.
+@dataclass(frozen=True)
+class Prepared:
+    """A document that is ready to be put into a part.
 
-    Args:
-        file: is made.
-        documents: D, each with its passages, P in all.
+    Attributes:
+        digest: of its text.
+        encoded: it and its P passages, see `encoded`.
         stems: of each passage.
-        vectors: `(P, E)` of the passages; E may be 0.
+        vectors: of the passages, `(P, E)` float16; E may be 0.
     """
+
+    digest: str
+    encoded: bytes
+    stems: Sequence[Sequence[str]]
+    vectors: np.ndarray
+
+
+def write_part(file: Path, documents: Sequence[Prepared]) -> int:
+    """Write documents as one file, whole or not at all; its bytes."""
     from safetensors.numpy import save_file
 
-    encoded = [_encoded(*one) for one in documents]
+    stems = [one for document in documents for one in document.stems]
     counts = [Counter(one) for one in stems]
     terms = sorted(set().union(*counts))
     numbers = {term: number for number, term in enumerate(terms)}
     entries = [(numbers[term], row, count) for row, one in enumerate(counts) for term, count in one.items()]
     table = np.array(sorted(entries), dtype=np.int64).reshape(-1, 3)
-    owners = np.repeat(np.arange(len(documents)), [len(passages) for _, passages in documents])
+    owners = np.repeat(np.arange(len(documents)), [len(document.stems) for document in documents])
     tensors = {
-        "documents": np.frombuffer(b"".join(encoded), np.uint8),
-        "places": np.cumsum([0, *map(len, encoded)], dtype=np.int64),
+        "documents": np.frombuffer(b"".join(document.encoded for document in documents), np.uint8),
+        "places": np.cumsum([0, *(len(document.encoded) for document in documents)], dtype=np.int64),
         "owners": owners.astype(np.int32),
         "lengths": np.array([len(one) for one in stems], dtype=np.int32),
-        "vectors": np.ascontiguousarray(vectors, dtype=np.float16),
+        "vectors": np.concatenate([document.vectors for document in documents]),
         "terms": np.frombuffer("\n".join(terms).encode("utf-8", "surrogatepass"), np.uint8),
         "firsts": np.searchsorted(table[:, 0], np.arange(len(terms) + 1)).astype(np.int64),
         "rows": np.ascontiguousarray(table[:, 1], dtype=np.int32),
@@ -78,7 +83,8 @@ def write_part(
         return place.stat().st_size
 
 
-def _encoded(document: Document, passages: Sequence[Passage]) -> bytes:
+def encoded(document: Document, passages: Sequence[Passage]) -> bytes:
+    """A document with its passages, as JSON."""
     plain = [asdict(one) | {"by_lines": sorted(one.by_lines), "pieces": 0} for one in passages]
     fields = {"name": document.name, "title": document.title, "pages": document.pages, "text": document.text}
     return json.dumps(fields | {"passages": plain}, ensure_ascii=False).encode("utf-8", "surrogatepass")

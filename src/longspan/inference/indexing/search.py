@@ -5,17 +5,12 @@ search.json                 the encoder, and each part with its bytes and its do
 part-000001.safetensors     see `longspan.inference.indexing.parts`
 ```
 
-A file whose size and time are as they were is not read again; one that changed is read, and its former text counts no
-more. A part appears under its name when it is whole, and counts once `search.json`, which is replaced in one step,
-names it: whatever ends the writing, the index is the old one or the new one.
+How it is written: `longspan.inference.indexing.growing`.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,29 +19,25 @@ import numpy as np
 
 from longspan.characters import on_one_line
 from longspan.data.text.blocks import Document
-from longspan.data.text.passages import Passage, passages_of, units_of
-from longspan.data.text.sentences import guess_language
+from longspan.data.text.passages import Passage
 from longspan.errors import InputError
-from longspan.files import claimed, is_empty, output_folder, write_whole
-from longspan.inference.answer import SAMPLE, Source, check_asked, open_documents, ranked_passage
+from longspan.files import claimed, is_empty, output_folder
+from longspan.inference.answer import check_asked, ranked_passage
 from longspan.inference.encoders import bundled_encoder
-from longspan.inference.indexing.parts import Part, word_scores, write_part
-from longspan.inference.indexing.sources import Added, digest_of, names_of_files, sources_of, stale_files, stale_note
+from longspan.inference.indexing.growing import FORMAT, LIST, GrowingIndex, write_list
+from longspan.inference.indexing.parts import Part, word_scores
+from longspan.inference.indexing.sources import Added, stale_files, stale_note
 from longspan.inference.plain_encoder import plain_encoder
 from longspan.inference.ranking import SHOWN, Evidence, best_sentence, load_weights, query_stems, signs_of, stems_of
-from longspan.inference.results import DocumentAnswer, RankedPassage, notes, reads_english
+from longspan.inference.results import DocumentAnswer, RankedPassage, notes
 from longspan.model_files import read_json
 from longspan.settings import check_kind, show
 
 if TYPE_CHECKING:
     from longspan.inference.sentence_encoder import SentenceEncoder
 
-LIST = "search.json"
-FORMAT = 1
 LOOKED_AT = 20
 """Passages whose text is read for the signs of how sure an answer is."""
-PART_PASSAGES = 20_000
-"""A part is written when it has so many passages."""
 
 
 def has_search_index(folder: Path) -> bool:
@@ -54,7 +45,7 @@ def has_search_index(folder: Path) -> bool:
     return (folder / LIST).exists()
 
 
-class SearchIndex:
+class SearchIndex(GrowingIndex):
     """A collection that is asked by words and vectors.
 
     Args:
@@ -87,7 +78,7 @@ class SearchIndex:
 
             load_sentence_encoder(encoder)  # it is refused before anything is written
         with claimed(place):
-            _write(
+            write_list(
                 place, {"encoder": None if encoder is None else str(encoder), "language": None, "width": 0, "parts": []}
             )
         return cls(place, encoder)
@@ -257,144 +248,3 @@ class SearchIndex:
         elif self._questions is not None:
             near += self._questions.similarities(question, self._questions.vectors(texts, "passage"))
         return ranked_passage(document, number, passage, best_sentence(question, texts, near), probability)
-
-    # Adding ----------------------------------------------------------------------------------------------------------
-
-    def add(self, documents: Source | Sequence[Source], *, encoding: str | None = None, raw: bool = False) -> list[str]:
-        """Add documents that are new or have changed; what was passed over, in sentences.
-
-        Arguments and errors as in `longspan.index`. An interruption, or a document that cannot be read, leaves those
-        before it in the index.
-        """
-        skipped: list[str] = []
-        with claimed(self.folder):
-            self._read()
-            self.added = Added()
-            self._known = self._entries
-            waiting: list[tuple[dict[str, Any], Document, list[Passage], np.ndarray]] = []
-            try:
-                for key, inside, stamp, source in sources_of(documents, skipped):
-                    for entry, document in self._new(key, stamp, source, encoding, raw, skipped if inside else None):
-                        self._known[entry["key"]] = entry
-                        passages, vectors = self._embedded(document)
-                        waiting.append((entry, document, passages, vectors))
-                        if sum(len(one[2]) for one in waiting) >= PART_PASSAGES:
-                            self._write(waiting)
-                            waiting = []
-            finally:
-                self._write(waiting)
-                if left := self._let_go():
-                    skipped.append(f"left the index, as their files are gone or have changed: {names_of_files(left)}")
-                self._read()
-        return skipped
-
-    def _new(
-        self,
-        key: str | None,
-        stamp: list[int],
-        source: Source,
-        encoding: str | None,
-        raw: bool,
-        skipped: list[str] | None,
-    ) -> Iterator[tuple[dict[str, Any], Document]]:
-        """The documents of a source that the index has not, each with what the list is to say of it.
-
-        What cannot be read is said in `skipped`, and raised where that is None.
-        """
-        known = self._known.get(key) if key else None
-        if known is not None and known["stamp"] == stamp:
-            self.added = replace(self.added, known=self.added.known + 1)
-            return
-        try:
-            documents, more = open_documents(source, encoding=encoding, raw=raw)
-        except InputError as error:
-            if skipped is None:
-                raise
-            skipped.append(f"passed over: {error}")
-            return
-        self.notes += more
-        for document in documents:
-            digest = digest_of(document)
-            name = key or f"text:{digest}"
-            known = self._known.get(name)
-            if known is not None and known["digest"] == digest:
-                known["stamp"] = stamp
-                self.added = replace(self.added, known=self.added.known + 1)
-            else:
-                yield {"key": name, "stamp": stamp, "digest": digest}, document
-
-    @property
-    def _entries(self) -> dict[str, dict[str, Any]]:
-        """What the list says of each document that can be asked, by its key."""
-        return {
-            entry["key"]: entry
-            for _, listed in self._parts
-            for entry in listed["entries"]
-            if entry["document"] is not None
-        }
-
-    def _let_go(self) -> list[str]:
-        """Take out documents whose files are gone, or have changed and were not read again; their keys."""
-        left = set().union(*stale_files(self._entries.values()))
-        if left:
-            self._forget(left)
-            _write(self.folder, self._list)
-        return sorted(left)
-
-    def _forget(self, keys: Collection[str]) -> None:
-        """Have the texts that parts hold of some documents count no more; the list is yet to be written."""
-        for listed in self._list["parts"]:
-            for entry in listed["entries"]:
-                entry["document"] = None if entry["key"] in keys else entry["document"]
-
-    def _embedded(self, document: Document) -> tuple[list[Passage], np.ndarray]:
-        """The passages of a document and their vectors `(P, E)`."""
-        if self._list["language"] is None:  # the first document tells
-            self._list["language"] = guess_language(document.text[:SAMPLE])
-            bundled = self._list["encoder"] is None
-            if bundled and reads_english(document.text[:SAMPLE]):
-                self._list["width"] = bundled_encoder().dimensions
-            elif not bundled:
-                self._list["width"] = 1  # until the encoder says
-                self._list["width"] = self._encoder.dimensions
-            self.__dict__.pop("_encoder", None)
-        units = units_of(document)
-        passages = passages_of(document, units)
-        if self._encoder is None:
-            return passages, np.zeros((len(passages), 0), np.float32)
-        if self._list["encoder"] is None:
-            both = self._encoder.embed_document([unit.text for unit in units], [one.first for one in passages])
-            return passages, both[len(units) :]
-        return passages, self._encoder.vectors([one.text for one in passages], "passage")
-
-    def _write(self, waiting: Sequence[tuple[dict[str, Any], Document, list[Passage], np.ndarray]]) -> None:
-        """Write a part, then the list that names it, in which former texts of its documents count no more."""
-        numbers = [int(listed["file"][5:].partition(".")[0]) for listed in self._list["parts"]]
-        if waiting:
-            name = f"part-{1 + max(numbers, default=0):06d}.safetensors"
-            language = self._list["language"]
-            texts = [f"{one.heading or ''}\n{one.text}" for _, _, passages, _ in waiting for one in passages]
-            stems = [stems_of(text, language) for text in texts]
-            documents = [(document, passages) for _, document, passages, _ in waiting]
-            vectors = np.concatenate([vectors for *_, vectors in waiting])
-            size = write_part(self.folder / name, documents, stems, vectors)
-            self._forget({entry["key"] for entry, *_ in waiting})
-            last = {entry["key"]: place for place, (entry, *_) in enumerate(waiting)}
-            entries = [
-                entry | {"document": place if last[entry["key"]] == place else None}
-                for place, (entry, *_) in enumerate(waiting)
-            ]
-            self._list["parts"].append({"file": name, "bytes": size, "entries": entries})
-            passages = sum(len(one) for _, _, one, _ in waiting)
-            self.added = replace(
-                self.added, documents=self.added.documents + len(waiting), passages=self.added.passages + passages
-            )
-        if waiting or self.added.known:
-            _write(self.folder, self._list)
-        if waiting:
-            self._read()
-            self._known = self._entries
-
-
-def _write(folder: Path, listed: dict[str, Any]) -> None:
-    write_whole({folder / LIST: json.dumps({"format": FORMAT, **listed}, ensure_ascii=False) + "\n"})

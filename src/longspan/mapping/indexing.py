@@ -1,0 +1,189 @@
+"""`longspan index --workers`: an index without a model, whose documents are read by several processes.
+
+The processes of `longspan map` do what takes time: what an index needs of each document (its passages, their words and
+vectors) goes into `building/` of the index, in Parquet parts that are written whole or not at all. Then one process
+puts the documents into the index in their order, as if it had read them itself, so that it has the same bytes. Of a
+call that was ended, whenever it was, the next one takes the parts whose files have not changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longspan.characters import on_one_line
+from longspan.errors import InputError
+from longspan.files import clear_stale, output_folder
+from longspan.inference.answer import Source
+from longspan.inference.indexing.growing import BUILDING
+from longspan.inference.indexing.parts import Prepared
+from longspan.inference.indexing.preparing import Preparer
+from longspan.inference.indexing.search import SearchIndex, has_search_index
+from longspan.inference.indexing.store import has_index
+from longspan.mapping.documents import Progress, do_parts, stamps_of
+from longspan.mapping.inputs import arrow
+from longspan.mapping.job import Input, Job, rows_of_part, save_job, saved_job
+from longspan.mapping.results import missing_parts
+from longspan.mapping.work import ERROR, INDEX
+from longspan.settings import Count, Whole, check_arguments
+from longspan.version import __version__
+
+Row = tuple[Path, int]
+"""A part, and the row in it."""
+
+
+def index_by_workers(
+    documents: Source | Sequence[Source],
+    output: str | Path,
+    *,
+    workers: Whole | None = None,
+    threads: Count = 1,
+    encoding: str | None = None,
+    raw: bool = False,
+    encoder: str | Path | None = None,
+    report: Callable[[Progress], None] | None = None,
+) -> SearchIndex:
+    """Make an index without a model, or add to one, as `longspan.index` does, with several processes.
+
+    Its files are those that one process with so many threads writes. A call that was ended at any moment is gone on
+    with by the next one. A document that ends its process, thrice, is passed over.
+
+    Args:
+        documents: as for `longspan.index`; files are read by the processes, texts by this one.
+        output: the folder of the index.
+        workers: processes; None takes one for each processor. 0 does the work in this one.
+        threads: of each.
+        encoding, raw: as for `longspan.index`.
+        encoder: as for `longspan.index`, but no encoder that is loaded.
+        report: is called with the progress, often.
+
+    Returns:
+        The index; `added` and `notes` say what was done.
+
+    Raises:
+        InputError: as `longspan.index`; the index is one with a model; no worker can start.
+    """
+    check_arguments(index_by_workers, {"workers": workers, "threads": threads, "encoder": encoder})
+    arrow()
+    folder = output_folder(output)
+    if has_index(folder):
+        raise InputError(
+            f"workers={workers}, but the index {on_one_line(str(output))!r} is one with a model, which one process "
+            "makes; leave it out"
+        )
+    library = SearchIndex(folder, encoder) if has_search_index(folder) else SearchIndex.new(folder, encoder)
+    same = partial(_job, encoding=encoding, raw=raw)
+    ahead = partial(_ahead, folder / BUILDING, same, workers=workers, threads=threads, report=report)
+    library.notes += library.add(documents, encoding=encoding, raw=raw, ahead=ahead)
+    return library
+
+
+def _job(preparer: Preparer, inputs: tuple[Input, ...], *, encoding: str | None, raw: bool) -> Job:
+    """What has to be done with these files."""
+    options = {"language": preparer.language, "vectors": preparer.encoder is not None, "encoder": preparer.source}
+    options = {name: value for name, value in options.items() if value is not None}
+    return Job(
+        version=__version__,
+        verb=INDEX,
+        options=options,
+        models=stamps_of(options),
+        encoding=encoding,
+        raw=raw,
+        inputs=inputs,
+        documents=True,
+        part_rows=rows_of_part(len(inputs)),
+    )
+
+
+def _ahead(
+    place: Path,
+    job_of: Callable[[Preparer, tuple[Input, ...]], Job],
+    preparer: Preparer,
+    files: list[Path],
+    *,
+    workers: int | None,
+    threads: int,
+    report: Callable[[Progress], None] | None,
+) -> Callable[[Path], Prepared | None]:
+    """Have files prepared, but for those that an earlier call has left prepared; see `Ahead`."""
+    rows: dict[Input, Row] = {}
+    number = 0
+    for folder in sorted(place.iterdir(), key=lambda one: int(one.name)) if place.is_dir() else ():
+        number = int(folder.name)
+        rows |= _left(folder, job_of(preparer, ()))
+    inputs = [_stamped(file) for file in files]
+    if todo := tuple(one for one in inputs if one not in rows):
+        folder = place / str(number + 1)
+        folder.mkdir(parents=True)
+        job = job_of(preparer, todo)
+        save_job(folder, job)
+        try:
+            do_parts(job, folder, job.parts(), workers=workers, threads=threads, report=report)
+        finally:
+            clear_stale(folder)
+        rows |= _rows(job, folder)
+    width = 0 if preparer.encoder is None else preparer.encoder.dimensions
+    return _Prepared(rows, width)
+
+
+def _stamped(file: Path) -> Input:
+    """A file as it is now, by the name that it was given."""
+    told = file.stat()
+    return Input(path=str(file), bytes=told.st_size, modified=told.st_mtime_ns)
+
+
+def _left(folder: Path, same: Job) -> dict[Input, Row]:
+    """What an earlier call has left that did the same: a row for each file that could be read; the rest is removed."""
+    try:
+        job = saved_job(folder)
+    except InputError:  # it was ended before that was written
+        job = None
+    names = ("version", "verb", "options", "models", "encoding", "raw")
+    if job is None or any(getattr(job, name) != getattr(same, name) for name in names):
+        shutil.rmtree(folder)
+        return {}
+    clear_stale(folder)
+    parquet = arrow("pyarrow.parquet")
+    found = _rows(job, folder)
+    errors = {part: parquet.read_table(part, columns=[ERROR])[ERROR].to_pylist() for part, _ in found.values()}
+    return {one: (part, row) for one, (part, row) in found.items() if errors[part][row] is None}
+
+
+def _rows(job: Job, folder: Path) -> dict[Input, Row]:
+    """File → its row in the parts that are there."""
+    missing = {part.number for part in missing_parts(job, folder)}
+    return {
+        job.inputs[part.source + row]: (folder / part.name, row)
+        for part in job.parts()
+        if part.number not in missing
+        for row in range(part.rows)
+    }
+
+
+class _Prepared:
+    """A function from a file to what an index needs of it, read from a part, of which one is in memory."""
+
+    def __init__(self, rows: dict[Input, Row], width: int) -> None:
+        self.rows = rows
+        self.width = width
+        self.part: Path | None = None
+        self.table: Any = None
+
+    def __call__(self, file: Path) -> Prepared | None:
+        """See `Ahead`."""
+        place = self.rows.get(_stamped(file))
+        if place is None:
+            return None
+        if self.part != place[0]:
+            self.part, self.table = place[0], arrow("pyarrow.parquet").read_table(place[0])
+        row = {name: self.table[name][place[1]].as_py() for name in self.table.column_names}
+        if (error := row[ERROR]) is not None:
+            name = on_one_line(str(file))
+            raise InputError(error if name in error else f"{name}: {error}")
+        vectors = np.frombuffer(row["vectors"], np.float16).reshape(len(row["stems"]), self.width)
+        return Prepared(row["digest"], row["document"], row["stems"], vectors)
