@@ -1,0 +1,136 @@
+"""Weights divided between processes: the peak memory of one of them against what `longspan plan --shard` predicts.
+
+    python benchmarks/sharded_memory.py
+
+starts itself by torchrun on 1, 2 and 4 processes of one thread. The model is that of the recipe `small-mlm-window`,
+made wider and deeper, so that weights take more than activations. Each process makes it, divides it and takes three
+steps with AdamW; its peak is what it holds in the last one above what it held before the model was made. Losses are
+compared first, of all numbers of processes. Writes `results/sharded-memory.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from longspan.compare.machine import forget_peak, machine, resident
+from longspan.models.sharding import shard
+from longspan.planning.memory import Choice, memory_of
+from longspan.planning.source import Planned, planned_recipe
+from longspan.training.recipe_file import load_recipe
+from measure import table, write_page
+from plan import ALLOCATOR
+
+TOKENS, STEPS = 1024, 3
+SIZES = ["num_attention_heads=8", "num_hidden_layers=6"]
+ARMS: dict[str, tuple[list[str], bool]] = {
+    "width 512": (["hidden_size=512", "intermediate_size=2048", *SIZES], False),
+    "width 512, checkpointing": (["hidden_size=512", "intermediate_size=2048", *SIZES], True),
+    "width 768, vocabulary of 16,000": (["hidden_size=768", "intermediate_size=3072", *SIZES], False),
+}
+"""What changes in the recipe's model, and whether activations are computed twice."""
+WORDS = {"width 768, vocabulary of 16,000": 16_000}
+
+
+def planned_of(name: str) -> Planned:
+    """The model of an arm."""
+    changes = [f"model.new.{change}" for change in ARMS[name][0]]
+    recipe = load_recipe("small-mlm-window", [*changes, f"tokenizer.train={WORDS.get(name, 4_000)}"])
+    return planned_recipe("small-mlm-window", recipe)
+
+
+def choice_of(name: str, processes: int) -> Choice:
+    """A step of an arm."""
+    return Choice(tokens=TOKENS, train=True, checkpointing=ARMS[name][1], processes=processes, shard=processes > 1)
+
+
+def worker(name: str) -> None:
+    """Measure one arm in this process; the one with the highest peak counts."""
+    dist.init_process_group("gloo")
+    count = dist.get_world_size()
+    steps("width 512", 64, count)  # what libraries keep once they have run
+    before = resident("VmRSS")
+    loss, peak = steps(name, TOKENS, count)
+    told = torch.tensor([float(peak - before), loss], dtype=torch.float64)
+    gathered = [torch.zeros_like(told) for _ in range(count)]
+    dist.all_gather(gathered, told)
+    if dist.get_rank() == 0:
+        peaks = [int(each[0]) for each in gathered]
+        print("ROW " + json.dumps({"peaks": peaks, "loss": float(gathered[0][1])}), flush=True)
+    dist.destroy_process_group()
+
+
+def steps(name: str, tokens: int, processes: int) -> tuple[float, int]:
+    """The loss of the last of some steps of a new model, and the highest memory of the process in it."""
+    planned, choice = planned_of(name), choice_of(name, processes)
+    torch.manual_seed(0)
+    model = planned.model_class(planned.config).train()
+    if choice.checkpointing:
+        # The name changed between the versions of transformers that we support.
+        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+    if processes > 1:
+        shard(model, torch.device("cpu"))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    ids = torch.randint(5, 4_000, (1, tokens), generator=torch.Generator().manual_seed(1))
+    loss = 0.0
+    for step in range(STEPS):
+        if step == STEPS - 1:
+            forget_peak()
+        output = model(input_ids=ids, labels=ids)
+        output.loss.backward()
+        loss = float(output.loss)
+        del output
+        optimizer.step()
+        optimizer.zero_grad()
+    return loss, resident("VmHWM")
+
+
+def main() -> None:
+    """Measure, and write the page."""
+    lines = []
+    for name in ARMS:
+        losses = []
+        for count in (1, 2, 4):
+            row = measured(name, count)
+            losses.append(row["loss"])
+            assert abs(losses[-1] - losses[0]) < 1e-4 * losses[0], losses
+            predicted, peak = memory_of(planned_of(name), choice_of(name, count)).peak, max(row["peaks"])
+            cells = [f"{each / 2**20:,.0f}" for each in (predicted, peak)]
+            lines.append([name, str(count), *cells, f"{100 * (predicted / peak - 1):+.0f} %"])
+            print(*lines[-1], flush=True)
+    text = (
+        f"`python benchmarks/sharded_memory.py` on {machine()}, one thread in each process, gloo. The recipe "
+        f"`small-mlm-window` with 6 layers, 1 row of {TOKENS:,} tokens in each process, AdamW, float32; the peak of a "
+        "step of the process that needs most, above what it held before the model was made. The losses of all numbers "
+        "of processes are the same to 1e-4 of them."
+    )
+    header = ["model", "processes", "MiB predicted", "measured", ""]
+    write_page("sharded-memory", "Divided weights: the planner against measurements", [text, table(header, lines)])
+
+
+def measured(name: str, count: int) -> dict[str, Any]:
+    """What so many processes tell."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    done = subprocess.run(
+        [*command, str(Path(__file__)), name],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **ALLOCATOR, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(next(line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        worker(sys.argv[1])
+    else:
+        main()
