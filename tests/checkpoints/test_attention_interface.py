@@ -144,7 +144,7 @@ OTHERS = {
     "Gemma2Model": (SMALL | {"head_dim": 8, "num_key_value_heads": 2}, "softcap, which Gemma2Attention asks for"),
     "BloomModel": ({"vocab_size": 61, "hidden_size": 16, "n_layer": 1, "n_head": 2}, "attention of its own"),
     "T5EncoderModel": (T5, "position_bias, which T5Attention asks for"),
-    "T5Model": (T5, "has a decoder"),
+    "BartModel": ({"vocab_size": 61, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1}, "has a decoder"),
     "ViTModel": ({"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}, "does not run on token ids"),
     "DebertaV2Model": (SMALL, "attention of its own"),
 }

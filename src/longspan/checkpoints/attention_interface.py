@@ -24,9 +24,11 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from longspan.checkpoints.causal_attention import attend_causal, position_mask
+from longspan.checkpoints.relative_bias import encoder_by_offset
 from longspan.errors import InputError, one_sentence
 from longspan.models.network import check_mask
 from longspan.ops.attend import attend
+from longspan.ops.attend.terms import PositionBias
 from longspan.patterns import Pattern, Window, parse
 from longspan.patterns.text import text_of
 from longspan.settings import Count, check_kind, convert
@@ -41,6 +43,9 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
     means `(window(1024) | first(4)) & causal`, and where the model has a sliding window of its own, no more than that.
     Positions count real tokens, so that padding on any side changes nothing, at once, in pieces or token by token.
 
+    Of T5, mT5 and UMT5 the encoder takes the pattern, whose scores keep their numbers by distance; the decoder stays
+    as it is. What is saved of them is the model as it was: call this again after loading.
+
     The same holds for an encoder that has windows of its own in some layers, as ModernBERT has: there it is the
     intersection of window and pattern, and the pattern alone elsewhere.
 
@@ -51,9 +56,10 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
     Args:
         model: a model that takes its attention from transformers' `AttentionInterface`; changed in place.
         pattern: a pattern of `longspan.patterns`, or its text such as "window(128) | first(1)".
-        max_tokens: the longest input from now on, of a model with rotary positions, which have no table and no end; its
-            `config.max_position_embeddings` then says so. Under windows narrower than the old length every distance but
-            those to tokens that see everything is one that the model knows. None leaves it.
+        max_tokens: the longest input from now on, of a model with rotary positions, or numbers by distance as T5 has,
+            which have no table and no end; its `config.max_position_embeddings`, or `n_positions`, then says so. Under
+            windows narrower than the old length every distance but those to tokens that see everything is one that the
+            model knows. None leaves it.
 
     Returns:
         The model.
@@ -65,15 +71,21 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
             out.
     """
     check_kind(model, "model", PreTrainedModel, "a transformers model")
+    whole: PreTrainedModel = model
+    if getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "add_cross_attention", False):
+        encoder = encoder_by_offset(model)
+        if encoder is None:
+            raise InputError(
+                f"model={type(model).__name__} has a decoder that looks at an encoder; use_attention serves encoders "
+                "and decoders that stand alone, and the encoders of T5, mT5 and UMT5, longspan.lengthen also others"
+            )
+        model = encoder
     config: Any = model.config
-    if getattr(config, "is_encoder_decoder", False) or getattr(config, "add_cross_attention", False):
-        raise InputError(
-            f"model={type(model).__name__} has a decoder that looks at an encoder; use_attention serves encoders and "
-            "decoders that stand alone, longspan.lengthen also encoder-decoder models"
-        )
     text = text_of(parse(pattern) if isinstance(pattern, str) else pattern)
-    if max_tokens is not None:
+    if max_tokens is not None and whole is model:
         _check_rotary(model, max_tokens)
+    elif max_tokens is not None:
+        convert(Count, max_tokens, "max_tokens")
     implementation = config._attn_implementation
     before = {name: getattr(config, name, None) for name in ("longspan_pattern", "attn_implementation")}
     model.set_attn_implementation(NAME)
@@ -96,11 +108,13 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
             "those in a window (ModernBERT), and decoders (GPT-2, Llama, Mistral, Qwen2, Qwen3 and their like)"
         ) from error
     if max_tokens is not None:
-        config.max_position_embeddings = max_tokens
+        name = "max_position_embeddings" if whole is model else "n_positions"
+        for one in (config, whole.config):
+            setattr(one, name, max_tokens)
     body = model.base_model
     if _check_masks not in body._forward_pre_hooks.values():
         body.register_forward_pre_hook(_check_masks, with_kwargs=True)
-    return model
+    return whole
 
 
 def _check_rotary(model: PreTrainedModel, max_tokens: int) -> None:
@@ -257,6 +271,8 @@ def longspan_attention(
     if key.shape[1] != query.shape[1]:
         key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
     globals = None
+    bias = kwargs.get("position_bias")
+    terms = [] if bias is None else [PositionBias(bias)]
     if global_attention_mask is not None:
         check_mask("global_attention_mask", global_attention_mask)
         globals = global_attention_mask.to(query.device).bool()
@@ -265,6 +281,7 @@ def longspan_attention(
         key,
         value,
         pattern=pattern,
+        terms=terms,
         key_mask=attention_mask,
         globals=globals,
         scale=scaling,
@@ -302,6 +319,9 @@ def _check_call(
         raise InputError(
             f'attn_implementation="longspan" serves self-attention; {name} looks elsewhere, or is causal without a mask'
         )
+    bias = options.get("position_bias")
+    if isinstance(bias, Tensor) and bias.ndim == 2 and not causal:  # by offset, see `encoder_by_offset`
+        options = options | {"position_bias": None}
     for option in ("position_bias", "softcap", "s_aux", *(("global_attention_mask",) if causal else ())):
         if options.get(option) is not None:
             raise InputError(f'attn_implementation="longspan" has no {option}, which {name} asks for')

@@ -151,3 +151,15 @@ def test_tokens_between_documents_are_global_in_primera(tmp_path: Path) -> None:
     output = model.generate(ids, global_attention_mask=marked.long(), num_beams=1, max_new_tokens=12)
     summary = longspan.summarize(text, model=folder, decoding=Decoding(beams=1, max_tokens=12), raw=True)
     assert words(summary) == words(tokenizer.decode(output[0], skip_special_tokens=True))
+
+
+@pytest.mark.parametrize("kind", ["T5", "MT5", "LongT5"])
+def test_models_that_tell_places_by_distance_are_lengthened_in_place(kind: str, tmp_path: Path) -> None:
+    source = write_folder(tmp_path / kind, kind, tokenizer=word_tokenizer(model_max_length=64))
+    summarizer: Any = load_summarizer(source, decoding=Decoding(beams=1, max_tokens=9, long_documents="lengthen"))
+    long = summarizer.summarize(document_of(TEXT * 5))  # 126 tokens, of 64
+    assert "lengthened to 128" in str(long.note)
+    # Its windows show all of a short text, and all but some pairs of the long one.
+    (expected,) = peer(source, [TEXT], num_beams=1, max_new_tokens=9)
+    assert words(summarizer.summarize(document_of(TEXT))) == words(expected)
+    assert summarizer.writer.limit == 64

@@ -63,7 +63,8 @@ REFUSED = {
     "'window(512) | first(1)', max_tokens=32768)",
     **dict.fromkeys(
         ("t5", "mt5", "umt5", "longt5", "pegasus_x"),
-        "`longspan summarize --model` runs it as transformers has it, and reads longer documents in parts",
+        "`longspan summarize --model` runs it as transformers has it, and reads longer documents in parts; "
+        "longspan.use_attention(model, 'window(512)') lets T5, mT5 and UMT5 read longer ones whole",
     ),
 }
 """`model_type` → why a neighbour of these is not among them."""

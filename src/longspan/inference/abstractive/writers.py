@@ -199,6 +199,19 @@ class SequenceWriter(Writer):
     def _limit(self) -> tuple[int | None, bool]:
         return source_limit(self.model, self.tokenizer)
 
+    def lengthened(self, tokens: int) -> Self | None:
+        """See `Writer.lengthened`: T5's kind, which tells places by distance, sees windows as wide as it was long."""
+        from longspan.checkpoints.lengthening.in_place import read_further
+
+        own, ends = self._limit()
+        assert own is not None
+        wanted = doubled(own, tokens)
+        if ends or wanted > FARTHEST * own or self.decoding.max_source_tokens or not read_further(self.model, own):
+            return None
+        longer = copy.copy(self)  # of the same model, in which texts that are no longer come out as before
+        longer.limit = wanted
+        return longer
+
     def encode(self, text: str, asked: Asked) -> dict[str, Any]:
         """See `Writer.encode`; such models read no query."""
         if asked.query is not None:
@@ -283,10 +296,9 @@ class OwnWriter(Writer):
         from longspan.checkpoints.lengthening.lengthen import lengthen
 
         config = self.model.config
-        own = wanted = config.max_position_embeddings
+        own = config.max_position_embeddings
         spare = own - self._limit()[0]  # for what is written behind the text, in one stack
-        while wanted < tokens + spare:
-            wanted *= 2
+        wanted = doubled(own, tokens + spare)
         if wanted > FARTHEST * own or self.task is not None or self.decoding.max_source_tokens is not None:
             return None
         if self._longer is None or self._longer[0] != wanted:
@@ -302,6 +314,13 @@ class OwnWriter(Writer):
             longer.limit = wanted - spare
             self._longer = (wanted, longer)
         return self._longer[1]
+
+
+def doubled(own: int, tokens: int) -> int:
+    """The length of a model, doubled until it holds so many tokens."""
+    while own < tokens:
+        own *= 2
+    return own
 
 
 def _global_ids(tokenizer: Any) -> list[int]:
