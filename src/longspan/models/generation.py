@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import LongTensor, Tensor, nn
 from transformers import Cache, GenerationMixin, LogitsProcessor
+from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from longspan.errors import InputError
@@ -170,13 +171,16 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Write text: `GenerationMixin.generate`, which encodes each document once.
 
-        A model with layers that keep no state reads all that is written again in every step. Ids in
+        A model with layers that keep no state reads all that is written again in every step. With
+        `cache_implementation="static"` keys and values have their room from the start, and the same text is written;
+        steps are not compiled, since what a step reads of them grows with the text. Ids in
         `no_repeat_ngram_ignored`, given or in the generation configuration, do not count for `no_repeat_ngram_size`:
         see `DistinctNgrams`.
 
         Raises:
             InputError: `max_new_tokens` or `max_length` asks for more tokens than the decoder has positions, which
-                would otherwise show only when it gets there; `use_cache=True` for layers that keep no state.
+                would otherwise show only when it gets there; `use_cache=True` for layers that keep no state; a
+            static `cache_implementation` for layers that keep something else than keys and values; a `compile_config`.
         """
         if not self.decoder.keeps_state and not kwargs.get("use_cache"):
             kwargs["use_cache"] = False
@@ -192,8 +196,33 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         if new is None and total is not None and total - 1 > limit:
             raise InputError(f"max_length={total} is more than this model writes; give at most {limit + 1}")
         self._ignore_in_ngrams(kwargs, settings or self.generation_config)
+        self._settle_cache(kwargs, settings or self.generation_config)
         parent: Any = super()
         return parent.generate(*args, **kwargs)
+
+    def _settle_cache(self, given: dict[str, Any], settings: Any) -> None:
+        """Refuse a kind of cache that a layer cannot use, and have transformers compile no step with one that it can.
+
+        On a GPU it would do so by itself, and make a graph for every length.
+        """
+        if given.get("compile_config", getattr(settings, "compile_config", None)) is not None:
+            raise InputError(
+                "compile_config was given, and no step of decoding is one graph here, since what it reads of the cache "
+                "grows with the text; leave it out"
+            )
+        kind = given.get("cache_implementation", settings.cache_implementation)
+        if "static" not in str(kind) or not self.decoder.keeps_state:
+            return
+        from longspan.attention.parts.state import WindowLayer
+
+        stack = self.decoder.layers
+        for step, block in enumerate(stack.applied):
+            if type(stack.new_state(step)) not in (DynamicLayer, WindowLayer):
+                raise InputError(
+                    f"cache_implementation={kind!r} holds keys and values, and attention "
+                    f"{block.attention.config.mechanism!r} keeps something else between steps; leave it out"
+                )
+        given["disable_compile"] = True
 
     def _ignore_in_ngrams(self, given: dict[str, Any], settings: Any) -> None:
         """Put our own block of n-grams in the place of transformers', where it is told to ignore some tokens."""
