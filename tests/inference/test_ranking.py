@@ -11,7 +11,7 @@ import pytest
 
 from longspan.data.text.reading import document_of
 from longspan.errors import InputError
-from longspan.inference.ranking import Evidence, PassageIndex, Weights, load_weights
+from longspan.inference.ranking import Evidence, PassageIndex, Weights, best_sentence, load_weights
 
 ONE = "# Homes\n\nMarmots live in deep burrows.\n\n# Enemies\n\nEagles hunt them. Nothing else does."
 TWO = "Snow fell in winter."
@@ -92,6 +92,18 @@ def test_scores_order_and_probabilities_by_hand() -> None:
     assert ranking.passage_probabilities.tolist() == pytest.approx(expected)
     # The first has most words, the best score is 2, and 1.4 above the median of 0, 0.2, 1 and 2.
     assert ranking.probability == pytest.approx(1 / (1 + np.exp(-(0.25 + 2 * 1.0 + 0.5 * 2 + 3 * 1.4))))
+
+
+def test_a_number_that_is_asked_for_comes_before_all_words() -> None:
+    texts = ["The marmot was first described by Carl Hill in 1801.", "Anna Weber gave her own account in 1817."]
+    near = np.array([1.9, 0.0])
+    assert best_sentence("Who first described the marmot in 1817?", texts, near) == 1
+    assert best_sentence("Who first described the marmot in 1801?", texts, near) == 0
+    assert best_sentence("Who first described the marmot?", texts, near) == 0
+    # Of two that are as near, the one that holds a time answers when.
+    texts = ["The marmot was described by Carl Hill.", "The marmot was described in 1801."]
+    assert best_sentence("When was the marmot described?", texts, np.array([1.2, 1.0])) == 1
+    assert best_sentence("Who described the marmot?", texts, np.array([1.0, 1.2])) == 0
 
 
 def test_words_that_do_not_agree_tell_by_how_little() -> None:

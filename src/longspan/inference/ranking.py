@@ -223,12 +223,18 @@ class PassageIndex:
 def best_sentence(question: str, texts: Sequence[str], near: np.ndarray) -> int:
     """Which of some sentences answers, where words and meaning come `near` `(N,)` to the question: those gain that have
     its names and numbers, and what it asks for."""
-    signs = signs_of(question, texts)
-    return int((near + NAMED * signs["names"] + ASKED * signs["kind"]).argmax())
+    kind, names = kind_of(question), names_of(question)
+    numbers = frozenset(name for name in names if name[0].isdigit())
+    gains = [
+        NAMED * share_of_names(names, text) + NUMBERED * share_of_names(numbers, text) + ASKED * holds_kind(kind, text)
+        for text in texts
+    ]
+    return int((near + gains).argmax())
 
 
-NAMED, ASKED = 0.5, 0.15
-"""What a sentence gains by all names and numbers of the question, and by holding what is asked for."""
+NAMED, NUMBERED, ASKED = 0.5, 2.0, 0.3
+"""What a sentence gains by all names and numbers of the question, by its numbers, and by holding what is asked for.
+Words and meaning bring at most 2, so that a sentence on 1817 comes before every one on 1801 where 1817 is asked for."""
 
 
 def signs_of(question: str, texts: Sequence[str]) -> dict[str, np.ndarray]:
