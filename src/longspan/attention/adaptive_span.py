@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from longspan.attention.base import LayerState
 from longspan.attention.config import AttentionConfig, AttentionCost, Reach, SharedTables
+from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.sinusoidal_relative import OffsetAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import pairs_within, shifted
@@ -164,7 +165,7 @@ class AdaptiveSpanAttention(OffsetAttention):
         self._known_share: tuple[tuple[int, int], float] | None = None
         self.table = DistanceTable(config.span_tokens, self.head_width)
         if config.dynamic:
-            self.span = nn.Linear(width, heads)
+            self.span = Linear(width, heads)
         else:
             self.span_share = nn.Parameter(torch.empty(heads))
         self.init_extra_weights()

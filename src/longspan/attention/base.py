@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.documents import each_document
+from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.reported import MOST_DENSE
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
@@ -286,10 +287,10 @@ class ProjectedAttention(Attention):
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.scale, inner = 1 / math.sqrt(self.head_width), heads * self.head_width
-        self.query = nn.Linear(width, inner, bias=bias)
-        self.key = nn.Linear(width, inner, bias=bias)
-        self.value = nn.Linear(width, inner, bias=bias)
-        self.output = nn.Linear(inner, width, bias=bias)
+        self.query = Linear(width, inner, bias=bias)
+        self.key = Linear(width, inner, bias=bias)
+        self.value = Linear(width, inner, bias=bias)
+        self.output = Linear(inner, width, bias=bias)
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: LayerState | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens are seen by none. With `state`, the T tokens continue its sequence.

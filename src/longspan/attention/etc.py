@@ -14,6 +14,7 @@ from longspan.attention.base import LayerState, ProjectedAttention, Start
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, Reach
 from longspan.attention.parts.documents import each_document
 from longspan.attention.parts.global_local import Parts, hidden_outside, labelled, put_rows, relations, taken_apart
+from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.attention.parts.windowed import pairs_within, shifted
 from longspan.errors import InputError
@@ -155,7 +156,7 @@ class EtcAttention(ProjectedAttention):
     def __init__(self, config: EtcConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
         for name in self.starts_from:
-            setattr(self, name, nn.Linear(width, width))
+            setattr(self, name, Linear(width, width))
         if config.clamp_tokens is not None:
             rows = 2 * config.clamp_tokens + 3
             for part in ("long", "global"):

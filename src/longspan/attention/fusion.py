@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from longspan.attention.base import LayerState, Start
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, SharedTables
+from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.pooled import Pools
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
@@ -191,10 +192,10 @@ class FusionAttention(PoolingformerAttention):
         width, self.scale = self.width, (3 * self.head_width) ** -0.5
         self.positions = self.config.make_tables(width)
         if not self.config.tie_position_projections:
-            self.position_key = nn.Linear(width, width, bias=False)
-            self.position_query = nn.Linear(width, width)
-            self.global_position_key = nn.Linear(width, width, bias=False)
-            self.global_position_query = nn.Linear(width, width)
+            self.position_key = Linear(width, width, bias=False)
+            self.position_query = Linear(width, width)
+            self.global_position_key = Linear(width, width, bias=False)
+            self.global_position_query = Linear(width, width)
 
     @property
     def starts_from(self) -> Mapping[str, str]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, full_inputs
+from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.tokens import Tokens, inverse_order, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -130,7 +131,7 @@ class SinkhornAttention(ProjectedAttention):
         self.sorts_causally = causal and not self.shows_all
         self.pattern = Causal()  # of a target that sees everything before it
         for name in self.starts_from:
-            setattr(self, name, nn.Linear(width, heads * self.head_width))
+            setattr(self, name, Linear(width, heads * self.head_width))
         pair = 2 * self.head_width
         if config.sort_net == "mlp":
             self.sort_inner = nn.Parameter(torch.empty(heads, pair, pair))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from longspan.attention.base import LayerState
 from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Reach
 from longspan.attention.full import EveryToken
+from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -127,7 +128,7 @@ class SynthesizerAttention(EveryToken):
             del self.query, self.key
         for name in config.activations().projections:
             if not hasattr(self, name):
-                self.add_module(name, nn.Linear(width, width))
+                self.add_module(name, Linear(width, width))
         for name, shape in self._shapes().items():
             if name == "fixed_random":
                 self.register_buffer(name, torch.empty(shape))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED, check_labels
 
@@ -56,7 +57,7 @@ class Projections(nn.ModuleList):
     """Matrices `(E, F)` from the embeddings' widths to the model's."""
 
     def __init__(self, widths: list[int], width: int) -> None:
-        super().__init__(nn.Linear(each, width, bias=False) for each in widths)
+        super().__init__(Linear(each, width, bias=False) for each in widths)
 
     @torch.no_grad()
     def init_matrices(self) -> None:
@@ -106,10 +107,10 @@ class AdaptiveHead(nn.Module):
     def __init__(self, config: ModelFields, width: int) -> None:
         super().__init__()
         self.borders, self.shortlist = borders(config), borders(config)[1]
-        self.words = nn.ModuleList(nn.Linear(size, count) for count, size in _tables(config))
+        self.words = nn.ModuleList(Linear(size, count) for count, size in _tables(config))
         self.projections = Projections(widths(config) if _has_projections(config, width) else [], width)
         tails = len(self.borders) - 2
-        self.clusters = nn.Linear(widths(config)[0], tails) if tails else None
+        self.clusters = Linear(widths(config)[0], tails) if tails else None
 
     @property
     def weight(self) -> Tensor:

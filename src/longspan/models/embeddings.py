@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.parts.documents import counted_in
+from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.ops.sinusoids import BASE, halved_sinusoids, interleaved_sinusoids
@@ -151,7 +152,7 @@ class Embeddings(nn.Module):
         self.project_first = config.embedding_projection == "before_norm"
         self.projection = None
         if width != config.hidden_size:
-            self.projection = nn.Linear(width, config.hidden_size, bias=not self.project_first)
+            self.projection = Linear(width, config.hidden_size, bias=not self.project_first)
         width = config.hidden_size if self.project_first else width
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from longspan.attention.parts.documents import begins
+from longspan.attention.parts.linear_layer import Linear
 from longspan.models.configuration import LongspanConfig
 from longspan.models.inputs import ModelInputs, documents_of
 from longspan.models.network import EncoderNetwork, first_token
@@ -80,7 +81,7 @@ class Pooler(nn.Module):
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.states_width, config.hidden_size)
+        self.dense = Linear(config.states_width, config.hidden_size)
 
     def forward(self, hidden: Tensor, summary: Tensor | None = None) -> Tensor:
         return self.dense(first_token(hidden) if summary is None else summary).tanh()

@@ -10,6 +10,7 @@ from torch.nn import functional
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
@@ -46,7 +47,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
             )
         self.encoder = Encoder(config)
         self.decoder = Decoder(config, source=True)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size))
         self.post_init()
 

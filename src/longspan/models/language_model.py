@@ -13,6 +13,7 @@ from transformers import Cache
 
 from longspan.attention.layers import plain_layers, spread
 from longspan.attention.parts.documents import begins
+from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveHead, tied_weights
 from longspan.models.configuration import LongspanConfig
@@ -57,7 +58,7 @@ class DecoderOnly(LongspanWriter):
             )
         self.decoder = Decoder(config, source=False)
         if config.cutoffs is None:
-            self.lm_head = nn.Linear(config.states_width, config.vocab_size, bias=False)
+            self.lm_head = Linear(config.states_width, config.vocab_size, bias=False)
         else:
             self.lm_head = AdaptiveHead(config, config.states_width)
             self._tied_weights_keys = tied_weights(config)

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from longspan.attention import Attention, Tokens
 from longspan.attention.base import LayerState
+from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
 from longspan.ops import attend
@@ -47,8 +48,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int, *, activation_function: str, dropout: float) -> None:
         super().__init__()
-        self.up = nn.Linear(width, inner)
-        self.down = nn.Linear(inner, width)
+        self.up = Linear(width, inner)
+        self.down = Linear(inner, width)
         self.activation = activation(activation_function)
         self.dropout = nn.Dropout(dropout)
 
@@ -73,10 +74,10 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.query = nn.Linear(width, width, bias=bias)
-        self.key = nn.Linear(width, width, bias=bias)
-        self.value = nn.Linear(width, width, bias=bias)
-        self.output = nn.Linear(width, width, bias=bias)
+        self.query = Linear(width, width, bias=bias)
+        self.key = Linear(width, width, bias=bias)
+        self.value = Linear(width, width, bias=bias)
+        self.output = Linear(width, width, bias=bias)
 
     def forward(
         self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: LayerState | None = None

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, without_weight_gradient
+from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class Compressor(nn.Module):
             if compression == "dilated":
                 self.dilated = nn.Conv1d(width, width, rate, dilation=rate)
             if loss == "auto_encoding":
-                self.decoder = nn.Linear(width, rate * width)
+                self.decoder = Linear(width, rate * width)
             self.init_extra_weights()
 
     @torch.no_grad()

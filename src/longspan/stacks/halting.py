@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.parts.linear_layer import Linear
+
 Accumulation = Literal["paper", "sum"]
 
 
@@ -20,7 +22,7 @@ class HaltingUnit(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(width, 1)
+        self.linear = Linear(width, 1)
         self.init_extra_weights()
 
     @torch.no_grad()

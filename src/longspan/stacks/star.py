@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens
+from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.patterns import Full
@@ -64,9 +65,7 @@ class Projections(nn.Module):
     def __init__(self, sizes: Sizes, *, bias: bool) -> None:
         super().__init__()
         self.heads, self.dropout = sizes.heads, sizes.attention_dropout
-        self.query, self.key, self.value, self.output = (
-            nn.Linear(sizes.width, sizes.width, bias=bias) for _ in range(4)
-        )
+        self.query, self.key, self.value, self.output = (Linear(sizes.width, sizes.width, bias=bias) for _ in range(4))
 
     @property
     def dropout_prob(self) -> float:

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from longspan.attention import Tokens, attention_config
 from longspan.attention.layers import plain_spec
+from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.tokens import in_order, inverse_order
 from longspan.errors import InputError
 from longspan.settings import Count, Range, Whole
@@ -229,7 +230,7 @@ class Beside(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.dense = nn.Linear(2 * width, width)
+        self.dense = Linear(2 * width, width)
 
     def forward(self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: None = None) -> Tensor:
         """Tokens `(B, T, E)` and what covers each, `(B, T, E)` → `(B, T, E)`."""

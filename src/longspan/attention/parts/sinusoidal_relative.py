@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from longspan.attention.base import LayerState, ProjectedAttention, Start, without_weight_gradient
 from longspan.attention.config import AttentionConfig, AttentionCost, SharedTables
+from longspan.attention.parts.linear_layer import Linear, is_plain
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -197,7 +198,7 @@ class RelativeAttention(OffsetAttention):
         self.has_positions = self.config.positions == "relative"
         if self.has_positions:
             own = RelativeBiases(self.width, self.heads)
-            self.position = nn.Linear(self.width, self.heads * self.head_width, bias=False)
+            self.position = Linear(self.width, self.heads * self.head_width, bias=False)
             self.content_bias, self.position_bias = own.content_bias, own.position_bias
 
     @torch.no_grad()
@@ -250,8 +251,7 @@ class RelativeAttention(OffsetAttention):
         first, rows = self._sinusoids(key)
         rows = F.dropout(rows, self.config.position_dropout, self.training)
         further = self._from_content_to_position(query, tokens)
-        # A subclass or wrapper of Linear (an adapter, a quantised layer) computes something else than its weights say.
-        plain = not torch.compiler.is_compiling() and type(self.position) is nn.Linear
+        plain = not torch.compiler.is_compiling() and is_plain(self.position)
         if plain and 2 * query.shape[2] <= self.head_width and query.shape[2] < key.shape[2]:
             scores = self._of_few(query + further[:, None], rows, first, key.shape[2])
             return query, self.shown(tokens), [Bias(scores, globals=False)], None

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
+from longspan.attention.parts.linear_layer import Linear, is_plain
 from longspan.attention.parts.reported import global_weights, window_weights
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, permuted, real_first
 from longspan.ops.attend import attend
@@ -138,9 +139,9 @@ class WindowedAttention(ProjectedAttention):
         self.pattern = self.make_pattern()
         self.separate = config.separate_global_projections and not causal
         if self.separate:
-            self.global_query = nn.Linear(width, width, bias=bias)
-            self.global_key = nn.Linear(width, width, bias=bias)
-            self.global_value = nn.Linear(width, width, bias=bias)
+            self.global_query = Linear(width, width, bias=bias)
+            self.global_key = Linear(width, width, bias=bias)
+            self.global_value = Linear(width, width, bias=bias)
         self.add_weights()
         self.init_extra_weights()
 
@@ -211,8 +212,7 @@ class WindowedAttention(ProjectedAttention):
         """
         query = self.split_heads(self.global_query(gather_slots(hidden[:, None], slots)[:, 0]))
         layers = self.global_key, self.global_value
-        # A subclass or wrapper of Linear (an adapter, a quantised layer) computes something else than its weights say.
-        plain = all(type(layer) is nn.Linear and layer.bias is not None for layer in layers)
+        plain = all(is_plain(layer) and layer.bias is not None for layer in layers)
         if not plain or 2 * slots.shape[1] > self.head_width:
             key, value = (self.split_heads(layer(hidden)) for layer in layers)
             context = attend(query, key, value, pattern=Full(), key_mask=real, dropout_prob=self.dropout_prob)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 
+from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import MaskedLM
@@ -19,17 +20,19 @@ class MaskedLMHead(nn.Module):
     """`decoder(norm(activation(dense(x))))`: `(B, T, E)` → `(B, T, V)`; `decoder.weight` is the token table, to
     whose width the states are taken back first. Or `decoder(x)` alone."""
 
+    decoder: nn.Linear
+
     def __init__(self, config: Any) -> None:
         super().__init__()
         options, width = config.head_options(MaskedLM), config.embedding_width
         self.dense = None
         if options.layers == "single":
-            self.decoder = nn.Linear(config.states_width, config.vocab_size, bias=False)
+            self.decoder = Linear(config.states_width, config.vocab_size, bias=False)
             return
-        self.dense = nn.Linear(config.states_width, width)
+        self.dense = Linear(config.states_width, width)
         self.activation = activation(options.activation or config.activation_function)
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.decoder = nn.Linear(width, config.vocab_size)
+        self.decoder = Linear(width, config.vocab_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         if self.dense is None:
@@ -51,7 +54,7 @@ class LongspanForMaskedLM(LongspanWithHead):
     def add_layers(self, config: Any) -> None:
         self.lm_head = MaskedLMHead(config)
         if self.options.contrast_weight:
-            self.contrast = nn.Linear(config.states_width, config.states_width, bias=False)
+            self.contrast = Linear(config.states_width, config.states_width, bias=False)
 
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head.decoder

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
+from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import QuestionAnswering
@@ -21,7 +22,7 @@ class LongspanForQuestionAnswering(LongspanWithHead):
 
     def add_layers(self, config: Any) -> None:
         self.dropout = nn.Dropout(self.options.dropout)
-        self.qa_outputs = nn.Linear(config.states_width, 2)
+        self.qa_outputs = Linear(config.states_width, 2)
 
     def predict(
         self,

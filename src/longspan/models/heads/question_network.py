@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.parts.linear_layer import Linear
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
 from longspan.models.heads.specs import NaturalQuestions
 from longspan.models.network import first_token
@@ -35,10 +36,10 @@ class ReadsChunks(nn.Module):
     def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder."""
         options = config.head_options(NaturalQuestions)
-        self.qa_outputs = nn.Linear(config.states_width, 2)
+        self.qa_outputs = Linear(config.states_width, 2)
         # Without the null slot a bias would shift all paragraphs alike, and never learn anything.
-        self.paragraph = nn.Linear(config.states_width, 1, bias=options.null_paragraph)
-        self.answer = nn.Linear(config.states_width, options.answer_types)
+        self.paragraph = Linear(config.states_width, 1, bias=options.null_paragraph)
+        self.answer = Linear(config.states_width, options.answer_types)
 
     def logits(
         self, hidden: Tensor, attention_mask: Tensor | None, paragraph_ids: Tensor | None, max_paragraphs: int | None

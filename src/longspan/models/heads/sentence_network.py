@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens
+from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.models.fields import ModelFields
 from longspan.models.heads.specs import SentenceEmbedding, SentenceScoring
@@ -181,10 +182,10 @@ class SentenceLayers(nn.Module):
         data: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(ModelFields)}
         data.update(num_hidden_layers=options.layers, attention=options.attention, stack="sequential", head=None)
         inner = ModelFields(**data)
-        self.place = nn.Linear(4 * WAVES + 1, width)
+        self.place = Linear(4 * WAVES + 1, width)
         self.layers = nn.ModuleList(make_block(inner, layer, kind=block) for layer in range(options.layers))
         self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.mix = nn.Linear(3 * width, width)
+        self.mix = Linear(3 * width, width)
         self.activation = nn.GELU()
 
     def forward(self, states: Tensor, exists: Tensor, tokens: Tensor) -> Tensor:
@@ -205,10 +206,10 @@ class Scorer(nn.Module):
 
     def __init__(self, width: int, activation: nn.Module, dropout: float) -> None:
         super().__init__()
-        self.dense = nn.Linear(width, width)
+        self.dense = Linear(width, width)
         self.activation = activation
         self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(width, 1)
+        self.output = Linear(width, 1)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.output(self.dropout(self.activation(self.dense(hidden)))).squeeze(-1)
@@ -260,8 +261,8 @@ class EmbedsSentences(nn.Module):
     def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder."""
         options = config.head_options(SentenceEmbedding)
-        self.weight = nn.Linear(config.states_width, 1)
-        self.projection = nn.Linear(config.states_width, options.dimensions, bias=False)
+        self.weight = Linear(config.states_width, 1)
+        self.projection = Linear(config.states_width, options.dimensions, bias=False)
 
     def weighted(self, hidden: Tensor) -> Tensor:
         """Each token's state times how much it counts, `(…, E)` → `(…, E)`: "the" says less than "photosynthesis"."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import MultipleChoiceModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput
 
+from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.models.embeddings import the_given
 from longspan.models.encoder import first_token
@@ -25,11 +26,11 @@ class ClassificationHead(nn.Module):
     def __init__(self, config: Any, options: SequenceClassification, labels: int) -> None:
         super().__init__()
         width = config.hidden_size
-        self.dense = nn.Linear(config.states_width, width) if options.layers == "dense" else None
+        self.dense = Linear(config.states_width, width) if options.layers == "dense" else None
         self.activation = activation(options.activation)
         self.dropout = dropout_of(config, options.dropout)
         self.input_dropout = self.dropout if options.input_dropout is None else nn.Dropout(options.input_dropout)
-        self.output = nn.Linear(width, labels)
+        self.output = Linear(width, labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """States of whole texts `(…, E)` → scores `(…, L)` of the labels, before any softmax."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.modeling_outputs import TokenClassifierOutput
 
+from longspan.attention.parts.linear_layer import Linear
 from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.sentence_network import Scorer
 from longspan.models.heads.specs import ReplacedTokens, TokenClassification
@@ -23,7 +24,7 @@ class LongspanForTokenClassification(LongspanWithHead):
 
     def add_layers(self, config: Any) -> None:
         self.dropout = dropout_of(config, self.options.dropout)
-        self.classifier = nn.Linear(config.states_width, config.num_labels)
+        self.classifier = Linear(config.states_width, config.num_labels)
 
     def counted(self, labels: Tensor, attention_mask: Tensor | None) -> Tensor:
         return with_label(labels, attention_mask if self.config.num_labels == 1 else None)
