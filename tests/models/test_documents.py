@@ -189,3 +189,21 @@ def test_positions_that_somebody_chose_are_no_documents(make_config: Any) -> Non
     assert not torch.allclose(whole, again.last_hidden_state)
     alone = model(input_ids=ids[:, :3], position_ids=torch.tensor([[0, 1, 2]])).last_hidden_state
     assert not torch.allclose(alone, again.last_hidden_state[:, :3])
+
+
+@pytest.mark.slow
+def test_a_compiled_graph_says_that_it_reads_no_documents_apart(make_config: Any) -> None:
+    """Positions tell when it runs, and numbers of documents when it is made."""
+    model, ids = LongspanModel(make_config(num_hidden_layers=1)).eval().double(), torch.randint(3, 50, (1, 6))
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    sentence = "a row holds several documents, and no compiled graph reads them apart"
+    try:
+        with torch.no_grad():
+            one = torch.arange(6)[None]
+            close(compiled(input_ids=ids, position_ids=one)[0], model(input_ids=ids, position_ids=one)[0])
+            with pytest.raises(RuntimeError, match=f"position_ids begin again: {sentence}"):
+                compiled(input_ids=ids, position_ids=torch.tensor([[0, 1, 2, 0, 1, 2]]))
+            with pytest.raises(torch._dynamo.exc.Unsupported, match=sentence):
+                compiled(input_ids=ids, seq_idx=torch.tensor([[0, 0, 0, 1, 1, 1]]))
+    finally:
+        torch.compiler.reset()

@@ -123,9 +123,9 @@ FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k")
 LONGEST = ("max_length_q", "max_length_k")
 """What it says besides, which follows from the others."""
 
-PACKED_IN_GRAPH = (
-    "position_ids begin again, which says that a row holds several documents, and no compiled graph reads them apart; "
-    "run packed rows without torch.compile or torch.export, or give one padded document a row"
+NOT_IN_GRAPH = (
+    "a row holds several documents, and no compiled graph reads them apart; run packed rows without torch.compile or "
+    "torch.export, or give one padded document a row"
 )
 
 
@@ -157,6 +157,8 @@ def documents_of(
         others.pop(name, None)
     if given is None or (seq_idx is None and not ends and (position_ids is None or attention_mask is not None)):
         return None
+    if torch.compiler.is_compiling() and (seq_idx is not None or ends):
+        raise InputError(f"seq_idx and cu_seq_lens_q say that {NOT_IN_GRAPH}")
     shape, documents = tuple(given.shape[:2]), None
     if seq_idx is not None:
         if tuple(seq_idx.shape) != shape or seq_idx.is_floating_point() or seq_idx.dtype == torch.bool:
@@ -185,7 +187,7 @@ def documents_of(
     again = position_ids[:, 1:] != position_ids[:, :-1] + 1
     restarts = again & (position_ids[:, 1:] == position_ids[:, :1])
     if torch.compiler.is_compiling():  # what a graph computes cannot depend on where documents end
-        torch._assert_async(~(again.any() & (again == restarts).all()), PACKED_IN_GRAPH)
+        torch._assert_async(~(again.any() & (again == restarts).all()), f"position_ids begin again: {NOT_IN_GRAPH}")
         return None
     if not bool(again.any()) or not torch.equal(again, restarts):
         return None  # one document a row, or rows of a table that somebody chose otherwise
