@@ -23,8 +23,8 @@ import torch
 
 from longspan.cli.demo import SENTENCES, python_reference
 from longspan.data.text.reading import document_of
+from longspan.inference.encoders import CHOSEN_BY
 from longspan.inference.summarize import load_summarizer
-from longspan.threads import CHOSEN_BY
 from measure import machine, table, write_page
 
 SIDES = ("several", "one")
