@@ -191,11 +191,14 @@ DIVIDED = {
 """What changes in the recipe, for each run."""
 
 
-def weights_agree(one: Path, other: Path) -> None:
-    """The files of two runs hold the same weights under the same names, but for rounding."""
+def weights_agree(one: Path, other: Path, *, without: str | None = None) -> None:
+    """The files of two runs hold the same weights under the same names, but for rounding; a kind of them may be left
+    out."""
     ours, theirs = (load_model(folder).state_dict() for folder in (one, other))
     assert ours.keys() == theirs.keys()
     for name, weight in ours.items():
+        if without is not None and name.endswith(without):
+            continue
         torch.testing.assert_close(weight, theirs[name], atol=2e-6, rtol=1e-5, msg=lambda text, name=name: name + text)
 
 
@@ -222,7 +225,8 @@ def test_runs_are_those_of_one_process(recipe: Path, tmp_path: Path, curve: Call
         alone = tmp_path / f"{name}, alone"
         train(load_recipe(recipe, changes), alone)
         assert curve(tmp_path / name) == [pytest.approx(row, rel=1e-5) for row in curve(alone)], name
-        weights_agree(tmp_path / name, alone)
+        # The gradient of what all keys share is 0 but for rounding, which a sum of squares makes large.
+        weights_agree(tmp_path / name, alone, without="key.bias" if name == "sums of squares" else None)
     # Dropout is drawn in each process by itself: as where each keeps a whole copy.
     one, two = tmp_path / "adapted", tmp_path / "adapted, each whole"
     assert curve(one) == [pytest.approx(row, rel=1e-5) for row in curve(two)]
@@ -333,7 +337,8 @@ def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: 
     for name in runs:
         alone = tmp_path / ("few whole" if name == "few" else "whole")
         assert curve(tmp_path / name) == [pytest.approx(row, rel=1e-5) for row in curve(alone)], name
-        weights_agree(tmp_path / name, alone)
+        # The gradient of what all keys share is 0 but for rounding, which a sum of squares makes large.
+        weights_agree(tmp_path / name, alone, without="key.bias" if name == "sums of squares" else None)
 
 
 def test_offloading_that_changes_nothing_is_said(
