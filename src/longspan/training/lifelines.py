@@ -49,10 +49,11 @@ def ended_together(*, offloads: bool = False) -> Iterator[None]:
     Raises:
         InputError: the processes cannot reach the first one.
     """
-    if process_count() == 1:
+    state = processes(offloads=offloads) if process_count() > 1 else None
+    if state is None or state.num_processes == 1:  # or they train apart, which is refused where it is known why
         yield
         return
-    lines = _Lines(processes(offloads=offloads))
+    lines = _Lines(state)
     try:
         yield
     except RuntimeError:  # perhaps only what an exchange with one that is gone comes to
