@@ -79,4 +79,5 @@ def register_pipelines() -> None:
     ):
         PIPELINE_REGISTRY.register_pipeline(task, pipeline_class=kind, pt_model=model, type="text")
         # Else `save_pretrained` would copy this file beside the weights, as code of the model's own.
-        delattr(kind, "_registered_impl")
+        if "_registered_impl" in vars(kind):
+            delattr(kind, "_registered_impl")
