@@ -12,7 +12,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForTokenClassification, LongspanModel
+from longspan.models import (
+    LongspanConfig,
+    LongspanForCausalLM,
+    LongspanForMaskedLM,
+    LongspanForTokenClassification,
+    LongspanModel,
+)
 from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
 
 IDS = torch.randint(3, 61, (3, 53), generator=torch.Generator().manual_seed(1))
@@ -38,6 +44,16 @@ CASES: dict[str, tuple[type, dict[str, Any]]] = {
         {"attention": [{"layers": "0-1", **WINDOW}, {"layers": "2", "mechanism": "performer"}]},
     ),
     "single label": (LongspanForTokenClassification, {"attention": WINDOW, "num_labels": 1}),
+    "text": (LongspanForCausalLM, {"attention": WINDOW}),
+    "text in sums": (LongspanForCausalLM, {"attention": {"mechanism": "linear"}, "position_embedding": "sinusoidal"}),
+    "text in layers": (
+        LongspanForCausalLM,
+        {
+            "attention": [{"layers": "0", **WINDOW, "dilation": 2}, {"layers": "1-2", "mechanism": "performer"}],
+            "cutoffs": [20, 40],
+            "label_smoothing": 0.0,
+        },
+    ),
     "masked tokens": (LongspanForMaskedLM, {"attention": WINDOW, "global_tokens": "first"}),
 }
 
@@ -52,12 +68,14 @@ def difference(name: str) -> float:
     if kind is not LongspanModel:
         batch["labels"] = LABELS.clamp(max=1) if changes.get("num_labels") == 1 else LABELS
     options = {"only_masked": False} if kind is LongspanForMaskedLM else {}
+    options |= {"output_hidden_states": True} if "cutoffs" in changes else {}  # with labels there are no logits then
     outputs = []
     divide_sequence(part)
     real = MASK.bool()[:, :, None]
     for model, given in ((whole, batch), (part, part_of(batch))):
         output = model(**given, **options)
         states = output[0] if kind is LongspanModel else output.logits
+        states = output.hidden_states[-1] if states is None else states
         here = real if model is whole else part_of({"input_ids": IDS, "real": real})["real"]
         loss = output.loss if kind is not LongspanModel else states.where(here, 0).square().sum()
         loss.backward()

@@ -78,6 +78,8 @@ FEW += ["model.new.attention_dropout=0.0"]
 SENTENCES = "task={name: extraction, max_source_tokens: 61}"
 STREAM = ["task={name: language_stream, max_tokens: 17}", "optimisation.micro_batch_size=1", "model.attention=full"]
 STREAM += ["model.new.position_embedding=sinusoidal", "model.new.stack={stack: recurrent, memory_tokens: 23}"]
+TEXT = ["task={name: language_model, max_tokens: 61}", "model.new.attention_dropout=0.0"]
+TEXT += ["model.attention=[{layers: '0', mechanism: longformer, left_tokens: 7}, {layers: '1', mechanism: linear}]"]
 SUMMARIES = ["task={name: summarization, max_source_tokens: 61, max_target_tokens: 16}"]
 SUMMARIES += ["generation.max_tokens=16", "model.new.decoder_layers=1"]
 STAGED = ["stages=[{}, {task.max_tokens: /2, optimisation.learning_rate: /2}]", "optimisation.steps=2"]
@@ -316,6 +318,7 @@ def test_one_that_is_killed_ends_the_others_and_any_number_goes_on(
 @pytest.mark.slow
 def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
     """Two groups of two processes, with whole weights and with divided ones: losses and weights of one process.
+    Encoders and a language model, whose last token of a part guesses the first of the next.
 
     AdamW's epsilon is such that a gradient of almost 0, which is rounding, is none.
     """
@@ -325,6 +328,7 @@ def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: 
         "few": [*FEW, "optimisation.parallel={data: 2, sequence: 2}"],
         "sharded": ["optimisation.parallel={data: 2, sequence: 2, shard: true}"],
         "all": ["optimisation.parallel={sequence: 4}", "optimisation.gradient_checkpointing=true"],
+        "text": [*TEXT, "optimisation.parallel={sequence: 4}"],
     }
     (tmp_path / "in_turn.py").write_text(IN_TURN)
     commands = [
@@ -334,8 +338,9 @@ def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: 
     assert done.returncode == 0, done.stderr
     train(load_recipe(recipe, [smooth]), tmp_path / "whole")
     train(load_recipe(recipe, [smooth, *FEW]), tmp_path / "few whole")
+    train(load_recipe(recipe, [smooth, *TEXT]), tmp_path / "text whole")
     for name in runs:
-        alone = tmp_path / ("few whole" if name == "few" else "whole")
+        alone = tmp_path / (f"{name} whole" if name in ("few", "text") else "whole")
         assert curve(tmp_path / name) == [pytest.approx(row, rel=1e-5) for row in curve(alone)], name
         # The gradient of what all keys share is 0 but for rounding, which a sum of squares makes large.
         weights_agree(tmp_path / name, alone, without="key.bias" if name == "sums of squares" else None)

@@ -90,6 +90,15 @@ class Decoder(Network):
                     "out, or give each document a row of its own"
                 )
             use_cache, position_ids = False, None
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        shards, places = None, position_ids
+        if self.sequence_group is not None and given is not None:
+            from longspan.models.divided_rows import part_of_text
+
+            whole = {"past_key_values": past_key_values, "use_cache": use_cache or None}
+            whole |= {"prefix": prefix, "seq_idx": documents}
+            shards, position_ids = part_of_text(given, self.sequence_group, attention_mask, position_ids, **whole)
+            use_cache, places = False, None
         wanted = config.use_cache and self.keeps_state if use_cache is None else use_cache
         if past_key_values is None and wanted:
             past_key_values = DynamicCache()
@@ -99,14 +108,15 @@ class Decoder(Network):
         if past_key_values is not None:
             block_states = states_in_cache(past_key_values, self.layers, source=self.has_source)
         first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
-        mask = self._mask(attention_mask, first, input_ids if inputs_embeds is None else inputs_embeds)
+        mask = self._mask(attention_mask, first, given)
         rows = None if documents is not None else self._rows(mask, first, position_ids)
+        first = first if shards is None else shards.first
         hidden = self.embeddings(input_ids, None, inputs_embeds, first, rows, documents=documents)
         if source is not None:
             source_mask = _source_mask(hidden, source, source_mask, check=first == 0)
         keep = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)
         mask = mask if documents is None else documents >= 0
-        tokens = Tokens(mask=mask, places=position_ids, prefix=prefix, documents=documents)
+        tokens = Tokens(mask=mask, places=places, prefix=prefix, documents=documents, shards=shards)
         decoded = self.run(hidden, tokens, source, source_mask, block_states=block_states, output_hidden_states=keep)
         return DecoderOutput(
             last_hidden_state=decoded.states,  # pyright: ignore[reportArgumentType]

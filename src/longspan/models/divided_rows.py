@@ -1,4 +1,4 @@
-"""An encoder's part of rows that are divided between processes: places, global tokens and labels of whole rows."""
+"""A model's part of rows that are divided between processes: places, global tokens and labels of whole rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.models.inputs import ModelInputs
+from longspan.models.losses import IGNORED
 from longspan.ops.shards import Shards, gathered_from
 
 
@@ -20,10 +21,7 @@ def part_of_rows(network: Any, inputs: ModelInputs) -> ModelInputs:
     Raises:
         InputError: what only whole rows have is given.
     """
-    for name in ("documents", "belongs_to", "importance"):
-        if getattr(inputs, name) is not None:
-            told = "seq_idx" if name == "documents" else name
-            raise InputError(f"{told} was given with rows that are divided between processes; leave it out")
+    _refuse(seq_idx=inputs.documents, belongs_to=inputs.belongs_to, importance=inputs.importance)
     config, given = network.config, inputs.input_ids if inputs.input_ids is not None else inputs.inputs_embeds
     if given is None:
         return inputs  # refused by the embeddings, as without shards
@@ -49,11 +47,42 @@ def _globals_of_part(network: Any, inputs: ModelInputs, given: Tensor) -> Tensor
             "pass a global_attention_mask"
         )
     shape = given.shape[:2]
-    if shards.any(inputs.attention_mask is not None, given.device):
-        mask = inputs.attention_mask
-        real = torch.ones(shape, dtype=torch.bool, device=given.device) if mask is None else mask.bool()
+    if (real := _real(shards, inputs.attention_mask, given)) is not None:
         return real & (real.cumsum(1) + _before(real.sum(1), shards)[:, None] == 1)
     return torch.arange(shape[1], device=given.device).expand(shape) + shards.first == 0
+
+
+def part_of_text(
+    given: Tensor,
+    group: Any,
+    mask: Tensor | None,
+    position_ids: Tensor | None,
+    **whole: Any,
+) -> tuple[Shards, Tensor | None]:
+    """How the rows of a language model are divided, and the places `(B, T_r)` of this part among the real tokens;
+    `None` where those of the input are.
+
+    Raises:
+        InputError: something of `whole`, which only whole rows have, is given.
+    """
+    _refuse(**whole)
+    shards = Shards.of(given, group)
+    if position_ids is None and (real := _real(shards, mask, given)) is not None:
+        position_ids = (real.cumsum(1) + _before(real.sum(1), shards)[:, None] - 1).clamp(min=0)
+    return shards, position_ids
+
+
+def _refuse(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{name} was given with rows that are divided between processes; leave it out")
+
+
+def _real(shards: Shards, mask: Tensor | None, given: Tensor) -> Tensor | None:
+    """Which tokens of this part are real, `(B, T_r)` bool; `None` where no process has a mask."""
+    if not shards.any(mask is not None, given.device):
+        return None
+    return torch.ones(given.shape[:2], dtype=torch.bool, device=given.device) if mask is None else mask.bool()
 
 
 def _before(counts: Tensor, shards: Shards) -> Tensor:
@@ -66,3 +95,24 @@ def share_of_labels(counted: Tensor, group: Any) -> Tensor:
     all labels: P times the share of these, `counted` `(B, T_r)` bool; a float64 scalar."""
     counts = gathered_from(counted.sum(), group)
     return counts[dist.get_rank(group)].double() * len(counts) / counts.sum().clamp(min=1)
+
+
+def following_labels(labels: Tensor, tokens: int, group: Any) -> Tensor:
+    """`(B, T_r)` labels of the tokens of this part → `(B, T_r + 1)`, with that of the token behind it, which another
+    process has; the last part stays as it is.
+
+    Raises:
+        InputError: there are not as many labels as tokens.
+    """
+    if labels.shape[1] != tokens:
+        raise InputError(
+            f"labels cover {labels.shape[1]} tokens and this process's part of the rows has {tokens}; give one for each"
+        )
+    return Shards.of(labels, group).with_halo(labels, 0, 1)
+
+
+def count_for_mean(labels: Tensor, group: Any) -> Tensor:
+    """What the sum of this process's losses is divided by, so that the mean over the P processes is the mean over all
+    labels that count: a P-th of these; a float64 scalar."""
+    counts = gathered_from((labels != IGNORED).sum(), group)
+    return counts.sum().clamp(min=1).double() / len(counts)

@@ -149,6 +149,15 @@ class LongspanForCausalLM(DecoderOnly):
         if seq_idx is not None and labels is not None and not moved:
             first = functional.pad(begins(seq_idx), (0, labels.shape[1] - seq_idx.shape[1]))
             labels = labels.masked_fill(first, IGNORED)
+        divided = self.decoder.sequence_group
+        if divided is not None and labels is not None:
+            from longspan.models.divided_rows import count_for_mean, following_labels
+
+            if not moved:
+                tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+                labels = following_labels(labels, tokens, divided)
+            if num_items_in_batch is None:
+                num_items_in_batch = count_for_mean(labels if moved else labels[:, 1:], divided)
         if logits_to_keep and labels is not None:
             raise InputError(f"logits_to_keep={logits_to_keep} leaves labels without logits; leave one of them out")
         decoded = self.decoder(

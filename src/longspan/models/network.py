@@ -174,6 +174,8 @@ class Network(nn.Module):
     """
 
     block: ClassVar[type[Block]] = Block
+    sequence_group: Any = None
+    """The processes between which rows are divided, as `divide_sequence` sets it; `None` where each has whole rows."""
 
     def __init__(self, config: ModelFields, *, decoder: bool = False, causal: bool = False) -> None:
         super().__init__()
@@ -252,9 +254,6 @@ def _shared_positions(layers: nn.Module) -> nn.Module | None:
 class EncoderNetwork(Network):
     """The encoder: every token sees what its mechanism lets it see, before and after itself; and a memory in front of
     the text, where the configuration has one."""
-
-    sequence_group: Any = None
-    """The processes between which rows are divided, as `divide_sequence` sets it; `None` where each has whole rows."""
 
     @property
     def reads_packed(self) -> bool:

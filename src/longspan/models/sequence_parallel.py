@@ -1,4 +1,5 @@
-"""One document divided between processes: sequence parallelism for encoders whose attention is local or a kernel.
+"""One document divided between processes: sequence parallelism for encoders and language models whose attention is
+local or a kernel.
 
 Each of P processes holds a run of every row, computes what is said of single tokens for it, and attention exchanges
 what its queries see (`longspan.attention.parts.shards`). So a document may be P times as long as one process has memory
@@ -15,18 +16,20 @@ from torch import Tensor, nn
 
 from longspan.attention import Attention
 from longspan.errors import InputError
+from longspan.models.decoder import Decoder
 from longspan.models.network import EncoderNetwork
 from longspan.ops.shards import Shards
 
 
 def divide_sequence(model: nn.Module, group: Any = None) -> None:
-    """From now on every process gives an encoder its own part of each row, `part_of`, and gets the states of that part.
+    """From now on every process gives a model its own part of each row, `part_of`, and gets the states of that part.
 
     Positions and the first global token are those of the whole row, and the loss of a head is such that its mean over
     the processes is the loss of the whole rows, as are the gradients.
 
     Args:
-        model: an encoder, alone or below a head with an output for each token; every process has the same.
+        model: an encoder, alone or below a head with an output for each token, or a language model; every process has
+            the same.
         group: the processes of `torch.distributed`, in the order of the parts; `None` means all.
 
     Raises:
@@ -39,16 +42,18 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
             "with torchrun and call torch.distributed.init_process_group() first"
         )
     check_divisible(model)
-    (network,) = (module for module in model.modules() if isinstance(module, EncoderNetwork))
+    (network,) = _networks(model)
     network.sequence_group = dist.group.WORLD if group is None else group
 
 
 def check_divisible(model: nn.Module) -> None:
     """Raise `InputError` where processes cannot read the rows of a model together, and why."""
-    networks = [module for module in model.modules() if isinstance(module, EncoderNetwork)]
+    networks = _networks(model)
     name = type(model).__name__
     if len(networks) != 1 or model.config.is_encoder_decoder:  # pyright: ignore[reportAttributeAccessIssue]
-        raise InputError(f"{name} is no encoder alone; rows are divided between processes for encoders only")
+        raise InputError(
+            f"{name} is no encoder alone and no language model; rows are divided between processes for these only"
+        )
     network = networks[0]
     if hasattr(model, "spec") and not getattr(model, "reads_each_token", False):
         raise InputError(
@@ -68,6 +73,10 @@ def check_divisible(model: nn.Module) -> None:
         )
     for attention in (module for module in model.modules() if isinstance(module, Attention)):
         attention.check_reads_shards()
+
+
+def _networks(model: nn.Module) -> list[EncoderNetwork | Decoder]:
+    return [module for module in model.modules() if isinstance(module, EncoderNetwork | Decoder)]
 
 
 def part_of(batch: dict[str, Tensor], group: Any = None) -> dict[str, Tensor]:

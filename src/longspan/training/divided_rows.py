@@ -7,8 +7,11 @@ from functools import partial
 from typing import Any
 
 import torch.distributed as dist
+from torch.nn import functional
 
 from longspan.errors import InputError
+from longspan.models.decoder import Decoder
+from longspan.models.losses import IGNORED
 from longspan.models.sequence_parallel import divide_sequence, part_of
 from longspan.training.processes import WAIT
 
@@ -40,8 +43,22 @@ def divide_rows(trainer: Any, together: int) -> None:
     group = groups[dist.get_rank() // together]
     divide_sequence(trainer.model, group)
     trainer.row_group = group
-    trainer.data_collator = partial(_part_of_batch, trainer.data_collator, group)
+    writes = any(isinstance(module, Decoder) for module in trainer.model.modules())
+    trainer.data_collator = partial(_part_of_batch, trainer.data_collator, group, writes)
 
 
-def _part_of_batch(collator: Callable[[list[Any]], dict[str, Any]], group: Any, examples: list[Any]) -> dict[str, Any]:
-    return part_of(collator(examples), group)
+def _part_of_batch(
+    collator: Callable[[list[Any]], dict[str, Any]], group: Any, writes: bool, examples: list[Any]
+) -> dict[str, Any]:
+    """This process's part of a batch; where a language model `writes`, with the labels of whole rows moved before they
+    are divided, so that those that Trainer counts are those that are guessed."""
+    batch = collator(examples)
+    if "seq_idx" in batch:
+        raise InputError(
+            "rows hold several documents that are read apart (task.cross_documents is false), and "
+            "optimisation.parallel.sequence divides rows between processes; leave one of the two out"
+        )
+    if writes:
+        moved = functional.pad(batch["labels"][:, 1:], (0, 1), value=IGNORED)
+        batch = {**batch, "labels": moved, "shift_labels": moved}
+    return part_of(batch, group)
