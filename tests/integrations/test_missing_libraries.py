@@ -1,0 +1,21 @@
+"""Without the library that it is for, a module of `longspan.integrations` says which extra brings it."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import pytest
+
+from longspan import InputError
+
+EXTRAS = {"langchain": "langchain_core", "sentence_transformers": "sentence_transformers"}
+
+
+@pytest.mark.parametrize("module", EXTRAS)
+def test_the_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, EXTRAS[module], None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, f"longspan.integrations.{module}", raising=False)
+    extra = module.replace("_", "-")
+    with pytest.raises(InputError, match=rf"longspan\.integrations\.{module} needs the '{extra}' extra; .*pip install"):
+        import_module(f"longspan.integrations.{module}")
