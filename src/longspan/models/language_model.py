@@ -154,7 +154,9 @@ class LongspanForCausalLM(DecoderOnly):
             from longspan.models.divided_rows import count_for_mean, following_labels
 
             if not moved:
-                tokens = (input_ids if inputs_embeds is None else inputs_embeds).shape[1]
+                given = input_ids if inputs_embeds is None else inputs_embeds
+                assert given is not None, "the decoder has read one of them"
+                tokens = given.shape[1]
                 labels = following_labels(labels, tokens, divided)
             if num_items_in_batch is None:
                 num_items_in_batch = count_for_mean(labels if moved else labels[:, 1:], divided)
