@@ -9,8 +9,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path += [str(ROOT / "tools" / "bundled"), str(ROOT / "benchmarks" / "questions")]
 
-from answer_questions import Case, Span, permissive, qmsum
+from answer_questions import Case, Span, permissive, qmsum, squality
+from answer_weights import Asked as Asked
+from answer_weights import asked_of_cases as asked_of_cases
 from answer_weights import holds as holds
+from answer_weights import without_answer as without_answer
 from natural import natural_questions
 
 from longspan.data.jsonl import read_jsonl
@@ -76,6 +79,11 @@ def hotpotqa(data: Path) -> Iterator[Case]:
             text += "\n\n"
         spans = tuple(places[title, index] for title, index in row["supporting_facts"])
         yield Case("HotpotQA", document_of(text), ((row["question"], spans),))
+
+
+def stories(data: Path) -> Iterator[Case]:
+    """What people asked about the stories of SQuALITY's validation split."""
+    return squality(data, "validation")
 
 
 def sets(data: Path) -> dict[str, tuple[Callable[[], Iterator[Case]], bool]]:

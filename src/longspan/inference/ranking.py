@@ -104,11 +104,6 @@ MEANING = ("nearest", "passage")
 """What an encoder adds: the cosine to the question of the nearest sentence, and of the passage."""
 
 
-SIGNS = ("names", "kind")
-"""What tells how sure it is, and ranks nothing: the share of the question's names and numbers that the passage has, and
-whether it holds what the question asks for (a person, a time, a number, a place)."""
-
-
 class PassageEncoder(Protocol):
     """An encoder of one's own, which reads passages one by one: `longspan.inference.sentence_encoder`."""
 
@@ -196,7 +191,7 @@ class PassageIndex:
 
     def evidence(self, question: str) -> Evidence:
         """For a question, the columns `WORDS`, with an encoder `MEANING` (the passage's alone with one of one's own),
-        and the `SIGNS`: a row for each passage."""
+        and "names", which ranks nothing (`named_shares`): a row for each passage."""
         stems = list(dict.fromkeys(query_stems(question, self.language)))
         columns = {"words": self._words.scores(stems) / (sum(map(self._words.rarity, stems)) or 1.0)}
         if self._cosines is not None:
@@ -204,7 +199,7 @@ class PassageIndex:
             columns["nearest"] = np.maximum.reduceat(sentences, self._firsts[:-1])
         if self._outside is not None:
             columns["passage"] = self._outside.similarities(question, self._vectors)
-        columns |= signs_of(question, self._texts)
+        columns["names"] = named_shares(question, self._texts)
         return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     def sentence(self, question: str, number: int) -> int:
@@ -237,11 +232,10 @@ NAMED, NUMBERED, ASKED = 0.5, 2.0, 0.3
 Words and meaning bring at most 2, so that a sentence on 1817 comes before every one on 1801 where 1817 is asked for."""
 
 
-def signs_of(question: str, texts: Sequence[str]) -> dict[str, np.ndarray]:
-    """The columns `SIGNS` of some texts for a question, `(N,)` each."""
-    kind, names = kind_of(question), names_of(question)
-    named = np.array([share_of_names(names, text) for text in texts], dtype=np.float64)
-    return {"names": named, "kind": np.array([holds_kind(kind, text) for text in texts], dtype=np.float64)}
+def named_shares(question: str, texts: Sequence[str]) -> np.ndarray:
+    """The share of a question's names and numbers that each of some texts has, `(N,)`."""
+    names = names_of(question)
+    return np.array([share_of_names(names, text) for text in texts], dtype=np.float64)
 
 
 def _cosines_to(

@@ -28,16 +28,13 @@ from longspan.inference.indexing.growing import FORMAT, LIST, GrowingIndex, writ
 from longspan.inference.indexing.parts import Part, word_scores
 from longspan.inference.indexing.sources import Added, stale_files, stale_note
 from longspan.inference.plain_encoder import plain_encoder
-from longspan.inference.ranking import SHOWN, Evidence, best_sentence, load_weights, query_stems, signs_of, stems_of
+from longspan.inference.ranking import SHOWN, Evidence, best_sentence, load_weights, named_shares, query_stems, stems_of
 from longspan.inference.results import DocumentAnswer, RankedPassage, notes
 from longspan.model_files import read_json
 from longspan.settings import check_kind, show
 
 if TYPE_CHECKING:
     from longspan.inference.sentence_encoder import SentenceEncoder
-
-LOOKED_AT = 20
-"""Passages whose text is read for the signs of how sure an answer is."""
 
 
 def has_search_index(folder: Path) -> bool:
@@ -181,12 +178,10 @@ class SearchIndex(GrowingIndex):
         for name, weight in weights.rank.items():
             score += weight * columns[name]
         alive = np.flatnonzero(self._alive)
-        order = alive[np.argsort(-score[alive], kind="stable")][: max(top, LOOKED_AT)]
+        order = alive[np.argsort(-score[alive], kind="stable")][: max(top, SHOWN)]
         read = [self._passage(int(number)) for number in order]
-        signs = signs_of(question, [f"{passage.heading or ''}\n{passage.text}" for _, passage, _ in read])
-        for name, values in signs.items():
-            columns[name] = np.zeros(len(score))
-            columns[name][order] = values
+        columns["names"] = np.zeros(len(score))
+        columns["names"][order] = named_shares(question, [f"{one.heading or ''}\n{one.text}" for _, one, _ in read])
         table = np.stack(list(columns.values()), axis=1)[alive]
         ranking = weights.ranking(Evidence(tuple(columns), table))
         chance = dict(zip(alive.tolist(), ranking.passage_probabilities.tolist(), strict=True))
