@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -70,3 +72,24 @@ def test_cores_of_two_processors_each_are_no_choice(threads: int) -> None:
     with one_thread():
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
+
+
+COUNTED = """
+import os
+import subprocess
+import sys
+from longspan.inference.summarize import summarize
+text = "It was a warm day in June. Birds sang in the tall trees. A dog ran past the old house. " * 200
+summarize(text, 2)
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux lists the threads of a process")
+def test_a_summary_is_computed_by_the_thread_that_asks_for_it() -> None:
+    """As the system lists threads, loading included; numpy and tokenizers are told to start none."""
+    others = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1"}
+    env = {name: value for name, value in os.environ.items() if name not in CHOSEN_BY} | others
+    done = subprocess.run([sys.executable, "-c", COUNTED], env=env, capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 1

@@ -266,6 +266,7 @@ def _read_config(folder: Path) -> ModelFields:
     return config
 
 
+@one_thread()
 def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
     """The network with the weights of the file; it is built on no device, so that nothing is drawn or allocated."""
     import torch

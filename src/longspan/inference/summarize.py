@@ -22,7 +22,7 @@ from longspan.data.text.blocks import Document, kind_of_document
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, contents_of
 from longspan.errors import InputError
-from longspan.inference.encoders import Encoder, bundled_encoder
+from longspan.inference.encoders import Encoder, bundled_encoder, one_thread
 from longspan.inference.results import (
     Decoding,
     Extent,
@@ -317,6 +317,7 @@ class PackageScorer:
         self.encoder = encoder
         self.judge = judge
 
+    @one_thread()
     def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary. Lines of a log
         are scored by what they say, without the encoder, unless there is a query."""
