@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState
+from longspan.attention.base import LayerState, Linear
 from longspan.attention.config import AttentionConfig, AttentionCost, Reach, SharedTables
-from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.sinusoidal_relative import OffsetAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import pairs_within, shifted

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.documents import each_document
-from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.reported import MOST_DENSE
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
+from longspan.ops import half_linear
 from longspan.ops.attend import attend
 from longspan.ops.attend.call import check_slots
 from longspan.ops.attend.reference import dense_mask, dense_weights
@@ -28,6 +29,19 @@ else:  # transformers is imported by whoever makes a state
 
 Start = Literal["from_local", "new"]
 """How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
+
+
+class Linear(nn.Linear):
+    """The projection that mechanisms, blocks and heads are made of: PyTorch's layer, never slower in half precision
+    than in float32."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        wide = input.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+        return (functional.linear if wide else half_linear.linear)(input, self.weight, self.bias)
+
+
+PLAIN = (nn.Linear, Linear)
+"""Layers that compute what their weights say: an adapter or a quantised layer, a subclass or a wrapper, does not."""
 
 
 class Attention(nn.Module):

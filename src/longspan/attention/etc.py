@@ -10,11 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, ProjectedAttention, Start
+from longspan.attention.base import LayerState, Linear, ProjectedAttention, Start
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, Reach
 from longspan.attention.parts.documents import each_document
 from longspan.attention.parts.global_local import Parts, hidden_outside, labelled, put_rows, relations, taken_apart
-from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.attention.parts.windowed import pairs_within, shifted
 from longspan.errors import InputError

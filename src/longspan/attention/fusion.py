@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState, Start
+from longspan.attention.base import LayerState, Linear, Start
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, SharedTables
-from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.pooled import Pools
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens

@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Start
+from longspan.attention.base import Linear, Start
 from longspan.attention.config import Activations, AttentionCost, Lengthening, Reach
 from longspan.attention.longformer import LongformerConfig
-from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.pooled import PooledAttention, Pooling, Pools, PoolSize, furthest_reach, numbered
 from longspan.attention.parts.windowed import WindowedConfig
 from longspan.errors import InputError

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, Linear, ProjectedAttention
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, full_inputs
-from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.tokens import Tokens, inverse_order, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from longspan.attention.parts.linear_layer import Linear
+from longspan.attention.base import Linear
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED, check_labels
 

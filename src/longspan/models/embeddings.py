@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.base import Linear
 from longspan.attention.parts.documents import counted_in
-from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.ops.sinusoids import BASE, halved_sinusoids, interleaved_sinusoids
@@ -207,7 +207,7 @@ class Embeddings(nn.Module):
             )
         if position_ids is not None:
             self._check_positions(position_ids, given)
-        hidden = self.of_tokens(given) if inputs_embeds is None else inputs_embeds
+        hidden = self.token(given) * self.scale if inputs_embeds is None else inputs_embeds
 
         if self.token_type is not None:
             if token_type_ids is None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from longspan.attention.base import Linear
 from longspan.attention.parts.documents import begins
-from longspan.attention.parts.linear_layer import Linear
 from longspan.models.configuration import LongspanConfig
 from longspan.models.inputs import ModelInputs, documents_of
 from longspan.models.network import EncoderNetwork, first_token

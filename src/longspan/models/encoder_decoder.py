@@ -10,7 +10,7 @@ from torch.nn import functional
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from longspan.attention.parts.linear_layer import Linear
+from longspan.attention.base import Linear
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder

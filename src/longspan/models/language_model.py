@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Cache
 
+from longspan.attention.base import Linear
 from longspan.attention.layers import plain_layers, spread
 from longspan.attention.parts.documents import begins
-from longspan.attention.parts.linear_layer import Linear
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveHead, tied_weights
 from longspan.models.configuration import LongspanConfig

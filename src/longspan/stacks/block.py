@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longspan.attention import Attention, Tokens
-from longspan.attention.base import LayerState
-from longspan.attention.parts.linear_layer import Linear
+from longspan.attention.base import LayerState, Linear
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
 from longspan.ops import attend

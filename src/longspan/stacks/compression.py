@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Attention, without_weight_gradient
-from longspan.attention.parts.linear_layer import Linear
+from longspan.attention.base import Attention, Linear, without_weight_gradient
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
 
 if TYPE_CHECKING:

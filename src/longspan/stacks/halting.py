@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.parts.linear_layer import Linear
+from longspan.attention.base import Linear
 
 Accumulation = Literal["paper", "sum"]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Tokens
-from longspan.attention.parts.linear_layer import Linear
+from longspan.attention.base import Linear
 from longspan.errors import InputError
 from longspan.ops.runtime import needs_reference
 from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns

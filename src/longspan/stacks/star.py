@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens
-from longspan.attention.parts.linear_layer import Linear
+from longspan.attention.base import Linear
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.patterns import Full

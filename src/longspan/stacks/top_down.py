@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens, attention_config
+from longspan.attention.base import Linear
 from longspan.attention.layers import plain_spec
-from longspan.attention.parts.linear_layer import Linear
 from longspan.attention.parts.tokens import in_order, inverse_order
 from longspan.errors import InputError
 from longspan.settings import Count, Range, Whole

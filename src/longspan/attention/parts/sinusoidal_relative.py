@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState, ProjectedAttention, Start, without_weight_gradient
+from longspan.attention.base import PLAIN, LayerState, Linear, ProjectedAttention, Start, without_weight_gradient
 from longspan.attention.config import AttentionConfig, AttentionCost, SharedTables
-from longspan.attention.parts.linear_layer import Linear, is_plain
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -251,7 +250,7 @@ class RelativeAttention(OffsetAttention):
         first, rows = self._sinusoids(key)
         rows = F.dropout(rows, self.config.position_dropout, self.training)
         further = self._from_content_to_position(query, tokens)
-        plain = not torch.compiler.is_compiling() and is_plain(self.position)
+        plain = not torch.compiler.is_compiling() and type(self.position) in PLAIN
         if plain and 2 * query.shape[2] <= self.head_width and query.shape[2] < key.shape[2]:
             scores = self._of_few(query + further[:, None], rows, first, key.shape[2])
             return query, self.shown(tokens), [Bias(scores, globals=False)], None

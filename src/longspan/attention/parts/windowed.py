@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import PLAIN, LayerState, Linear, ProjectedAttention
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
-from longspan.attention.parts.linear_layer import Linear, is_plain
 from longspan.attention.parts.reported import global_weights, window_weights
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, permuted, real_first
 from longspan.ops.attend import attend
@@ -212,7 +211,7 @@ class WindowedAttention(ProjectedAttention):
         """
         query = self.split_heads(self.global_query(gather_slots(hidden[:, None], slots)[:, 0]))
         layers = self.global_key, self.global_value
-        plain = all(is_plain(layer) and layer.bias is not None for layer in layers)
+        plain = all(type(layer) in PLAIN and layer.bias is not None for layer in layers)
         if not plain or 2 * slots.shape[1] > self.head_width:
             key, value = (self.split_heads(layer(hidden)) for layer in layers)
             context = attend(query, key, value, pattern=Full(), key_mask=real, dropout_prob=self.dropout_prob)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens
-from longspan.attention.parts.linear_layer import Linear
+from longspan.attention.base import Linear
 from longspan.errors import InputError
 from longspan.models.fields import ModelFields
 from longspan.models.heads.specs import SentenceEmbedding, SentenceScoring

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import MultipleChoiceModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput
 
-from longspan.attention.parts.linear_layer import Linear
+from longspan.attention.base import Linear
 from longspan.errors import InputError
 from longspan.models.embeddings import the_given
 from longspan.models.encoder import first_token

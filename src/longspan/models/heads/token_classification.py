@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from longspan.attention.parts.linear_layer import Linear
+from longspan.attention.base import Linear
 from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.sentence_network import Scorer
 from longspan.models.heads.specs import ReplacedTokens, TokenClassification
