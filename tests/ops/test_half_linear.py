@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from longspan.attention.base import Linear
+from longspan.attention.base import PLAIN, Linear
 from longspan.ops.half_linear import FEWEST_ROWS, linear
 from longspan.ops.runtime import HALF_VARIABLE
 
