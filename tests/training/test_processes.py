@@ -280,12 +280,11 @@ as on a GPU, where nothing tells them."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("processes", "dead", "waits", "again"), [(2, 1, True, (2,)), (4, 0, False, (1,))])
+@pytest.mark.parametrize(("dead", "waits", "again"), [(1, True, 2), (0, False, 1)])
 def test_one_that_is_killed_ends_the_others_and_any_number_goes_on(
-    processes: int,
     dead: int,
     waits: bool,
-    again: tuple[int, ...],
+    again: int,
     recipe: Path,
     tmp_path: Path,
     curve: Callable[..., Any],
@@ -294,25 +293,21 @@ def test_one_that_is_killed_ends_the_others_and_any_number_goes_on(
     (tmp_path / "killed.py").write_text(KILLED.replace("WAITS", str(waits)))
     one_row = [PLAIN, "optimisation.micro_batch_size=1"]
     command = ["train", str(recipe), *one_row, SHARD, "optimisation.max_shard_size=9KB", "--output"]
-    done = torchrun(processes, tmp_path / "killed.py", str(dead), *command, str(tmp_path / "run"))
+    done = torchrun(2, tmp_path / "killed.py", str(dead), *command, str(tmp_path / "run"))
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, done.stderr
-    assert re.match(
-        rf"error: process {dead} of {processes}, .* has ended without a word.* go on with --resume", lines[0]
-    )
+    assert re.match(rf"error: process {dead} of 2, .* has ended without a word.* go on with --resume", lines[0])
     assert "longspan/" not in done.stderr  # in a traceback of ours; torchrun writes its own
     train(load_recipe(recipe, one_row), tmp_path / "alone")
-    for number in again:
-        run = tmp_path / f"by {number}"
-        shutil.copytree(tmp_path / "run", run)
-        if number == 1:
-            train(load_recipe(recipe, one_row), run, resume=True)
-        else:
-            done = torchrun(number, ["-m", "longspan.cli"], *command, str(run), "--resume")
-            assert done.returncode == 0, done.stderr
-        assert curve(run) == [pytest.approx(row, rel=1e-5) for row in curve(tmp_path / "alone")]
-        weights_agree(run, tmp_path / "alone")
+    run = tmp_path / "run"
+    if again == 1:
+        train(load_recipe(recipe, one_row), run, resume=True)
+    else:
+        done = torchrun(again, ["-m", "longspan.cli"], *command, str(run), "--resume")
+        assert done.returncode == 0, done.stderr
+    assert curve(run) == [pytest.approx(row, rel=1e-5) for row in curve(tmp_path / "alone")]
+    weights_agree(run, tmp_path / "alone")
 
 
 @pytest.mark.slow
