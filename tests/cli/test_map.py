@@ -35,7 +35,7 @@ def test_a_job_and_the_same_again(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_progress_in_a_log(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    told = command._Lines()
+    told = command.Lines()
     progress = Progress(verb="embed", rows=10_000, done=2_500, per_second=2.0)
     told.report(progress)
     assert capsys.readouterr().err == "", "not at once"
@@ -53,7 +53,7 @@ class Terminal(io.StringIO):
 
 
 def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal, told = Terminal(), command._Lines()
+    terminal, told = Terminal(), command.Lines()
     monkeypatch.setattr("sys.stderr", terminal)
     told.said = float("-inf")
     told.report(Progress(verb="embed", rows=100, done=99, per_second=0.5))

@@ -23,9 +23,7 @@ from longspan.data.text.reading import DocumentSentence, document_of, read, sent
 from longspan.errors import InputError, is_out_of_memory, memory_sentence
 from longspan.inference.answer import Answerer
 from longspan.inference.encoders import Encoder, bundled_encoder
-from longspan.inference.reranker import load_reranker
 from longspan.inference.results import Extent, quote_of
-from longspan.inference.sentence_encoder import load_sentence_encoder
 from longspan.inference.summarize import WEIGHTS, Extractive, PackageScorer
 from longspan.tasks.summaries.picker import Picker
 
@@ -98,8 +96,15 @@ class Desk:
     def __init__(self, report: Report, encoder: str | None = None, reranker: str | None = None) -> None:
         self.report = report
         self.encoder = ReportingEncoder(bundled_encoder(), report)
-        self.own_encoder = None if encoder is None else load_sentence_encoder(encoder)
-        self.reranker = None if reranker is None else load_reranker(reranker)
+        self.own_encoder = self.reranker = None
+        if encoder is not None:
+            from longspan.inference.sentence_encoder import load_sentence_encoder
+
+            self.own_encoder = load_sentence_encoder(encoder)
+        if reranker is not None:
+            from longspan.inference.reranker import load_reranker
+
+            self.reranker = load_reranker(reranker)
         self.summarizer = Extractive(
             PackageScorer(Picker.load(WEIGHTS), self.encoder, self.own_encoder), english_only=True
         )
