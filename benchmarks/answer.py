@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -109,8 +110,8 @@ def area(sure: Sequence[float], right: Sequence[bool]) -> float:
     return float((yes[:, None] > no).mean() + 0.5 * (yes[:, None] == no).mean())
 
 
-def area_interval(found: Sequence[Outcome], samples: int = 1000) -> Interval:
-    """The area with its bootstrap interval over questions."""
+def area_interval(found: Sequence[Any], samples: int = 1000) -> Interval:
+    """The area with its bootstrap interval over questions, each with a `probability` and whether it was `found`."""
     sure, right = np.array([one.probability for one in found]), np.array([one.found for one in found])
     random = np.random.default_rng(0)
     drawn = [area(sure[rows], right[rows]) for rows in random.integers(len(found), size=(samples, len(found)))]

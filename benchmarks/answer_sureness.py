@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from answer import area
+from answer import area_interval
 from answer_sets import Asked, asked_of_cases, sets, stories, without_answer
 from longspan.data.text.sentences import guess_language
 from longspan.inference.encoders import bundled_encoder
 from longspan.inference.ranking import SHOWN, WEIGHTS, Weights, load_weights
-from longspan.tasks.metrics.bootstrap import Interval
 from longspan.tasks.metrics.classification import calibration_error
 from measure import machine, shown, table, write_page
 
@@ -70,15 +69,6 @@ def told_of(asked: Sequence[Asked], weights: Weights) -> list[Told]:
     return found
 
 
-def interval(found: Sequence[Told], samples: int = 1000) -> Interval:
-    """The area with its bootstrap interval over questions."""
-    sure, right = np.array([one.probability for one in found]), np.array([one.found for one in found])
-    random = np.random.default_rng(0)
-    drawn = [area(sure[rows], right[rows]) for rows in random.integers(len(found), size=(samples, len(found)))]
-    low, high = np.nanquantile(drawn, [0.025, 0.975])
-    return Interval(area(sure.tolist(), right.tolist()), float(low), float(high))
-
-
 def row_of(name: str, found: Sequence[Told], weights: Weights) -> list[str]:
     """Counts, area, calibration error, and how often what is said in words is right."""
     sure, right = np.array([one.probability for one in found]), np.array([one.found for one in found])
@@ -89,7 +79,7 @@ def row_of(name: str, found: Sequence[Told], weights: Weights) -> list[str]:
         name,
         f"{there} + {len(found) - there}",
         f"{100 * right.mean():.0f}",
-        shown(interval(found), digits=2),
+        shown(area_interval(found), digits=2),
         f"{calibration_error(sure, right, 10):.2f}",
         f"{sum(not one.there for one in silent)} of {len(silent)}",
         f"{sum(one.found for one in likely)} of {len(likely)}",

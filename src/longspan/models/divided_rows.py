@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.models.inputs import ModelInputs
-from longspan.models.losses import IGNORED
 from longspan.ops.shards import Shards, gathered_from
 
 
@@ -93,8 +91,7 @@ def _before(counts: Tensor, shards: Shards) -> Tensor:
 def share_of_labels(counted: Tensor, group: Any) -> Tensor:
     """What the mean loss of this process's labels is multiplied with, so that the mean over the processes is that of
     all labels: P times the share of these, `counted` `(B, T_r)` bool; a float64 scalar."""
-    counts = gathered_from(counted.sum(), group)
-    return counts[dist.get_rank(group)].double() * len(counts) / counts.sum().clamp(min=1)
+    return counted.sum() / count_for_mean(counted, group)
 
 
 def following_labels(labels: Tensor, tokens: int, group: Any) -> Tensor:
@@ -111,8 +108,8 @@ def following_labels(labels: Tensor, tokens: int, group: Any) -> Tensor:
     return Shards.of(labels, group).with_halo(labels, 0, 1)
 
 
-def count_for_mean(labels: Tensor, group: Any) -> Tensor:
+def count_for_mean(counted: Tensor, group: Any) -> Tensor:
     """What the sum of this process's losses is divided by, so that the mean over the P processes is the mean over all
-    labels that count: a P-th of these; a float64 scalar."""
-    counts = gathered_from((labels != IGNORED).sum(), group)
+    labels: a P-th of the number of those that are `counted`, bool in each process; a float64 scalar."""
+    counts = gathered_from(counted.sum(), group)
     return counts.sum().clamp(min=1).double() / len(counts)

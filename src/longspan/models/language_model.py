@@ -159,7 +159,7 @@ class LongspanForCausalLM(DecoderOnly):
                 tokens = given.shape[1]
                 labels = following_labels(labels, tokens, divided)
             if num_items_in_batch is None:
-                num_items_in_batch = count_for_mean(labels if moved else labels[:, 1:], divided)
+                num_items_in_batch = count_for_mean((labels if moved else labels[:, 1:]) != IGNORED, divided)
         if logits_to_keep and labels is not None:
             raise InputError(f"logits_to_keep={logits_to_keep} leaves labels without logits; leave one of them out")
         decoded = self.decoder(
