@@ -1,6 +1,7 @@
 """One document in several processes: bytes that are sent, memory of a process, and time.
 
     python benchmarks/sequence_parallel.py          # measures, and writes the page
+    python benchmarks/sequence_parallel.py more     # measures what was not measured yet
     python benchmarks/sequence_parallel.py page     # writes the page anew from what was measured
 
 starts itself by torchrun on 1, 2 and 4 processes of one thread; outputs are compared with those of one process first.
@@ -38,7 +39,10 @@ ARMS: dict[str, dict[str, Any]] = {
     "longformer, 128 to each side": {"mechanism": "longformer", "left_tokens": 128, "right_tokens": 128},
     "poolingformer": {"mechanism": "poolingformer"},
     "linear": {"mechanism": "linear"},
+    "poolingformer, a global token": {"mechanism": "poolingformer"},
 }
+WITH_GLOBAL = {"poolingformer, a global token"}
+"""Arms whose first token is global."""
 FAR, GPUS = 1 << 24, 64
 RESULT = Path(__file__).parent / "results" / "sequence-parallel.md"
 
@@ -59,10 +63,12 @@ def config_of(
     )
 
 
-def model_of(attention: dict[str, Any]) -> LongspanModel:
+def model_of(name: str) -> LongspanModel:
     """The same model in every process."""
     torch.manual_seed(0)
-    return LongspanModel(config_of(attention))
+    config = config_of(ARMS[name])
+    config.global_tokens = "first" if name in WITH_GLOBAL else "none"
+    return LongspanModel(config)
 
 
 def sent_by(layer: Attention, tokens: int, processes: int, width: int, heads: int, number: int) -> int:
@@ -83,11 +89,23 @@ def sent_by(layer: Attention, tokens: int, processes: int, width: int, heads: in
     return number * width * sent
 
 
+def ring(numbers: int, processes: int) -> int:
+    """Of so many that an all-reduce sums up, those that a process sends."""
+    return 2 * (processes - 1) * numbers // processes
+
+
+def sent_for_globals(count: int, processes: int, width: int, heads: int, number: int) -> int:
+    """Bytes that so many global tokens add to a layer: their states, and in float32 what they gather, the sums of their
+    weights and the greatest of their scores."""
+    gathered = heads * count * (width // heads + 1)
+    return ring(number * count * width, processes) + ring(4 * gathered, processes) + ring(4 * heads * count, processes)
+
+
 def worker(name: str) -> None:
     """Measure one arm in this process; the middle one reports."""
     dist.init_process_group("gloo")
     count, rank = dist.get_world_size(), dist.get_rank()
-    model = model_of(ARMS[name])
+    model = model_of(name)
     ids = torch.randint(1000, (1, TOKENS), generator=torch.Generator().manual_seed(1))
     short = {"input_ids": ids[:, :4096]}
     with torch.no_grad():
@@ -119,9 +137,10 @@ def worker(name: str) -> None:
             seconds.append(time.perf_counter() - begun)
     if rank == count // 2:
         layer = next(each for each in model.modules() if isinstance(each, Attention))
+        beside = sent_for_globals(1, count, WIDTH, HEADS, 4) if name in WITH_GLOBAL else 0
         row = {
             "sent": sent,
-            "predicted": LAYERS * sent_by(layer, TOKENS, count, WIDTH, HEADS, 4),
+            "predicted": LAYERS * (sent_by(layer, TOKENS, count, WIDTH, HEADS, 4) + beside),
             "seconds": sorted(seconds)[ROUNDS // 2],
         }
         print("ROW " + json.dumps({**row, "peak": peak.bytes, "difference": difference}), flush=True)
@@ -135,6 +154,7 @@ def extrapolated(name: str) -> list[str]:
     block, device = block_of(config, spec, train=True), device_of("h100")
     part, halo = FAR // GPUS, halo_of(spec)
     sent = sent_by(block.attention, FAR, GPUS, 768, 12, 2)
+    sent += sent_for_globals(1, GPUS, 768, 12, 2) if name in WITH_GLOBAL else 0
     both = module_launches(block, tokens=part + halo, width=768, training=True, in_model=True).seconds(device)
     planned = Planned(name=name, config=config, model_class=LongspanModel)
     memory = memory_of(planned, Choice(tokens=part + halo, train=True, precision="bfloat16", checkpointing=True)).peak
@@ -198,15 +218,17 @@ def main() -> None:
     """Measure, unless there is only a page to write."""
     kept = RESULT.with_suffix(".json")
     if sys.argv[1:] != ["page"]:
-        kept.write_text(json.dumps(measured_rows(), indent=1) + "\n", encoding="utf-8")
+        known = json.loads(kept.read_text(encoding="utf-8")) if sys.argv[1:] == ["more"] else []
+        names = [name for name in ARMS if name not in {row[0] for row in known}]
+        kept.write_text(json.dumps(known + measured_rows(names), indent=1) + "\n", encoding="utf-8")
     RESULT.write_text(page(json.loads(kept.read_text(encoding="utf-8"))), encoding="utf-8")
     print(RESULT.read_text(encoding="utf-8"))
 
 
-def measured_rows() -> list[Any]:
+def measured_rows(names: list[str]) -> list[Any]:
     """Name of the attention, number of processes and what one of them measured, for each."""
     rows = []
-    for name in ARMS:
+    for name in names:
         for count in (1, 2, 4):
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
             done = subprocess.run(
@@ -224,7 +246,7 @@ def measured_rows() -> list[Any]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] in ([], ["page"]):
+    if sys.argv[1:] in ([], ["more"], ["page"]):
         main()
     else:
         worker(sys.argv[1])

@@ -23,7 +23,7 @@ from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.ops.shards import Shards
 
-PADDINGS = ("none", "right", "holes")
+PADDINGS = ("none", "right", "left", "holes")
 LENGTHS = {1: [29], 2: [10, 43], 3: [1, 30, 22], 4: [19, 2, 1, 31]}
 """Processes → how many tokens each holds: some fewer than a window reaches."""
 

@@ -54,6 +54,11 @@ CASES: dict[str, tuple[type, dict[str, Any]]] = {
             "label_smoothing": 0.0,
         },
     ),
+    "pools and a global": (LongspanForTokenClassification, {"attention": POOLED, "global_tokens": "first"}),
+    "fusion and a global": (
+        LongspanForTokenClassification,
+        {"attention": {**POOLED, "mechanism": "fusion", "relative_span": 7}, "global_tokens": "first"},
+    ),
     "masked tokens": (LongspanForMaskedLM, {"attention": WINDOW, "global_tokens": "first"}),
 }
 

@@ -35,7 +35,7 @@ def test_models_are_those_of_one_process() -> None:
     done = torchrun(3, Path(__file__).with_name("divided_models.py"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 11
+    assert len(found) == 13
     assert found.pop("single label") < 1e-6
     assert {name: distance for name, distance in found.items() if not distance < 1e-11} == {}
 

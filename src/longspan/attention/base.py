@@ -353,7 +353,7 @@ class ProjectedAttention(Attention):
         """
         from longspan.attention.parts.shards import check_shard, through_halo
 
-        check_shard(self, hidden, tokens, takes_globals=False)
+        check_shard(self, hidden, tokens)
         return through_halo(self, hidden, tokens)
 
     def shown(self, tokens: Tokens) -> Pattern:
@@ -361,7 +361,13 @@ class ProjectedAttention(Attention):
         return tokens.prefix or self.pattern
 
     def position_terms(
-        self, query: Tensor, key: Tensor, tokens: Tokens, state: LayerState | None, slots: Tensor | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        tokens: Tokens,
+        state: LayerState | None,
+        slots: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Pattern, list[Term], Any]:
         """How scores know positions, of mechanisms with `has_positions`.
 
@@ -371,6 +377,8 @@ class ProjectedAttention(Attention):
             tokens: what is known of each position, shared tables among it.
             state: what holds the keys before the queries.
             slots: `(B, G)` int64 positions of global tokens, −1 in unused slots.
+            places: `(B, S)` int64, where the tokens stand in their text as far as global ones are concerned, if not
+                one behind the other from 0 on.
 
         Returns:
             The queries as keys are multiplied by them, the pattern, what is added to the scores, and what

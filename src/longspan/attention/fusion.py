@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -173,6 +173,19 @@ class FusionConfig(PoolingformerConfig):
         return FusionAttention(self, width=width, heads=heads, causal=causal)
 
 
+class FarRows(NamedTuple):
+    """The projected table of pairs with a global token.
+
+    Attributes:
+        key, query: K^{r,g} and Q^{r,g} by bucket, `(H, 2k_g, D)`.
+        in_text: whether places are those of the tokens that are given, one behind the other from 0 on.
+    """
+
+    key: Tensor
+    query: Tensor
+    in_text: bool
+
+
 class FusionAttention(PoolingformerAttention):
     """The module of `FusionConfig`.
 
@@ -252,7 +265,13 @@ class FusionAttention(PoolingformerAttention):
         return tables
 
     def position_terms(
-        self, query: Tensor, key: Tensor, tokens: Tokens, state: LayerState | None, slots: Tensor | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        tokens: Tokens,
+        state: LayerState | None,
+        slots: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Pattern, list[Term], Any]:
         tables = self.tables(tokens)
         left, right = self.config.left_tokens, self.config.right_tokens
@@ -266,11 +285,13 @@ class FusionAttention(PoolingformerAttention):
         ]
         far = None
         if slots is not None:
-            # K^{r,g} and Q^{r,g} by bucket, (H, 2k_g, D).
             rows = self._dropped(tables.far)
-            far = tuple(self.split_heads(project(rows)) for project in self._projections_of("far"))
-            place = torch.arange(query.shape[2], device=query.device)[None]
-            columns = self._far_scores(query, gather_slots(key, slots), place, slots.clamp(min=0), far)
+            far_key, far_query = (self.split_heads(project(rows)) for project in self._projections_of("far"))
+            far = FarRows(far_key, far_query, in_text=places is None)
+            place, of_globals = torch.arange(query.shape[2], device=query.device)[None], slots.clamp(min=0)
+            if places is not None:
+                place, of_globals = places, places.gather(1, of_globals)
+            columns = self._far_scores(query, gather_slots(key, slots), place, of_globals, far)
             terms.append(GlobalKeyBias(columns))
         return query, Window(left, right), terms, far
 
@@ -302,13 +323,11 @@ class FusionAttention(PoolingformerAttention):
     def _codes(self, offset: Tensor) -> Tensor:
         return bucket(offset, self.config.global_buckets, self.config.global_span)
 
-    def _far_scores(
-        self, query: Tensor, key: Tensor, query_place: Tensor, key_place: Tensor, far: tuple[Tensor, ...]
-    ) -> Tensor:
+    def _far_scores(self, query: Tensor, key: Tensor, query_place: Tensor, key_place: Tensor, far: FarRows) -> Tensor:
         """The relative scores of `(B, H, Q, D)` queries and `(B, H, K, D)` keys at their places `(B or 1, …)` through
         P_g, scaled: `(B, H, Q, K)` in at least float32."""
         offset = query_place[:, :, None] - key_place[:, None, :]
-        if torch.compiler.is_compiling():  # whose graph serves every length
+        if torch.compiler.is_compiling() or not far.in_text:  # whose graph serves every length, or places any
             codes = self._codes(offset)
         else:
             most = max(query.shape[2], key.shape[2])  # tokens of the text, or more
@@ -317,7 +336,7 @@ class FusionAttention(PoolingformerAttention):
         codes = codes[:, None].expand(-1, self.heads, -1, -1)
         wide = torch.promote_types(query.dtype, torch.float32)
         with full_precision(query):
-            far_key, far_query = (table.to(wide) * self.scale for table in far)
+            far_key, far_query = (table.to(wide) * self.scale for table in (far.key, far.query))
             to_position = (query.to(wide) @ far_key.transpose(-1, -2)).gather(-1, codes)
             return to_position + (far_query @ key.to(wide).transpose(-1, -2)).gather(2, codes)
 
@@ -332,13 +351,17 @@ class FusionAttention(PoolingformerAttention):
         else:
             query = gather_slots(query, slots)
         place = torch.arange(key.shape[2], device=key.device)[None]
-        scores = self._far_scores(query, key, slots.clamp(min=0), place, far)
+        scores = self.row_scores(query, key, slots.clamp(min=0), place, far)
         with full_precision(query):
-            scores = scores + (query.to(scores.dtype) * self.scale) @ key.to(scores.dtype).transpose(-1, -2)
             if real is not None:
                 scores = scores.masked_fill(~real[:, None, None, :], torch.finfo(scores.dtype).min)
             weights = F.dropout(scores.softmax(-1), self.dropout_prob)
             return self.merge_heads(weights @ value.to(weights.dtype)).to(value.dtype)
+
+    def row_scores(self, query: Tensor, key: Tensor, query_place: Tensor, key_place: Tensor, far: Any) -> Tensor:
+        return super().row_scores(query, key, query_place, key_place, far) + self._far_scores(
+            query, key, query_place, key_place, far
+        )
 
     def dense_weights(
         self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None

@@ -93,7 +93,7 @@ class KernelAttention(ProjectedAttention):
         """By the sums over the keys of the other processes, or in the causal form of those before this one."""
         from longspan.attention.parts.shards import check_shard, mask_of_all, sums_of_others
 
-        check_shard(self, hidden, tokens, takes_globals=not self.causal)
+        check_shard(self, hidden, tokens)
         assert tokens.shards is not None
         query, key, value = self.project(hidden)
         features, mask = self.key_features(key), mask_of_all(tokens.shards, hidden, tokens)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn import functional
 
 from longspan.errors import InputError
 
@@ -97,6 +98,18 @@ class Shards:
         self._count(what, tensor.numel() * tensor.element_size() * (self.count - 1))
         return _Gather.apply(tensor, self.group)  # pyright: ignore[reportReturnType]
 
+    def summed(self, tensor: Tensor, what: str) -> Tensor:
+        """The sum over the processes of what each has, `(…)` of one shape, in every process, with gradients."""
+        self._count_ring(what, tensor)
+        return _Sum.apply(tensor, self.group)  # pyright: ignore[reportReturnType]
+
+    def greatest(self, tensor: Tensor, what: str) -> Tensor:
+        """The greatest of what each process has, element by element, in every process, without gradients."""
+        self._count_ring(what, tensor)
+        most = tensor.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(most, dist.ReduceOp.MAX, self.group)
+        return most
+
     def any(self, flag: bool, device: torch.device) -> bool:
         """Whether it is so in any of the processes."""
         return bool(gathered_from(torch.tensor([flag], device=device), self.group).any())
@@ -109,6 +122,38 @@ class Shards:
 
     def _count(self, what: str, size: int) -> None:
         self.sent[what] = self.sent.get(what, 0) + size
+
+    def _count_ring(self, what: str, tensor: Tensor) -> None:
+        """An all-reduce around a ring: each process sends P − 1 of P parts twice, once summing and once handing on."""
+        self._count(what, 2 * (self.count - 1) * tensor.numel() * tensor.element_size() // self.count)
+
+
+def gathered_by_all(
+    scores: Tensor, value: Tensor, mask: Tensor | None, shards: Shards, what: str, dropout_prob: float = 0.0
+) -> Tensor:
+    """What a few queries gather from the tokens of all shards, `(B, H, Q, D)`, the same in every process.
+
+    Each process sums up its own tokens by weights relative to the greatest score of all, and one all-reduce brings the
+    sums together, so that it is the softmax over all tokens.
+
+    Args:
+        scores: of the queries with this process's tokens, `(B, H, Q, T_r)` in at least float32.
+        value: of these, `(B, H, T_r, D)`.
+        mask: `(B, T_r)` bool, which of them are real; `None` means all. Without any in a row it gathers 0.
+        shards: how rows are divided.
+        what: by which name bytes are counted.
+        dropout_prob: probability of dropping an attention weight.
+    """
+    lowest = torch.finfo(scores.dtype).min
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, None, None, :], lowest)
+    greatest = shards.greatest(scores.detach().amax(-1, keepdim=True), what)
+    weights = (scores - greatest).exp()
+    if mask is not None:
+        weights = weights.masked_fill(~mask[:, None, None, :], 0)
+    context = functional.dropout(weights, dropout_prob) @ value.to(weights.dtype)
+    both = shards.summed(torch.cat([context, weights.sum(-1, keepdim=True)], -1), what)
+    return (both[..., :-1] / both[..., -1:].clamp(min=torch.finfo(both.dtype).tiny)).to(value.dtype)
 
 
 def gathered_from(tensor: Tensor, group: Any) -> Tensor:
@@ -132,6 +177,25 @@ class _Gather(torch.autograd.Function):
         total = grad.contiguous().clone()
         dist.all_reduce(total, group=ctx.group)
         return total[dist.get_rank(ctx.group)], None
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over the processes; the gradient of each summand is the sum of what the processes make of the result."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, group: Any) -> Tensor:
+        ctx.group = group
+        return _all_summed(tensor, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _all_summed(grad, ctx.group), None
+
+
+def _all_summed(tensor: Tensor, group: Any) -> Tensor:
+    total = tensor.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, group=group)
+    return total
 
 
 class _Halo(torch.autograd.Function):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.attention.base import LayerState
-from longspan.attention.parts.tokens import Tokens, in_order, inverse_order
+from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, places_from
 from longspan.attention.parts.windowed import WindowedAttention, pairs_within, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -175,8 +175,6 @@ class PooledAttention(WindowedAttention):
 
         return PooledLayer(self.config.left_tokens, self.pools)
 
-    window_context = WindowedAttention.context
-
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         total = self.window_context(hidden, tokens, state)
         states = self._pool_states(state)
@@ -186,6 +184,25 @@ class PooledAttention(WindowedAttention):
             else:
                 total = total + self._continued(total, tokens, level, states[level - 2])
         return total
+
+    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """As in `WindowedAttention`; pools are made of the halo, whose global tokens have gathered from all shards.
+
+        The grid of shared pools begins at each row's first real token, wherever that is.
+        """
+        from longspan.attention.parts.shards import Halo, check_shard, first_real, window_in_halo
+
+        check_shard(self, hidden, tokens)
+        shards, period = tokens.shards, self.config.reach().period
+        assert shards is not None
+        begins = first_real(shards, hidden, tokens) if period > 1 else None
+        halo = Halo.of(self, hidden, tokens, further=0 if begins is None else period - 1)
+        total = window_in_halo(self, halo, hidden, tokens)
+        # The halo itself begins at a multiple of the period, and may end before its grid begins.
+        before = 0 if begins is None else (begins % period).clamp(max=halo.hidden.shape[1])
+        for level in self.levels:
+            total = total + self.pooled_context(total, halo.tokens, level, before)
+        return self.output(halo.own(total))
 
     def _pool_states(self, state: LayerState | None) -> list[PoolState] | None:
         """What a state holds of each further level; `None` without one."""
@@ -199,19 +216,30 @@ class PooledAttention(WindowedAttention):
             raise InputError(f"state is a {type(state).__name__}, which keeps no pools; give attention.new_state()")
         return state.levels
 
-    def pooled_context(self, below: Tensor, tokens: Tokens, level: int = 2) -> Tensor:
-        """What a level adds to the sum of those below it, before the output projection: `(B, T, E)` both."""
-        below, mask, back = self._from_the_first(below, tokens)
+    def pooled_context(
+        self, below: Tensor, tokens: Tokens, level: int = 2, before: Tensor | Literal[0] | None = None
+    ) -> Tensor:
+        """What a level adds to the sum of those below it, before the output projection: `(B, T, E)` both. The grid of
+        shared pools begins behind `before` `(B,)` places, which are left out; by default at the first real token."""
+        below, mask, back = self._from_the_first(below, tokens, before)
         context = self.merge_heads(self.attend_pools(*self._project_pools(below, level), mask, level))
         context = context if mask is None else context.masked_fill(~mask[:, :, None], 0)
         return in_order(context, back)
 
-    def _from_the_first(self, below: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def _from_the_first(
+        self, below: Tensor, tokens: Tokens, before: Tensor | Literal[0] | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Rows that begin with a real token, on which the grid of shared pools lies, their mask, and the way back."""
-        order = tokens.places_from_the_first() if self.pools[0].shared else None
-        if order is None or tokens.mask is None:
-            return below, tokens.mask, None
-        return in_order(below, order), in_order(tokens.mask, order), inverse_order(order)
+        mask = tokens.mask
+        if mask is None or isinstance(before, int) or not self.pools[0].shared:
+            return below, mask, None
+        order = tokens.places_from_the_first() if before is None else places_from(before, mask.shape[1])
+        if order is None:
+            return below, mask, None
+        shown = in_order(mask, order)
+        if before is not None:  # what comes before may be real
+            shown = shown & (order >= before[:, None])
+        return in_order(below, order), shown, inverse_order(order)
 
     def _project_pools(self, below: Tensor, level: int) -> tuple[Tensor, Tensor, Tensor]:
         """A level's queries, keys and values before pooling, `(B, H, T, D)` each."""

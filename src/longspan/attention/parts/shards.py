@@ -2,8 +2,8 @@
 see.
 
 Queries within a bounded reach need the hidden states at the edges of neighbouring shards, a *halo*; global tokens are
-few and every process gets them all, and what they gather from each shard is merged by its softmax; kernels need the
-sums of the other shards. Hidden states are exchanged rather than keys and values: they are half as large, and the
+few and every process gets them all, and what they gather from each shard is summed up with its softmax; kernels need
+the sums of the other shards. Hidden states are exchanged rather than keys and values: they are half as large, and the
 projections of a halo are computed twice, by the process that owns it and by the one that sees it.
 
 Every process of the group makes the same calls in the same order, in backward too.
@@ -11,40 +11,64 @@ Every process of the group makes the same calls in the same order, in backward t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.attend.call import gather_slots, put_slots, slots_of_mask
-from longspan.ops.shards import Shards, gathered_from
+from longspan.ops.attend import attend
+from longspan.ops.attend.call import gather_slots, mask_of_slots, put_slots, slots_of_mask
+from longspan.ops.shards import Shards, gathered_by_all, gathered_from
 
 
 def through_halo(attention: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
     """What a mechanism of bounded reach, without global tokens, makes of this process's part of a row: `(B, T_r, E)`.
 
     Raises:
-        InputError: nothing bounds the reach; places are counted in periods, and a row has padding in front of a token.
+        InputError: nothing bounds the reach.
     """
-    wide, known, left = in_halo(attention, hidden, tokens)
-    return attention(wide, known)[:, left : left + hidden.shape[1]]
+    halo = Halo.of(attention, hidden, tokens)
+    return halo.own(attention(halo.hidden, halo.tokens))
 
 
-def in_halo(attention: Any, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, int]:
-    """`(B, T_r, E)` with its halo, what is known of these tokens, and how many of them come before one's own."""
-    shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
-    left, right, period = needed(attention)
-    mask = shards.once(
-        ("mask", left, right, period), lambda: _mask_in_halo(shards, hidden, tokens, left, right, period)
-    )
-    wide = shards.with_halo(hidden, left, right, period)
-    low, _ = shards.halo_of(shards.rank, left, right, period)
-    known = replace(tokens, shards=None, mask=mask, is_global=None, global_slots=None)
-    return wide, known, shards.first - low
+@dataclass(frozen=True)
+class Halo:
+    """This process's part of rows, and the tokens around it that its queries see.
+
+    Attributes:
+        hidden: `(B, N, E)`.
+        tokens: what is known of them, but for global ones.
+        first: the place of the first of them in the whole row.
+        before: how many of them come before this process's own.
+        count: T_r, how many are its own.
+    """
+
+    hidden: Tensor
+    tokens: Tokens
+    first: int
+    before: int
+    count: int
+
+    @classmethod
+    def of(cls, attention: Any, hidden: Tensor, tokens: Tokens, *, further: int = 0) -> Halo:
+        """The halo of a mechanism, and so many tokens more at its left; as `through_halo`."""
+        shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
+        left, right, period = needed(attention)
+        sides = left + further, right, period
+        mask = mask_of_all(shards, hidden, tokens)
+        if mask is not None:
+            flags = mask.to(torch.uint8)
+            mask = shards.once(("mask", *sides), lambda: shards.with_halo(flags, *sides).bool())
+        low, _ = shards.halo_of(shards.rank, *sides)
+        known = replace(tokens, shards=None, mask=mask, is_global=None, global_slots=None)
+        return cls(shards.with_halo(hidden, *sides), known, low, shards.first - low, hidden.shape[1])
+
+    def own(self, states: Tensor) -> Tensor:
+        """Those of this process's own tokens, of `(B, N, …)`."""
+        return states[:, self.before : self.before + self.count]
 
 
 def needed(attention: Any) -> tuple[int, int, int]:
@@ -63,21 +87,6 @@ def needed(attention: Any) -> tuple[int, int, int]:
     return reach.left, 0 if attention.causal else reach.right, reach.period
 
 
-def _mask_in_halo(shards: Shards, hidden: Tensor, tokens: Tokens, left: int, right: int, period: int) -> Tensor | None:
-    """The mask of the tokens with their halo; `None` where no process has any padding."""
-    mask = mask_of_all(shards, hidden, tokens)
-    if mask is None:
-        return None
-    if period > 1:
-        whole = shards.with_halo(mask.to(torch.uint8), shards.total, shards.total).bool()
-        if bool((whole[:, 1:] & ~whole[:, :-1]).any()):
-            raise InputError(
-                "a row that is divided between processes has padding in front of a real token, and the mechanism "
-                "counts places without padding; put all padding at the end of the row"
-            )
-    return shards.with_halo(mask.to(torch.uint8), left, right, period).bool()
-
-
 def mask_of_all(shards: Shards, hidden: Tensor, tokens: Tokens) -> Tensor | None:
     """The mask `(B, T_r)` of this process, all True where only others have one; `None` where nobody has."""
     if not shards.once("masked", lambda: shards.any(tokens.mask is not None, hidden.device)):
@@ -87,32 +96,74 @@ def mask_of_all(shards: Shards, hidden: Tensor, tokens: Tokens) -> Tensor | None
     return torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
 
 
-def globals_of_all(shards: Shards, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The slots of this process's global tokens `(B, G_r)`, −1 in unused ones, as many as any process needs; which of
-    the slots of all processes, one after the other, hold one, `(B, G)` bool, G = P·G_r; and which of the tokens with
-    no halo are global, `(B, T_r)` bool. `None` where no process has any."""
+def first_real(shards: Shards, hidden: Tensor, tokens: Tokens) -> Tensor | None:
+    """`(B,)` int64, the place of each row's first real token, 0 in a row without any; `None` where all rows begin with
+    one."""
 
-    def slots() -> tuple[Tensor, Tensor, Tensor] | None:
+    def places() -> Tensor | None:
+        mask = mask_of_all(shards, hidden, tokens)
+        if mask is None:
+            return None
+        here = torch.where(mask.any(1), mask.int().argmax(1) + shards.first, shards.total)
+        first = gathered_from(here, shards.group).amin(0)
+        first = torch.where(first == shards.total, 0, first)
+        return first if bool(first.any()) else None
+
+    return shards.once("first real", places)
+
+
+@dataclass(frozen=True)
+class Globals:
+    """The global tokens of whole rows, G at most, as every process has them.
+
+    Attributes:
+        own: `(B, G)` int64, which of this process's tokens each of them is, −1 for those of others.
+        there: `(B, G)` bool, which of the slots hold one.
+        places: `(B, G)` int64, where they stand in the whole rows.
+    """
+
+    own: Tensor
+    there: Tensor
+    places: Tensor
+
+    @classmethod
+    def of(cls, shards: Shards, hidden: Tensor, tokens: Tokens) -> Globals | None:
+        """Those of the rows of which this process has `(B, T_r, E)`; `None` where no process has any."""
+        return shards.once("globals", lambda: cls._looked_for(shards, hidden, tokens))
+
+    @classmethod
+    def _looked_for(cls, shards: Shards, hidden: Tensor, tokens: Tokens) -> Globals | None:
         flags = tokens.global_mask(hidden.shape[1])
         if flags is None:
             flags = torch.zeros(hidden.shape[:2], dtype=torch.bool, device=hidden.device)
-        most = int(gathered_from(flags.sum(1).max()[None], shards.group).max())
-        if not most:
+        counts = gathered_from(flags.sum(1), shards.group)
+        if not (most := int(counts.sum(0).max())):
             return None
-        own = slots_of_mask(flags, most)
-        there = gathered_from(own >= 0, shards.group)
-        return own, there.transpose(0, 1).flatten(1), flags
+        slot = torch.arange(most, device=hidden.device) - counts[: shards.rank].sum(0)[:, None]
+        here = slots_of_mask(flags, most)
+        mine = (slot >= 0) & (slot < flags.sum(1)[:, None])
+        own = torch.where(mine, here.gather(1, slot.clamp(min=0)), -1)
+        places = gathered_from(torch.where(mine, own + shards.first, 0), shards.group).sum(0)
+        return cls(own, torch.arange(most, device=hidden.device) < counts.sum(0)[:, None], places)
 
-    return shards.once("globals", slots)
+    def states(self, shards: Shards, hidden: Tensor) -> Tensor:
+        """Their states `(B, G, E)`, 0 in slots that hold none."""
+        own = gather_slots(hidden[:, None], self.own)[:, 0].masked_fill((self.own < 0)[..., None], 0)
+        return shards.summed(own, "globals")
+
+    def slots_in(self, halo: Halo) -> Tensor:
+        """`(B, G)` int64, where they stand among the tokens of a halo, −1 for those outside of it."""
+        place = self.places - halo.first
+        return torch.where(self.there & (place >= 0) & (place < halo.hidden.shape[1]), place, -1)
 
 
-def check_shard(attention: Any, hidden: Tensor, tokens: Tokens, *, takes_globals: bool) -> None:
+def check_shard(attention: Any, hidden: Tensor, tokens: Tokens) -> None:
     """Raise unless a mechanism can read this process's part of rows with what is known of its tokens.
 
     Raises:
         InputError: something besides padding, and perhaps global tokens, is known of them; a shard of another length.
     """
-    shards, name = tokens.shards, f"attention {attention.config.mechanism!r}"
+    shards = tokens.shards
     assert shards is not None
     if hidden.shape[1] != shards.lengths[shards.rank]:
         raise InputError(
@@ -124,61 +175,64 @@ def check_shard(attention: Any, hidden: Tensor, tokens: Tokens, *, takes_globals
             raise InputError(f"{flag} was given with rows that are divided between processes; leave it out")
     attention.check_reads_shards()
     attention.check_tokens(hidden, replace(tokens, shards=None))
-    if not takes_globals and globals_of_all(shards, hidden, tokens) is not None:
-        raise InputError(
-            f"{name} takes no global tokens where a row is divided between processes, since windows beside pools or "
-            "relative positions need them in their places; leave them out, or choose 'longformer' without positions"
-        )
 
 
-def with_globals(attention: Any, hidden: Tensor, tokens: Tokens) -> Tensor | None:
-    """What a window and the global tokens of all processes make of this process's part; `None` where there are none.
+def window_in_halo(attention: Any, halo: Halo, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """What the tokens of a halo gather from their window and the global tokens of all processes, before the output
+    projection: `(B, N, E)`. What depends on tokens outside of the halo means nothing.
 
-    Copies of the global tokens stand before the halo, and their own places show nothing. What a global token gathers is
-    put together from what it gathers of every shard, by the sums of its weights.
+    Copies of the global tokens stand before the halo, and their own places are hidden from the window. What a global
+    token gathers is put together from what it gathers of every shard, by the sums of its weights.
     """
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
-    known = globals_of_all(shards, hidden, tokens)
+    known = Globals.of(shards, hidden, tokens)
     if known is None:
-        return None
-    own, there, flags = known
-    wide, around, left = in_halo(attention, hidden, tokens)
-    copies = shards.gathered(gather_slots(hidden[:, None], own)[:, 0], "globals")
-    copies = copies.transpose(0, 1).flatten(1, 2)
-    count = copies.shape[1]
-
-    def mask() -> Tensor:
-        low, right, period = needed(attention)
-        places = shards.with_halo(flags.to(torch.uint8), low, right, period).bool()
-        return torch.cat([there, ~places if around.mask is None else around.mask & ~places], 1)
-
-    slots = torch.where(there, torch.arange(count, device=hidden.device), -1)
-    beside = Tokens(
-        mask=shards.once(("beside", *needed(attention)), mask), global_slots=slots, relative=tokens.relative
+        return attention.window_context(halo.hidden, halo.tokens)
+    copies, inside, real = known.states(shards, hidden), known.slots_in(halo), halo.tokens.mask
+    count, length = copies.shape[1], halo.hidden.shape[1]
+    near = ~mask_of_slots(inside, length)
+    key_mask = torch.cat([known.there, near if real is None else near & real], 1)
+    slots = torch.where(known.there, torch.arange(count, device=hidden.device), -1)
+    query, key, value = attention.project(torch.cat([copies, halo.hidden], 1))
+    pattern, terms, far = attention.pattern, [], None
+    if attention.has_positions:
+        around = torch.arange(halo.first, halo.first + length, device=hidden.device).expand(len(hidden), -1)
+        places = torch.cat([known.places, around], 1)
+        query, pattern, terms, far = attention.position_terms(query, key, tokens, None, slots, places)
+    context = attend(
+        query,
+        key,
+        value,
+        pattern=pattern,
+        terms=terms,
+        key_mask=key_mask,
+        globals=slots,
+        global_rows=False,
+        scale=attention.scale,
+        dropout_prob=attention.dropout_prob,
     )
-    first = count + left
-    output = attention(torch.cat([copies, wide], 1), beside)[:, first : first + hidden.shape[1]]
-    rows = attention.output(_global_rows(attention, copies, hidden, mask_of_all(shards, hidden, tokens), shards))
-    own_rows = rows[:, shards.rank * own.shape[1] :][:, : own.shape[1]]
-    return put_slots(output[:, None], own_rows[:, None], own)[:, 0]
+    context = attention.merge_heads(context[:, :, count:])
+    context = context if real is None else context.masked_fill(~real[:, :, None], 0)
+    rows = _global_rows(attention, known, copies, hidden, tokens, far).to(context.dtype)
+    return put_slots(context[:, None], rows[:, None], inside)[:, 0]
 
 
-def _global_rows(attention: Any, copies: Tensor, hidden: Tensor, mask: Tensor | None, shards: Shards) -> Tensor:
+def _global_rows(attention: Any, known: Globals, copies: Tensor, hidden: Tensor, tokens: Tokens, far: Any) -> Tensor:
     """What the global tokens `(B, G, E)` gather from the real tokens of all shards, `(B, G, E)`."""
+    shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
     prefix = "global_" if attention.separate else ""
     query, key, value = (
         attention.split_heads(getattr(attention, prefix + name)(states))
         for name, states in (("query", copies), ("key", hidden), ("value", hidden))
     )
-    wide = torch.promote_types(query.dtype, torch.float32)
-    scores = query.to(wide) @ key.to(wide).mT * attention.scale
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(wide).min)
-    total = scores.logsumexp(-1, keepdim=True)
-    context = F.dropout((scores - total).exp(), attention.dropout_prob) @ value.to(wide)
-    parts = shards.gathered(torch.cat([context, total], -1), "global rows")
-    merged = (parts[..., :-1] * parts[..., -1:].softmax(0)).sum(0)
-    return attention.merge_heads(merged.to(hidden.dtype))
+    if not attention.separate:
+        query = attention.local_queries(query, tokens)
+    place = torch.arange(shards.first, shards.first + hidden.shape[1], device=hidden.device)[None]
+    scores = attention.row_scores(query, key, known.places, place, far)
+    context = gathered_by_all(
+        scores, value, mask_of_all(shards, hidden, tokens), shards, "global rows", attention.dropout_prob
+    )
+    return attention.merge_heads(context)
 
 
 def sums_of_others(shards: Shards, features: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:

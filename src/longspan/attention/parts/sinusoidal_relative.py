@@ -243,7 +243,13 @@ class RelativeAttention(OffsetAttention):
         return query + self.biases(tokens)[0][:, None].to(query.dtype) if self.has_positions else query
 
     def position_terms(
-        self, query: Tensor, key: Tensor, tokens: Tokens, state: LayerState | None, slots: Tensor | None = None
+        self,
+        query: Tensor,
+        key: Tensor,
+        tokens: Tokens,
+        state: LayerState | None,
+        slots: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> tuple[Tensor, Pattern, list[Term], Any]:
         """Adds `(q + v)·(W_{k,R} R)` to the scores of `q + u`."""
         query = self.local_queries(query, tokens)

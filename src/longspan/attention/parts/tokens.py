@@ -169,8 +169,7 @@ class Tokens:
         before = self.leading_places()
         if before is None or self.mask is None:
             return None
-        places = torch.arange(self.mask.shape[1], device=self.mask.device) + before[:, None]
-        return torch.where(places < self.mask.shape[1], places, places - self.mask.shape[1])
+        return places_from(before, self.mask.shape[1])
 
     def leading_places(self) -> Tensor | None:
         """`(B,)` int64, how many places of each row come before its first real token; `None` where every row begins
@@ -190,6 +189,12 @@ class Tokens:
         if flags is None and self.global_slots is not None:
             flags = mask_of_slots(self.global_slots, length)
         return flags if flags is None or self.mask is None else flags & self.mask
+
+
+def places_from(before: Tensor, length: int) -> Tensor:
+    """`(B, T)` int64, the places of each row from one on, `before` `(B,)`, then those before it."""
+    places = torch.arange(length, device=before.device) + before[:, None]
+    return torch.where(places < length, places, places - length)
 
 
 def in_order(tensor: Tensor, order: Tensor | None, *dims: int) -> Tensor:

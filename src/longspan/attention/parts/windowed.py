@@ -193,6 +193,15 @@ class WindowedAttention(ProjectedAttention):
         rows = rows.masked_fill((slots < 0)[:, :, None], 0)
         return context.masked_fill(blank[:, :, None], 0).scatter_add(1, index, rows)
 
+    window_context = context
+
+    def row_scores(self, query: Tensor, key: Tensor, query_place: Tensor, key_place: Tensor, far: Any) -> Tensor:
+        """The scaled scores `(B, H, G, T)` of global queries `(B, H, G, D)` and keys `(B, H, T, D)`, in float32 at
+        least; these stand at the places `(B, G)` and `(1 or B, T)`, and `far` is as in `global_rows`."""
+        wide = torch.promote_types(query.dtype, torch.float32)
+        with full_precision(query):
+            return (query.to(wide) * self.scale) @ key.to(wide).transpose(-1, -2)
+
     def global_rows(
         self, hidden: Tensor, local: tuple[Tensor, Tensor, Tensor], real: Tensor | None, slots: Tensor, far: Any
     ) -> Tensor:
@@ -242,13 +251,12 @@ class WindowedAttention(ProjectedAttention):
         return True
 
     def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """By the halo of this process's part; the global tokens of all processes, of windows alone, stand before it."""
-        from longspan.attention.parts.shards import check_shard, through_halo, with_globals
+        """By the halo of this process's part, and the global tokens of all processes."""
+        from longspan.attention.parts.shards import Halo, check_shard, window_in_halo
 
-        alone = self.window_alone and not self.has_positions
-        check_shard(self, hidden, tokens, takes_globals=alone)
-        shared = with_globals(self, hidden, tokens) if alone else None
-        return through_halo(self, hidden, tokens) if shared is None else shared
+        check_shard(self, hidden, tokens)
+        halo = Halo.of(self, hidden, tokens)
+        return self.output(halo.own(window_in_halo(self, halo, hidden, tokens)))
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Those of the window and the globals; rows of padded queries are 0."""
