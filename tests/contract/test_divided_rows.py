@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from forked import forked
 from longspan.errors import InputError
-from torchrun import torchrun
 
 from .divided_rows import LENGTHS, PADDINGS
 from .forms import FORMS, Form
@@ -26,7 +26,7 @@ def refusal(form: Form) -> str | None:
 @pytest.mark.slow
 def test_parts_of_rows_are_those_of_whole_rows() -> None:
     """Outputs and all gradients in float64, with parts shorter than a window, padding, and global tokens anywhere."""
-    done = torchrun(max(LENGTHS), Path(__file__).with_name("divided_rows.py"))
+    done = forked(max(LENGTHS), Path(__file__).with_name("divided_rows.py"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     served = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from forked import forked
 from longspan.cli import main
 from longspan.errors import InputError, is_out_of_memory, memory_sentence, one_sentence
 from longspan.models import LongspanConfig, LongspanModel
@@ -21,12 +21,9 @@ from longspan.training.optimisation import Optimisation, trainer_arguments
 
 LIMITED = """
 import resource, sys
-import torch, transformers.trainer, longspan.training.train, longspan.checkpoints.loading
-from longspan.cli import COMMANDS, main
+import longspan.checkpoints.loading
+from longspan.cli import main
 from longspan.models import LongspanForCausalLM
-import importlib
-for name in COMMANDS:
-    importlib.import_module(f"longspan.cli.{name}")
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (held + 2**20, held + 2**20))
 sys.exit(main(sys.argv[1:]))
@@ -49,20 +46,15 @@ VERBS = {
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux says how much a process holds")
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_limit_on_memory_is_said_in_one_sentence(
-    verb: str, tmp_path: Path, made_checkpoints: dict[str, Path]
+    verb: str, tmp_path: Path, made_checkpoints: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("A first sentence stands here. A second one follows it. " * 50, encoding="utf-8")
     for name in ("scorer", "reader", "writer", "roberta"):
         (tmp_path / name).symlink_to(made_checkpoints[name])
+    (tmp_path / "limited.py").write_text(LIMITED)
     before = sorted(tmp_path.iterdir())
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, *VERBS[verb]],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked(1, tmp_path / "limited.py", *VERBS[verb])
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "Traceback" not in done.stderr
     assert done.returncode == 2, done

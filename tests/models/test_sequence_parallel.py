@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from forked import forked
 from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
@@ -21,7 +22,6 @@ from longspan.models import (
 )
 from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
 from longspan.ops.shards import Shards
-from torchrun import torchrun
 
 WINDOW = {"mechanism": "longformer", "left_tokens": 4, "right_tokens": 4}
 SIZES: dict[str, Any] = {"vocab_size": 31, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -32,7 +32,7 @@ WRITER = {"is_encoder_decoder": True, "decoder_layers": 1, "decoder_attention_he
 @pytest.mark.slow
 def test_models_are_those_of_one_process() -> None:
     """Loss, states and gradients in float64; the loss of a single label is float32 in either."""
-    done = torchrun(3, Path(__file__).with_name("divided_models.py"))
+    done = forked(3, Path(__file__).with_name("divided_models.py"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert len(found) == 13

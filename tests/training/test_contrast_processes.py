@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from forked import forked
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.models import LongspanForMaskedLM
 
@@ -92,15 +90,8 @@ def test_each_process_compares_its_own_segments_and_gradients_are_means(
     data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     (tmp_path / "tiny.yaml").write_text(RECIPE.replace("DATA", str(data)))
     (tmp_path / "keeping.py").write_text(KEEPING)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += [str(tmp_path / "keeping.py"), str(tmp_path), "train", str(tmp_path / "tiny.yaml")]
-    done = subprocess.run(
-        [*command, "--output", str(tmp_path / "run")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    command = ["train", str(tmp_path / "tiny.yaml"), "--output", str(tmp_path / "run")]
+    done = forked(2, tmp_path / "keeping.py", str(tmp_path), *command)
     assert done.returncode == 0, done.stderr
 
     batches = [load_file(tmp_path / f"batch-{rank}.safetensors") for rank in (0, 1)]

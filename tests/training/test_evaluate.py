@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forked import forked
 from longspan.cli import main
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
@@ -97,7 +96,8 @@ def test_killed_between_two_files_the_next_one_leaves_no_orphan(bart: Path, data
     scores = tmp_path / "scores"
     command = ["evaluate", str(bart), "--data", str(data), "--limit", "1", "--max-tokens", "4"]
     command += ["--output", str(scores)]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *command], check=False, capture_output=True)
+    (tmp_path / "killed.py").write_text(KILLED)
+    killed = forked(1, tmp_path / "killed.py", *command)
     assert killed.returncode == 9, killed.stderr
     assert [path.name for path in scores.glob("papers*")] == ["papers-validation.json"]
     assert main(command) == 0
