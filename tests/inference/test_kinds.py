@@ -65,15 +65,133 @@ def test_a_call_is_summarised_by_its_figures() -> None:
         assert promise not in text
 
 
-def test_plays_and_novels_are_told_from_other_texts() -> None:
-    play = "".join(
-        f"ACT {act}\n\nANN: I go to the wall, and there I stay.\n\nBOB: Stay, Ann, and let the snail pass by.\n\n"
-        for act in ("I", "II", "III")
-    )
-    assert kind(play) == "play"
+REMARKS = """We delivered a solid third quarter in an environment that stays hard to read.
+Our strategy rests on four pillars, and I would like to say a few words on each of them.
+The first pillar is our brand, which people love.
+The second pillar is our network of shops and how we care for it.
+We have talked about this many times, and we will talk about it again.
+Net sales in the quarter were $1.84 billion, down 3% from the prior year.
+Comparable sales fell 4.5%, as fewer people came into our shops.
+Our teams did a great job in a quarter that asked a lot of them.
+Gross margin widened by 120 basis points to 34.6%, helped by lower freight costs.
+We are mindful of our customers, and we are mindful of our people.
+Adjusted earnings were $1.12 per share, against $0.97 a year ago.
+Inventory was 11% lower than a year ago, and we ended the quarter with $410 million of cash.
+We think that there is a lot to look forward to in the months ahead of us.
+For the fiscal year we now expect sales to fall by 2% to 3%, where we had expected them to be flat.
+We expect earnings of $4.30 to $4.50 per share.
+I am grateful to every one of our colleagues for what they do each day.
+And I am confident that our best days are ahead of us.
+"""
+ANALYSTS = """Operator: Welcome to the second quarter earnings conference call. All lines are in listen-only mode.
+
+Mary Hall: Thanks, operator. Tom will start with an overview of the business, and Ines will walk through the numbers.
+
+Tom Reed: Thank you, Mary, and hello everyone. We are really proud of what our teams have done this quarter. \
+Let me start with three themes that guide us. The first theme is trust, and the second one is speed. \
+Revenue for the quarter was 212 million dollars, up 17 percent from a year ago. \
+We opened an office in Lisbon, and I was there last week, and the energy was wonderful. \
+Our platform is the place where hedges, walls and gardens come together. Our partners are excited, and so am I.
+
+Ines Vogt: Thanks, Tom. I will now go through the details of the quarter. \
+Gross margin was 78.4 percent, compared with 76.9 percent in the second quarter of last year. \
+Operating income was 45 million dollars, or 21 percent of revenue. Earnings per share came in at 62 cents. \
+For the full year we raise our guidance to 860 million dollars of revenue. \
+As always, we look at the business over many years. With that, we are happy to take your questions.
+
+Operator: Our first question comes from Paul Ames of Stone Bank.
+
+Paul Ames: Great quarter, guys. Can you say a bit more on how you think about the demand environment out there?
+
+Tom Reed: It is a good question, Paul, and we think about it all the time. People care about their gardens.
+
+Operator: That was our last question. Thank you for joining, and you may now disconnect.
+"""
+
+
+@pytest.mark.parametrize("text", [REMARKS, ANALYSTS])
+def test_figures_come_before_what_a_company_thinks_of_itself(text: str) -> None:
+    picked = [sentence.text for sentence in longspan.summarize(text, 4).sentences]
+    assert all(any(map(str.isdigit, one)) for one in picked)
+    assert not any("walk through" in one or "theme" in one or "pillar" in one for one in picked)
+
+
+ACTS = "".join(
+    f"ACT {act}\n\nANN: I go to the wall, and there I stay.\n\nBOB: Stay, Ann, and let the snail pass by.\n\n"
+    for act in ("I", "II", "III")
+)
+SPEECHES = """ANN: I go to the wall, and there I stay.
+
+BOB: Stay, Ann, and let the others pass by.
+
+ANN: Who would pass by at night, I ask?
+
+BOB: The moon, and perhaps the cat. Good night.
+
+ANN: Good night to you, and to the wall.
+"""
+NAMED = """{}Algernon.  Did you hear what I was playing, Lane?
+
+Lane.  I did not think it polite to listen, sir.
+
+Algernon.  I play with feeling. Have you cut the lettuce?
+
+Lane.  Yes, sir.
+
+Algernon.  I see that on Thursday eight snails were eaten.
+
+Lane.  Yes, sir; eight snails and a pint.
+"""
+STAGED = """ANN.
+Who goes there in the night?
+
+BOB.
+It is but me, and I am slow.
+
+ANN.
+Then stay, and tell the hour. [Exit.]
+
+BOB.
+It struck but now; go to thy bed. [Exeunt.]
+
+SCENE II. The wall.
+
+[Enter BOB.]
+
+BOB.
+The wall is high, the night is long.
+
+ANN.
+For this relief much thanks.
+"""
+VERSE = (
+    "ANN:\nThe night is long, and by the garden wall\nThe snail goes on, for it has heard the call\n"
+    "Of lettuce green.\n\nBOB:\nIt never came to me\nThat one could hear the lettuce from a tree\nOr stone.\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ACTS,
+        f"THE WALL\n\nCHARACTERS\n\nANN, a snail\nBOB, who builds\n\nSCENE: A garden at night.\n\n{SPEECHES}",
+        NAMED.format("THE PERSONS IN THE PLAY\n\nAlgernon Slow\nLane, Manservant\n\nFIRST ACT\n\nSCENE\n\nA room.\n\n"),
+        STAGED,
+        VERSE * 8,
+    ],
+)
+def test_plays_are_told_by_scenes_casts_directions_and_verses(text: str) -> None:
+    assert kind(text) == "play"
+
+
+@pytest.mark.parametrize("text", [SPEECHES, NAMED.format(""), VERSE, CALL, f"SCENE: A garden.\n\n{SPEECHES}"])
+def test_speeches_without_a_stage_are_no_play(text: str) -> None:
+    assert kind(text) is None
+
+
+def test_novels_are_told_from_other_long_texts() -> None:
     assert kind("She went to the wall, and he saw her there. " * 2_500) == "novel"
     assert kind("The wall stood in the garden, and it was slow to fall. " * 2_500) is None
-    assert kind(CALL) is None
 
 
 def test_an_abstract_without_a_heading_is_claimed_only_in_a_paper() -> None:

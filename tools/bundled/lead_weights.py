@@ -1,15 +1,16 @@
 """The weights that tell when a document's opening summarises it: `lead.*` of `bundled/summary.safetensors`.
 
-    LONGSPAN_DATA=… python tools/bundled/lead_weights.py $LONGSPAN_DATA [--output FILE]
+    LONGSPAN_DATA=… python tools/bundled/lead_weights.py $LONGSPAN_DATA [--sites FOLDER …] [--output FILE]
 
 A README, a manual page or a description of a package says in its first paragraph what the thing is; a paper, a proposal
 or a meeting does not. A linear regression learns from what kind of text a document is by how much ROUGE-1 of its first
 sentences lies above that of the sentences which the other weights pick, against what people wrote of it.
 
-Beside the documents of `summary_weights.py` it learns from packages that are installed here: the long description that
-each brings, against the one line by which its authors announce it, and of Debian packages their README and manual page
-against the description. Only packages whose licence is permissive are read, and of these only those that `is_training`
-names; `packages.tsv` beside this file records which they were, with version and licence.
+Beside the documents of `summary_weights.py` it learns from packages that are installed here, in this environment and in
+those whose `site-packages` are named: the long description that each brings, against the one line by which its authors
+announce it; of Debian packages their README and manual page against the description, and their other manual pages,
+without the line under NAME, against that line. Only packages whose licence is permissive are read, and of these only
+those that `is_training` names; `packages.tsv` beside this file records which they were, with version and licence.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ HELD_OUT = 0.4
 """Share of packages that are not trained on, by their name."""
 LINE, FEWEST, MOST_WORDS = 30, 100, 8_000
 """Words of a summary that is compared with one line; of a document at least and at most."""
+PAGES = 6
+"""Manual pages of a package that are not named like it."""
 CLIP, PENALTY, TWICE = 20.0, 0.1, 2.0
 """Points beyond which a difference counts no more; of the ridge; what packages weigh beside any other kind."""
 PERMISSIVE = re.compile(
@@ -62,6 +65,10 @@ _LONG = {
     "ISC License (ISCL)": "ISC",
     "Python Software Foundation License": "PSF-2.0",
 }
+_PAGE = re.compile(r"/usr/share/man/man[1-8]/.*\.gz")
+_NAMED = re.compile(
+    r"^NAME\n(?:\s+[^\n]*?\s(?:-{1,2}|[\u2010-\u2014])\s)(?P<line>.+?)\n(?=\S|\s*\n)", re.MULTILINE | re.DOTALL
+)
 _TOO_GENERAL = re.compile(r"This (?:package|is the|metapackage|dummy)|\* ?")
 
 
@@ -93,10 +100,11 @@ def is_permissive(licence: str) -> bool:
     )
 
 
-def python_packages() -> Iterator[Package]:
-    """Descriptions of the distributions of this environment, each with its one line."""
+def python_packages(sites: Sequence[Path] = ()) -> Iterator[Package]:
+    """Descriptions of the distributions of this environment, and of further folders, each with its one line."""
     names: set[str] = set()
-    for one in importlib.metadata.distributions():
+    further = importlib.metadata.distributions(path=[str(site) for site in sites])
+    for one in [*importlib.metadata.distributions(), *further]:
         data: Any = one.metadata
         name = (data["Name"] or "").lower()
         line, text = (data["Summary"] or "").strip(), str(data.get_payload() or data.get("Description") or "")
@@ -132,6 +140,28 @@ def debian_packages() -> Iterator[Package]:
                 yield Package(name, version, licence, kind, text, suffix, summary)
 
 
+def manual_pages() -> Iterator[Package]:
+    """Manual pages of the Debian packages that are installed, `PAGES` of a package at most, each without the line under
+    NAME and with that line."""
+    form = "${db:Status-Status}\x01${Package}\x01${Version}\n"
+    listed = subprocess.run(["dpkg-query", "-W", f"-f={form}"], capture_output=True, text=True, check=True).stdout
+    for record in listed.splitlines():
+        status, name, version = record.split("\x01")
+        licence = _debian_licence(Path("/usr/share/doc", name, "copyright"))
+        if status != "installed" or not is_permissive(licence):
+            continue
+        files = subprocess.run(["dpkg-query", "-L", name], capture_output=True, text=True, check=True).stdout
+        pages = [file for file in files.splitlines() if _PAGE.fullmatch(file) and Path(file).stem.split(".")[0] != name]
+        found = 0
+        for page in sorted(pages):
+            text = _printed(page) if found < PAGES else ""
+            named = _NAMED.search(text)
+            if named and FEWEST <= len(text.split()) <= MOST_WORDS and len(named["line"].split()) > 2:
+                found += 1
+                line, rest = " ".join(named["line"].split()), text[: named.start()] + text[named.end() :]
+                yield Package(name, version, licence, f"page {Path(page).stem}", rest, ".txt", line)
+
+
 def _debian_licence(file: Path) -> str:
     """Of the program and of its packaging, joined by "and", as the machine-readable copyright file says."""
     text = file.read_text(errors="replace") if file.exists() else ""
@@ -149,15 +179,17 @@ def _readme(name: str) -> str:
 
 def _manual(name: str) -> str:
     """The manual page that is named like the package, as `man` prints it."""
-    if not any(Path("/usr/share/man").glob(f"man[1578]/{name}.*")):
-        return ""
+    return _printed(name) if any(Path("/usr/share/man").glob(f"man[1578]/{name}.*")) else ""
+
+
+def _printed(page: str) -> str:
     setting = {**os.environ, "MANWIDTH": "80", "LC_ALL": "C.UTF-8"}
-    return subprocess.run(["man", "-P", "cat", name], capture_output=True, text=True, env=setting, check=False).stdout
+    return subprocess.run(["man", "-P", "cat", page], capture_output=True, text=True, env=setting, check=False).stdout
 
 
-def packages() -> list[Package]:
+def packages(sites: Sequence[Path] = ()) -> list[Package]:
     """The permissive ones to learn from."""
-    found = [*python_packages(), *debian_packages()]
+    found = [*python_packages(sites), *debian_packages(), *manual_pages()]
     return [one for one in found if is_training(one.name) and is_permissive(one.licence)]
 
 
@@ -203,9 +235,10 @@ def fit_lead(documents: Sequence[Taught], picker: Picker) -> dict[str, np.ndarra
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the data folder")
+    parser.add_argument("--sites", type=Path, nargs="*", default=(), help="site-packages of other environments")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     options = parser.parse_args()
-    encoder, picker, chosen = load_encoder(), Picker.load(OUTPUT), packages()
+    encoder, picker, chosen = load_encoder(), Picker.load(OUTPUT), packages(options.sites)
     rows = ["\t".join(astuple(one)[:4]) for one in chosen]
     RECORD.write_text("\n".join(["package\tversion\tlicence\ttext", *sorted(rows), ""]))
     documents = [*taught(list(KINDS), encoder, options.data, MOST), *gathered_packages(chosen, encoder)]

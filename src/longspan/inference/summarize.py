@@ -235,14 +235,17 @@ class Extractive:
         begin = time.perf_counter()
         document_sentences = sentences_of(document, self.language)
         texts = [sentence.text for sentence in document_sentences]
-        scores, tokens, opening = self.scorer.score(document, document_sentences, extent.expected_words(texts), query)
+        words = extent.expected_words(texts)
+        scores, tokens, opening, leading = self.scorer.score(document, document_sentences, words, query)
         # Sentences of the document's own abstract come before all others, which must not repeat them.
         marked = query is None and any(sentence.abstract for sentence in document_sentences)
         own = marked or (opening > 0 and opens_as_paper(document, document_sentences, opening))
         if marked:
             scores = [(score + one.abstract) / 2 for one, score in zip(document_sentences, scores, strict=True)]
         kind = kind_of_document(document, texts)
-        order = supported(preferred(texts, scores), antecedents(texts)) if kind != "log" else iter(ranking(scores))
+        wanted = preferred(texts, scores, said=leading) if kind != "log" else iter(ranking(scores))
+        needs = [() if index in leading else before for index, before in enumerate(antecedents(texts))]
+        order = supported(wanted, needs) if kind != "log" else wanted
         best: list[int] = []
 
         def pick(count: int) -> list[int]:
@@ -281,11 +284,13 @@ class Scores(NamedTuple):
         values: a score between 0 and 1 for each sentence.
         tokens: how many were read.
         opening: how many sentences at the beginning read as an abstract, though no heading says so, and were put first.
+        leading: the first sentences, where they summarise the document, in the document's order.
     """
 
     values: list[float]
     tokens: int
     opening: int = 0
+    leading: tuple[int, ...] = ()
 
 
 class SentenceScorer(Protocol):
@@ -331,7 +336,7 @@ class PackageScorer:
             near = replace(clues, vectors=self.judge.embed(clues.texts, "passage"))
             relevance = relevance_of(near, query, self.judge.embed([query], "question")[0])
         order = self.picker.order(clues, words, relevance)
-        return Scores(order.scores.tolist(), tokens, order.opening)
+        return Scores(order.scores.tolist(), tokens, order.opening, order.leading)
 
 
 class ModelScorer:

@@ -279,6 +279,13 @@ def test_forms_of_logs(line: str) -> None:
     assert is_log("\n".join(line.format(number) for number in range(9)))
 
 
+def test_a_few_lines_are_a_log_only_where_all_begin_with_a_time() -> None:
+    lines = [f"2026-01-02 03:04:0{number} status installed snail:amd64 1.{number}" for number in range(4)]
+    assert is_log("\n".join(lines))
+    assert not is_log("\n".join(lines[:3]))
+    assert not is_log("\n".join([*lines, "The snail was installed."]))
+
+
 @pytest.mark.parametrize(
     "line",
     [

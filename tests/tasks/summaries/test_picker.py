@@ -29,6 +29,8 @@ from longspan.tasks.summaries.picker import (
     NAMES,
     ROADMAP,
     Picker,
+    figures,
+    leading,
     wording_penalties,
 )
 from longspan.tasks.summaries.query import Relevance
@@ -104,7 +106,7 @@ def test_chances_are_logistic_regressions() -> None:
 
 @pytest.mark.parametrize("words", [10, 1000])
 def test_scores_fall_in_the_order_in_which_sentences_enter(words: int) -> None:
-    order, scores, _ = Picker(weights()).order(document(), words)
+    order, scores, *_ = Picker(weights()).order(document(), words)
     assert sorted(order) == list(range(len(TEXTS)))
     assert (np.diff(scores[order]) <= 0).all()
     assert ((scores > 0) & (scores < 1)).all()
@@ -160,6 +162,51 @@ def test_an_abstract_without_a_name_comes_first_and_a_heading_needs_no_guess() -
     near = np.linspace(0, 5, 90)  # a query asks for other things
     relevance = Relevance(near, near, frozenset())
     assert picker.order(found, 100, relevance)[0] == without.order(found, 100, relevance)[0]
+
+
+OPENING = (
+    "Fast trails for Python",
+    "https://example.org/trails",
+    "Mailing list: https://example.org/list",
+    "Trails reads the slime of snails and tells where they went, such as:",
+    "It has:",
+    "Trails is released under the MIT license.",
+    "See section 3 of the manual.",
+    "It reads a trail in a second.",
+    "It writes one, too.",
+)
+
+
+def test_the_opening_has_what_says_something_up_to_its_words() -> None:
+    assert leading(OPENING, 150) == [0, 3, 7, 8]
+    assert leading(OPENING, 4 + 13 + 1) == [0, 3, 7]
+    assert leading(OPENING, 4) == [0]
+
+
+def test_where_the_opening_summarises_it_comes_first_after_an_abstract() -> None:
+    found = document(OPENING)
+    leads = {"lead.mean": np.zeros(19), "lead.spread": np.ones(19), "lead.weight": np.array([0.0] * 19 + [1.0])}
+    order = Picker(weights() | leads).order(found, 60)
+    assert order.indices[:4] == [0, 3, 7, 8]
+    assert order.leading == (0, 3, 7, 8)
+    never = Picker(weights() | leads | {"lead.weight": np.array([0.0] * 19 + [-9.0])}).order(found, 60)
+    assert never.leading == ()
+    near = np.zeros(len(OPENING))
+    assert Picker(weights() | leads).order(found, 60, Relevance(near, near, frozenset())).leading == ()
+
+
+def test_figures_count_in_reports_of_a_quarter_alone() -> None:
+    told = [
+        "Our revenue was $3 million, up 4%.",
+        "We sold 5 walls in the quarter.",
+        "We are proud.",
+        "Our margin fell 2%.",
+    ]
+    counts = np.array([2, 0, 0, 1])
+    assert figures(told) == pytest.approx((counts - counts.mean()) / counts.std(), abs=1e-6)
+    others = ["The snail ate 4% of it.", "It cost $3.", "It was seen for a quarter.", "Snails are slow."]
+    assert not figures(others).any()
+    assert not figures([]).any()
 
 
 def test_wording_holds_back() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from longspan.tasks.summaries.clues import antecedents, depends_on_previous, is_fragment, is_notice, is_roadmap
-from longspan.tasks.summaries.selection import scores_of_log, supported
+from longspan.tasks.summaries.selection import kinds_of_lines, scores_of_log, supported
 
 
 @pytest.mark.parametrize(
@@ -162,3 +162,16 @@ def test_errors_and_rare_lines_of_a_log_come_first_and_once() -> None:
     assert order[:4] == [45, 20, 40, 0]
     assert all(0 < score < 1 for score in scores)
     assert not len(scores_of_log([]))
+
+
+def test_names_in_lines_of_a_log_make_no_new_kinds() -> None:
+    names = [f"{one}{two}-{three}" for one in "bdfgk" for two in ("ane", "ol", "ush") for three in ("dev", "doc")]
+    done = [f"2026-01-02 03:04:05 status installed {name}:all 1.2-3" for name in names]
+    removed = [f"2026-01-02 03:04:05 status removed {name}:all 1.2-3" for name in names[:3]]
+    lines = [*done, *removed, "2026-01-02 03:04:05 the moon rose over walls"]
+    # By hand: 30 installed and 3 removed are a kind each, the last line has as many words and another first one.
+    scores = scores_of_log(lines)
+    assert sorted(range(34), key=lambda index: -scores[index])[:3] == [33, 30, 0]
+    told = [f"INFO {names[one]} {names[two]} {names[(one + two) % 30]}" for one in range(30) for two in range(30)]
+    assert len(set(kinds_of_lines(told))) == len(told)  # most words differ: these lines tell different things
+    assert sorted(range(31), key=lambda index: -scores_of_log([*done, "liberror-perl:all was here"])[index])[0] == 30

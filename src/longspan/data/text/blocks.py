@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -219,18 +220,58 @@ def on_one_line(body: Traced) -> Traced:
 
 NOVEL, TOLD = 20_000, 0.03
 """Words of a novel at least, and the share of "he" and "she" among them."""
+STAGED, DIRECTIONS, VERSES, VERSE = 2, 3, 20, 0.6
+"""Signs of a stage that make a text of speeches a play; stage directions that are one sign; lines that go on with a
+sentence and begin in capitals, of so many at least and with this share, are verses, which are two."""
 _PERSON = re.compile(r"\b(?:he|she|him|his|her)\b", re.IGNORECASE)
-_SCENE = re.compile(r"\W*(?:act|scene)\s+(?:the\s+)?[\divxlc]+\b|\W*(?:act|scene|prologue)\W*$", re.IGNORECASE)
+_SCENE = re.compile(
+    r"\W*(?:act|scene)\s+(?:the\s+)?(?:[\divxlc]+|first|second|third|fourth|fifth|last|one|two|three|four|five)\b"
+    r"|\W*(?:the\s+)?(?:first|second|third|fourth|fifth|last)\s+(?:act|scene)\b"
+    r"|\W*(?:act|scene|prologue|epilogue)\W*$",
+    re.IGNORECASE,
+)
+_SCENE_OF = re.compile(r"\W*SCENE\b\W*[.:—–-]|\W*Scene\s*[:—–]")
+_CAST = re.compile(
+    r"\W*(?:dramatis person(?:ae|æ)|(?:the )?(?:cast|characters|persons?|personages|players)"
+    r"(?: of (?:the )?(?:characters|play|comedy|drama|tragedy)| (?:in|represented in) the play)?)\W*$",
+    re.IGNORECASE,
+)
+_DIRECTION = re.compile(
+    r"^[^\w\n]{0,4}(?:(?:re-?)?enter|exit|exeunt|curtain)\b|[(\[]_?(?:(?:re-?)?enters?|exits?|exeunt|aside)\b",
+    re.I | re.M,
+)
+_SPEECH = re.compile(r"^[^\w\n]{0,4}([A-Z][\w’']*(?: [A-Z][\w’']*){0,3})_?(?:[.:](?=\s)|$)(?! *\n *\n)", re.MULTILINE)
+_GOES_ON = re.compile(r"[^\s.!?:;—–)\]\"”-]\n *(\w)")
 
 
 def kind_of_document(document: Document, sentences: Sequence[str]) -> str | None:
     """ "log", "novel", "play", or None for what picked sentences summarise better."""
     if document.is_log:
         return "log"
-    scenes = sum(bool(_SCENE.match(block.text)) for block in document.blocks if len(block.text) < 100)
-    turns = sum(block.kind == "turn" for block in document.blocks)
-    if scenes > 1 and 2 * turns > len(document.blocks):
+    if _is_spoken(document) and _signs_of_a_stage(document) >= STAGED:
         return "play"
     words = sum(len(sentence.split()) for sentence in sentences)
     told = sum(len(_PERSON.findall(sentence)) for sentence in sentences) if words >= NOVEL else 0
     return "novel" if words >= NOVEL and told > TOLD * words else None
+
+
+def _is_spoken(document: Document) -> bool:
+    """Whether most of a text is speeches: turns, or paragraphs that begin with one of a few names ("Ann. Yes.")."""
+    told = sum(block.kind in SPOKEN for block in document.blocks)
+    if 2 * sum(block.kind == "turn" for block in document.blocks) > told:
+        return True
+    speeches = [times for times in Counter(_SPEECH.findall(document.text)).values() if times > 2]
+    return len(speeches) > 1 and 2 * sum(speeches) > told
+
+
+def _signs_of_a_stage(document: Document) -> int:
+    """How many of these there are: acts and scenes, a list of the cast, stage directions, verses."""
+    signs = 0
+    for block in document.blocks:
+        text = f"{block.speaker}: {block.text}" if block.speaker else block.text
+        signs += bool(_SCENE.match(text) if len(text) < 100 else _SCENE_OF.match(text)) or bool(_SCENE_OF.match(text))
+        signs += bool(block.kind in {"heading", "paragraph"} and _CAST.match(text))
+    signs += len(_DIRECTION.findall(document.text)) >= DIRECTIONS
+    turns = (block.body for block in document.blocks if block.kind == "turn")
+    begun = [letter for turn in turns for letter in _GOES_ON.findall(document.text[turn.start : turn.end])]
+    return signs + 2 * (len(begun) >= VERSES and sum(map(str.isupper, begun)) > VERSE * len(begun))

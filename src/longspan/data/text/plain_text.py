@@ -202,9 +202,10 @@ def _is_numbered(lines: list[str], index: int, last: int) -> bool:
     return bool(NUMBER.match(lines[index - 1])) or match["letter"] in {"a", "i", "A"}
 
 
-STAMPED, MACHINE, ALL_STAMPED, FEWEST_LINES, SAMPLED = 0.5, 0.5, 0.9, 8, 2_000
+STAMPED, MACHINE, ALL_STAMPED, FEWEST_LINES, FEWEST_STAMPED, SAMPLED = 0.5, 0.5, 0.9, 8, 4, 2_000
 """A log: so many of its lines begin with a time or a level, and of these so many have what programs write and people do
-not, or nearly all begin so; of so many lines at least, looked at in a sample of at most so many."""
+not, or nearly all begin so; of so many lines at least, or of fewer that all begin so; looked at in a sample of at most
+so many."""
 _STAMP = re.compile(
     r"\W{0,3}(?:[a-z][\w.-]{1,40}\s)?\W{0,3}(?:\d{4}[-/.]\d\d[-/.]\d\d[T _,]\s?\d\d:\d\d:\d\d"
     r"|[A-Z][a-z]{2}\s+\d{1,2}\s\d\d:\d\d:\d\d|\d\d:\d\d:\d\d[.,]\d{3}"
@@ -222,7 +223,8 @@ def is_log(text: str) -> bool:
     people do not. Turns of a chat, which begin with times too, do not."""
     lines = [line for line in text[: 200 * SAMPLED].split("\n", SAMPLED)[:SAMPLED] if line.strip()]
     stamped = [line for line in lines if _STAMP.match(line)]
-    if len(lines) < FEWEST_LINES or len(stamped) < STAMPED * len(lines):
+    fewest = FEWEST_STAMPED if len(stamped) == len(lines) else FEWEST_LINES
+    if len(lines) < fewest or len(stamped) < STAMPED * len(lines):
         return False
     machine = sum(bool(_MACHINE.search(line)) for line in stamped)
     named = sum(bool(_CHAT.match(line)) for line in stamped)

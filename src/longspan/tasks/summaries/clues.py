@@ -108,7 +108,7 @@ _NOTICE = re.compile(
     r"|permission (?:is hereby granted|to make digital|to copy|from permissions|is granted to (?:copy|make|use))"
     r"|^(?:ACM reference format|expression error)|request permissions? from|publication rights licensed|^©"
     r"|copyrights? for components|bear this notice|post on servers or|abstracting with credit is permitted"
-    r"|\bwithout (?:any )?(?:express or implied )?warrant(?:y|ies)\b|\bis free software[:;,]"
+    r"|\bwithout (?:any )?(?:express or implied )?warrant(?:y|ies)\b|\bis free software[:;,.]"
     r"|redistribute it and/or modify|^(?:\w+[,.:]? ){0,6}good (?:morning|afternoon|evening)\b(?=.{0,100}$)"
     r"|^(?:\w+[,.:]? ){0,6}congratulations on\b|\bthank(?:s| you) (?:all )?for (?:joining|taking|your time)\b"
     r"|\b(?:this|that) concludes (?:today's|the|our)\b|\b(?:first|next|last) question (?:comes|is|will come) from\b"

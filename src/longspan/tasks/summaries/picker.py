@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from longspan.data.text.sentences import holders_of
+from longspan.data.text.sentences import holders_of, split_words
 from longspan.errors import InputError
 from longspan.tasks.summaries.clues import (
+    FEWEST_WORDS,
     Sentences,
     antecedents,
     clues,
@@ -145,17 +146,29 @@ def lead_features(document: Sentences) -> np.ndarray:
 
 
 def leading(texts: Sequence[str], words: int) -> list[int]:
-    """The first sentences, up to so many words, that are sentences and say something: no notices, no roadmaps."""
+    """The first sentences, up to so many words, that say something: no addresses, no notices, no roadmaps. A line
+    without a full stop ("Fast JSON for Python"), or before a list, may say most of what a README has to."""
     chosen: list[int] = []
     for index, text in enumerate(texts):
         if words <= 0:
             break
-        if not is_fragment(text) and not is_notice(text) and not is_roadmap(text):
+        if _tells(text) and not is_notice(text) and not is_roadmap(text):
             chosen.append(index)
             words -= len(text.split())
     return chosen
 
 
+def _tells(text: str) -> bool:
+    solid, words = "".join(text.split()), split_words(text)
+    letters = sum(map(str.isalpha, solid))
+    if len(words) < FEWEST_WORDS or letters < LETTERS * len(solid) or _ADDRESS.match(text):
+        return False
+    return not text.rstrip().endswith(":") or len(words) >= PROMISE
+
+
+LETTERS, PROMISE = 0.7, 8
+"""Share of letters of what says something; words of it where a list follows."""
+_ADDRESS = re.compile(r"\W*(?:[\w-]+(?: [\w-]+){0,3}: )?(?:https?:|www\.|\S+@)\S*\W*$")
 _TECHNICAL = re.compile(r"(?:^|\s)--?[a-zA-Z][\w-]*|\w+\(\)|``|\w_\w|\w\.\w+\b(?<!\d)|/\w+/")
 _OF_SOFTWARE = re.compile(
     r"(?:name|synopsis|description|options|exit status|environment|files|bugs|authors?|see also|diagnostics|copyright"
@@ -166,6 +179,31 @@ _OF_SOFTWARE = re.compile(
 _IS_A = re.compile(
     r"\b(?:(?:is|are) (?:an?|the|one|used|designed|intended)|library|tool|program|module|package|framework|utility)\b"
 )
+FIGURES = 2.0
+"""How much a figure counts beside what the scorer says, in a report of a quarter."""
+REPORTED = 0.08, 0.12, 0.2
+"""Such a report, a call with analysts: shares of its sentences with a figure, with a word of business, with "we"."""
+_FIGURE = re.compile(
+    r"[$€£¥]\s?\d|\b\d[\d,.]*\s?(?:%|(?:percent(?:age)?|per cent|basis points?|(?:m|b|tr)illion|cents|bps)\b)", re.I
+)
+_BUSINESS = re.compile(
+    r"\b(?:quarters?|fiscal|revenues?|earnings|ebitda|margins?|guidance|year[- ]over[- ]year|operating income|cash flow"
+    r"|(?:net|comparable|organic) (?:sales|income)|outlook)\b",
+    re.IGNORECASE,
+)
+_OURS = re.compile(r"\b(?:we|our|I)\b", re.IGNORECASE)
+
+
+def figures(texts: Sequence[str]) -> np.ndarray:
+    """What the sentences of a report of a quarter tell in figures, `(N,)`, in standard deviations; 0 of other texts."""
+    if not texts:
+        return np.zeros(0, np.float32)
+    found = [[pattern.search(text) is not None for text in texts] for pattern in (_FIGURE, _BUSINESS, _OURS)]
+    if any(np.mean(each) < least for each, least in zip(found, REPORTED, strict=True)):
+        return np.zeros(len(texts), np.float32)
+    return standardised([min(len(_FIGURE.findall(text)), 3) for text in texts])
+
+
 KNOWN, FOREIGN = 1.2, 2.2
 """How unlike the kinds of text that the weights were fitted on a document is where word centrality begins to count, and
 where it counts in full; documents of these kinds are hardly above the one, and a kind left out of the fit is beyond the
@@ -200,11 +238,13 @@ class Order(NamedTuple):
         indices: N, the best first.
         scores: `(N,)`, between 0 and 1, which fall in this order.
         opening: how many at the beginning were taken for the document's own abstract, though nothing says so.
+        leading: the first sentences, where they summarise the document, in the document's order.
     """
 
     indices: list[int]
     scores: np.ndarray
     opening: int
+    leading: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -312,20 +352,21 @@ class Picker:
             chances = chances_about(table, chances, relevance)
         elif share := self.share_of_centrality(document):
             own = own + CENTRAL * share * standardised(word_centrality(document.contents))
+        if relevance is None:
+            own = own + FIGURES * figures(document.texts)
         lengths = np.array([len(text.split()) for text in document.texts], float)
         needs = antecedents(document.texts)
         worth = mix * own - wording_penalties(document.texts, needs)
         opening = self.opening(document) if relevance is None else 0
-        first = list(range(opening))
-        if relevance is None and not opening and self.leads(document):
-            first = leading(document.texts, min(words, OPENING_WORDS))
+        led = leading(document.texts, min(words, OPENING_WORDS)) if relevance is None and self.leads(document) else []
+        first = list(dict.fromkeys([*range(opening), *led]))
         before = [each or () for each in needs]
         order = cover(table, chances, worth, lengths, before, document.vectors, words, first)
         scores = np.empty(len(own))
         # The place in the order says how early a sentence is wanted; how much, the scorer.
         # Of very many sentences that are nearly alike, one may be hundreds of standard deviations from the others.
         scores[order] = np.sort(1 / (1 + np.exp(np.clip(1 - 1.5 * own, -30, 30))))[::-1]
-        return Order(order, scores, opening)
+        return Order(order, scores, opening, tuple(led))
 
 
 def wording_penalties(sentences: Sequence[str], needs: Sequence[tuple[int, ...] | None]) -> np.ndarray:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -56,9 +56,14 @@ def choose(
 
 
 def preferred(
-    sentences: Sequence[str], scores: Sequence[float] | np.ndarray, *, block_repeats: bool = True
+    sentences: Sequence[str],
+    scores: Sequence[float] | np.ndarray,
+    *,
+    block_repeats: bool = True,
+    said: Collection[int] = (),
 ) -> Iterator[int]:
-    """All sentences, those first that `choose` takes first; arguments as there."""
+    """All sentences, those first that `choose` takes first; arguments as there, and those in `said` are taken for
+    sentences whatever their form."""
     words = [split_words(sentence) for sentence in sentences]
     order = ranking(scores)
     taken: set[int] = set()
@@ -66,7 +71,7 @@ def preferred(
     # Whole, new sentences first; where the summary is still too short then, new pieces of any kind, then any at all.
     for wants_whole, wants_new in ((True, block_repeats), (False, block_repeats), (False, False)):
         for index in order:
-            if index in taken or (wants_whole and not is_whole(sentences[index], words[index])):
+            if index in taken or (wants_whole and index not in said and not is_whole(sentences[index], words[index])):
                 continue
             triples = _triples(words[index])
             if wants_new and _repeats(triples, used):
@@ -109,27 +114,54 @@ _SEVERE = (
             r"\b(?:FATAL|CRITICAL|SEVERE|EMERG|ALERT|panic|segfault|out of memory|oom-killer|core dumped)\b", re.I
         ),
     ),
-    (2.0, re.compile(r"\b(?:ERROR|ERR|Traceback|exception|failed|failure)\b|\w(?:Error|Exception)\b", re.I)),
+    (2.0, re.compile(r"\b(?:ERROR|ERR|Traceback|exception|failed|failure)\b|(?-i:\w(?:Error|Exception))\b", re.I)),
     (0.7, re.compile(r"\b(?:WARN|WARNING|denied|refused|timed? ?out|timeout|unreachable|retry(?:ing)?)\b", re.I)),
 )
 RARE, AGAIN = 1.5, 10.0
 """What a line of a log is worth whose kind comes once, in a long one; what another of the same kind is held back by."""
+TOO_LONG, LONG_LINE = 1.0, 400
+"""What a line of more than so many characters is held back by."""
+VALUES, SHARE, MANY = 3, 0.1, 18
+"""Different words at a place of lines that are otherwise alike, beside this share of the lines, above which they are
+values, such as names; more than so many always are."""
 
 
 def scores_of_log(lines: Sequence[str]) -> np.ndarray:
-    """How much each line of a log tells, between 0 and 1, `(N,)`: errors and warnings, and lines of a rare kind.
-
-    Lines are of one kind that differ only in numbers, addresses, paths and what is quoted; one of each comes first.
-    """
-    kinds = [_VARIES.sub("#", line) for line in lines]
+    """How much each line of a log tells, between 0 and 1, `(N,)`: errors and warnings, and lines of a rare kind; one of
+    each kind comes first."""
+    kinds = kinds_of_lines(lines)
     times, taken = Counter(kinds), Counter[str]()
     common = math.log(max(len(lines), 2))
     scores = []
     for line, kind in zip(lines, kinds, strict=True):
         severe = next((worth for worth, words in _SEVERE if words.search(line)), 0.0)
-        scores.append(severe + RARE * (1 - math.log(times[kind]) / common) - AGAIN * (taken[kind] > 0))
+        rare = RARE * (1 - math.log(times[kind]) / common) - AGAIN * (taken[kind] > 0)
+        scores.append(severe + rare - TOO_LONG * (len(line) > LONG_LINE))
         taken[kind] += 1
     return 1 / (1 + np.exp(2 - np.array(scores, float)))
+
+
+def kinds_of_lines(lines: Sequence[str]) -> list[str]:
+    """What is the same in lines of one kind: they differ only in numbers, addresses, paths, what is quoted, and values.
+
+    Of lines with as many words and the same first one, a place holds values where its words are many. Where more than
+    half of the places would, the lines tell different things, and each is left as it is.
+    """
+    plain = [["#" if "#" in word else word for word in _VARIES.sub("#", line).split()] for line in lines]
+    alike: dict[tuple[int, str], list[int]] = {}
+    for index, words in enumerate(plain):
+        first = next((word for word in words if any(map(str.isalpha, word))), "")
+        alike.setdefault((len(words), first), []).append(index)
+    kinds = [""] * len(lines)
+    for indices in alike.values():
+        different = [len(set(words)) for words in zip(*(plain[index] for index in indices), strict=True)]
+        said = [any(map(str.isalpha, word)) for word in plain[indices[0]]]
+        values = [count > min(VALUES + SHARE * len(indices), MANY) for count in different]
+        several = 2 * sum(map(min, values, said)) > sum(said)
+        for index in indices:
+            words = zip(plain[index], values, strict=True)
+            kinds[index] = " ".join("#" if value and not several else word for word, value in words)
+    return kinds
 
 
 def fill(sentences: Sequence[str], order: Sequence[int], words: int, *, block_repeats: bool = False) -> list[str]:

@@ -126,8 +126,30 @@ def test_a_manual_page_has_headings_usage_and_no_header() -> None:
     kinds = {block.text.split()[0]: block.kind for block in document.blocks}
     assert kinds["SNAIL(1)"] == kinds["garden"] == "boilerplate"
     texts = [sentence.text for sentence in sentences_of(document)]
-    assert texts[:2] == ["snail - go slowly", "The snail goes to the wall and looks for information on it."]
+    assert texts[:2] == ["snail - go slowly.", "The snail goes to the wall and looks for information on it."]
     assert not any("--list" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("apt - command-line interface", "apt - command-line interface."),
+        ("snail, wall \u2014 go slowly", "snail, wall \u2014 go slowly."),
+        ("snail - go slowly, and\n       stop", "snail - go slowly, and stop."),
+        ("snail - go slowly.", "snail - go slowly."),
+        ("Ann Smith", "Ann Smith"),
+    ],
+)
+def test_the_line_under_name_of_a_manual_page_is_a_sentence(line: str, sentence: str) -> None:
+    text = MANUAL.replace("snail - go slowly", line)
+    found = sentences_of(document_of(text))[0]
+    assert found.text == sentence
+    assert " ".join(text[found.start : found.end].split()) == " ".join(line.split())
+
+
+def test_only_manual_pages_are_about_what_stands_under_name() -> None:
+    text = MANUAL.replace("SYNOPSIS", "WALLS").replace("DESCRIPTION", "SNAILS")
+    assert sentences_of(document_of(text))[0].text == "snail - go slowly"
 
 
 def test_links_of_restructured_text_leave_their_words() -> None:

@@ -170,9 +170,11 @@ _CODE_LINE = re.compile(
     r"\s+\S+.*|[\w.,\[\]\"']+(?:\s[\w.\[\]]+)?\s*(?:[-+*/|&:]?=|=>|:=)\s*\S.*[^.]$|</?\w[^>]*>.*|[\w.]+\([^)]*\)[;:]?\s*$"
     r"|return\b.*[^.]$"
     r"|\.\.(?:\s+(?:_\S.*:(?:\s|$)|\|[^|]+\|\s+\w+::|[\w-]+::|[\w-]+$)|$)|:[\w-]+:\s+\S+\s*$"
+    r"|:(?:target|alt|width|height|align|scale|class|name|caption|maxdepth):(?:\s.*)?$"
     r"|(?:\|[^|\n]+\|\s*)+$|\[!\[.*\]\(\S+\)(?:\s*\[?!\[.*\]\(\S+\))*\s*$|\[[^\]]+\]:\s+\S+\s*$)"
 )
 _COMMENT = re.compile(r"(?:^\s*|\s{2})#.*$")
+_BADGE = re.compile(r"\[?!\[[^\]\n]*\]\([^)\s]*\)(?:\]\([^)\s]*\))?")
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~(?!~{3}))")
 _GAP = re.compile(r"(?<=\S)(?:[ ]{3,}|[ ]*\t[ ]*)(?=\S)")
 _DOTS = re.compile(
@@ -220,8 +222,9 @@ def _is_code(text: str) -> bool:
         if opened is not None and margin <= opened:
             opened = None
         statement = bool(STATEMENT.match(line))
+        badges = "![" in line and 3 * len(_BADGE.sub("", line)) < len(line)
         known = opened is not None or statement or bool(_CODE_LINE.match(line))
-        if known and len(line) < LONG and not _is_prose(_COMMENT.sub("", line)):
+        if badges or (known and len(line) < LONG and not _is_prose(_COMMENT.sub("", line))):
             likely += 1
             if opened is None and statement:
                 opened = margin

@@ -79,24 +79,38 @@ def _unmarked(body: Traced) -> Traced:
 
 _MANUAL = re.compile(r"\s*(?P<page>[\w.:+-]{1,40}\([0-9]\w{0,4}\))\s.*(?P=page)\s*|.{0,60}\s{3,}.*\([0-9]\w{0,4}\)\s*")
 _USAGE = re.compile(r"\W*(?:synopsis|usage)\W*", re.IGNORECASE)
+_ABOUT = re.compile(r"\W*(?:synopsis|description)\W*", re.IGNORECASE)
+_NAME = re.compile(r"\W*name\W*", re.IGNORECASE)
+_NAMING = re.compile(r"\s*[\w./:+@()\[\]-]+(?:,\s+[\w./:+@()\[\]-]+)*\s+(?:-{1,3}|[\u2010-\u2014])\s+\w")
 
 
 def with_usage(blocks: Sequence[Block]) -> list[Block]:
-    """Of manual pages: the line at the top and the bottom is boilerplate, how the command is called is code."""
+    """Of manual pages: the line at the top and the bottom is boilerplate; how the command is called is code; and what
+    the page is about, "ls - list directory contents" under NAME, is a sentence, and gets the full stop that it lacks.
+    """
     result: list[Block] = []
-    usage = False
+    manual = any(block.kind == "heading" and _ABOUT.fullmatch(block.text) for block in blocks)
+    heading = ""
     for index, block in enumerate(blocks):
         outer = index < 2 or index > len(blocks) - 3
+        ended = ENDED.search(block.text.rstrip().rstrip("]."))
         if block.kind == "heading":
-            usage = bool(_USAGE.fullmatch(block.text.strip()))
+            heading = block.text
         if outer and block.kind in {"paragraph", "heading", "table"} and _MANUAL.fullmatch(block.text):
             result.append(replace(block, kind="boilerplate", level=0))
-        elif usage and block.kind in {"paragraph", "item"} and not ENDED.search(block.text.rstrip().rstrip("].")):
+        elif _USAGE.fullmatch(heading) and block.kind in {"paragraph", "item"} and not ended:
             said = len(block.text.split()) > 6 and block.text.rstrip().endswith(".") and "[" not in block.text
             result.append(block if said else replace(block, kind="code", level=0))
+        elif manual and _NAME.fullmatch(heading) and block.kind in {"paragraph", "code"} and _NAMING.match(block.text):
+            result.append(replace(block, kind="paragraph", body=_with_full_stop(block.body)))
         else:
             result.append(block)
     return result
+
+
+def _with_full_stop(body: Traced) -> Traced:
+    end = len(body.text.rstrip())
+    return body if ENDED.search(body.text[:end]) else body.edited([(end, len(body.text), ".")])
 
 
 ALONE = 70
@@ -111,7 +125,9 @@ _ENUMERATED = re.compile(
     r"(?P<number>\d{1,2}(?:\.\d{1,2}){0,4})(?P<dot>\.?)[^\S\n]+(?P<words>\S[^\n]*)"
     r"|(?P<roman>[IVX]{1,5}|[A-Z])\.[^\S\n]+(?P<roman_words>\S[^\n]*)"
 )
-_UNDERLINE = re.compile(r"(?P<words>[^\n]*\S[^\n]*)\n[^\S\n]*(?P<mark>[=\-~^\"*+#])(?P=mark){2,}[^\S\n]*$")
+_UNDERLINE = re.compile(
+    r"(?P<words>[^\n]*\S[^\n]*)\n[^\S\n]*(?P<mark>[=\-~^\"*+#])(?:(?P=mark){2,}|(?P=mark)(?<=\n==|\n--))[^\S\n]*$"
+)
 _ASKING = re.compile(r"[A-Z]\w+(?: \w+)?: [^\n]*\?")
 _NUMERAL = re.compile(r"(?:[IVXLC]{1,7}|\d{1,3})\.?")
 _LETTERS = re.compile(r"[^\W\d_]{2}|[^\W\d_][.\d]|[^\x00-\x7f]")
