@@ -26,6 +26,7 @@ from longspan.inference.encoders import (
     Encoder,
     batches_of,
     bundled_encoder,
+    fits_one_row,
     in_one_row,
     of_length_one,
     padded,
@@ -223,10 +224,8 @@ class PooledEncoder:
         """Vectors `(B, D)` of texts that are tokens already, special ones included."""
         import torch
 
-        from longspan.attention.parts.documents import worth_packing
-
         lengths = [len(tokens) for tokens in encoded]
-        if self.model.encoder.reads_packed and worth_packing(lengths):
+        if fits_one_row(self.model.encoder, lengths):
             ids, owners = in_one_row(encoded)
             with torch.inference_mode():
                 states = self.model(input_ids=ids, seq_idx=owners).last_hidden_state[0].float()

@@ -123,13 +123,11 @@ class Encoder:
         """Vectors `(B, D)` of texts that are tokens already, read without padding where that is less work."""
         import torch
 
-        from longspan.attention.parts.documents import worth_packing
         from longspan.models.inputs import ModelInputs
 
         encoder = self.model.model.encoder
         with torch.inference_mode():
-            lengths = [len(ids) for ids in encoded]
-            if max(lengths) * len(lengths) > PADDED_AT_MOST and encoder.reads_packed and worth_packing(lengths):
+            if fits_one_row(encoder, [len(ids) for ids in encoded]):
                 ids, owners = in_one_row(encoded)
                 states = encoder.encode(ModelInputs(input_ids=ids, documents=owners)).states
                 return self.model.embed(states, owners, len(encoded))[0][0].float().numpy()
@@ -207,6 +205,13 @@ def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tens
     for row, tokens in zip(ids, encoded, strict=True):
         row[: len(tokens)] = torch.tensor(tokens)
     return ids, torch.arange(longest) < torch.tensor([[len(tokens)] for tokens in encoded])
+
+
+def fits_one_row(encoder: Any, lengths: Sequence[int]) -> bool:
+    """Whether an encoder can read texts of so many tokens behind one another, and that is less work than padding."""
+    from longspan.attention.parts.documents import worth_packing
+
+    return max(lengths) * len(lengths) > PADDED_AT_MOST and encoder.reads_packed and worth_packing(lengths)
 
 
 def in_one_row(encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from longspan.models.adaptive import AdaptiveEmbedding, Projections
 from longspan.models.card import auto_and_pipeline, write_card
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import AxialPositions, Embeddings
+from longspan.ops.runtime import is_distributed
 from longspan.stacks.block import Block
 
 
@@ -80,8 +81,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         """
         if self.max_shard_size is not None and len(positional) < 3:
             options.setdefault("max_shard_size", self.max_shard_size)
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        if distributed and not positional and "state_dict" not in options:
+        if is_distributed() and not positional and "state_dict" not in options:
             from longspan.models.sharding import is_sharded, whole_weights
 
             if is_sharded(self):

@@ -18,6 +18,7 @@ from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.models.decoder import Decoder
 from longspan.models.network import EncoderNetwork
+from longspan.ops.runtime import is_distributed
 from longspan.ops.shards import Shards
 
 
@@ -36,7 +37,7 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
         InputError: torch.distributed is not initialised; the model, its stack, its head or a mechanism cannot read a
             part of a row, and why.
     """
-    if not (dist.is_available() and dist.is_initialized()):
+    if not is_distributed():
         raise InputError(
             "rows are divided between processes that torch.distributed knows, and it is not initialised; start them "
             "with torchrun and call torch.distributed.init_process_group() first"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from longspan.ops.runtime import is_distributed
 from longspan.stacks.sequential import Layers
 
 BESIDE_FORWARD = ("attention_loss", "weights_loss", "score", "generate")
@@ -59,7 +60,7 @@ def units(model: nn.Module) -> Iterator[nn.Module]:
 
 def is_sharded(model: nn.Module) -> bool:
     """Whether some weight of the model is divided."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if not is_distributed():
         return False
     from torch.distributed.tensor import DTensor
 

@@ -129,6 +129,11 @@ def shared_in_pass(function: Callable[..., R]) -> Callable[..., R]:
     return looked_up
 
 
+def is_distributed() -> bool:
+    """Whether `torch.distributed` has been initialised, by torchrun's processes or by a group of one."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def weight(value: Any) -> int:
     """Bytes of a result: the memory behind its tensors, and what it costs to hold them."""
     return OVERHEAD + sum(OVERHEAD + tensor.untyped_storage().nbytes() for tensor in _tensors(value))

@@ -29,6 +29,7 @@ from transformers import TrainerCallback
 
 from longspan.errors import InputError
 from longspan.files import flush, write_whole
+from longspan.ops.runtime import is_distributed
 
 FILES = "files.json"
 STATE = "trainer_state.json"
@@ -66,7 +67,7 @@ class CompleteCheckpoints(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by Trainer when all files of the checkpoint of this step have been written."""
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if is_distributed():
             torch.distributed.barrier()  # every process has written its random states
         if not state.is_world_process_zero:
             return

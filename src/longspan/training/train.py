@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import set_seed
+from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from longspan.checkpoints.folder import weight_files
 from longspan.checkpoints.loading import check_tokenizer
@@ -213,7 +214,7 @@ def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
     trainer.build = partial(_model, recipe, task, tokenizer, source, stage)
     if stage.before is not None:
         step = run_folder.read_metrics(stage.before)["best_step"]
-        trainer.moments = stage.before / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt"
+        trainer.moments = stage.before / "checkpoints" / f"checkpoint-{step}" / OPTIMIZER_NAME
     return trainer
 
 
@@ -366,7 +367,7 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
         model = trainer.model if trainer.merges else trainer.build()[1]
         weights = write_merged(model, chosen, folder)
     skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
-    skip |= {"optimizer.pt", "scheduler.pt", "scaler.pt"}
+    skip |= {OPTIMIZER_NAME, SCHEDULER_NAME, "scaler.pt"}
     skip |= set() if may_write_card(folder) else {CARD}
     for file in sorted(chosen.iterdir()) if is_main_process() else ():
         if file.name not in skip and not file.name.startswith(("rng_state", checkpoints.MEMORY)):

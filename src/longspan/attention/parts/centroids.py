@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from longspan.attention.base import ProjectedAttention
 from longspan.ops.attend.reference import full_precision
+from longspan.ops.runtime import is_distributed
 from longspan.ops.sorted.clusters import nearest
 
 
@@ -91,7 +92,7 @@ class Centroids(nn.Module):
         generator = torch.Generator().manual_seed(self.seed)
         drawn = torch.randperm(pool.shape[1], generator=generator)[: self.centres.shape[1]].to(pool.device)
         self.centres[:, : len(drawn)] = pool[:, drawn].to(self.centres.dtype)
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if is_distributed():
             torch.distributed.broadcast(self.centres, 0)
 
     def _move(self, pool: Tensor, decay: float) -> None:
@@ -99,7 +100,7 @@ class Centroids(nn.Module):
         own = nearest(pool, self.centres)
         sums = pool.new_zeros(self.centres.shape).scatter_add(1, own[..., None].expand_as(pool), pool)
         counts = pool.new_zeros(self.centres.shape[:2]).scatter_add(1, own, torch.ones_like(own, dtype=pool.dtype))
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if is_distributed():
             for each in (sums, counts):
                 torch.distributed.all_reduce(each)
         moved = decay * self.centres + (1 - decay) * F.normalize(sums, dim=-1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,13 @@ class Segments:
 
 def sentence_ends(tokenizer: Any) -> np.ndarray:
     """`(V,)` bool, the tokens of a tokenizer that end a sentence, by their last character."""
+    return _sentence_ends(tokenizer, len(tokenizer))
+
+
+@lru_cache(maxsize=1)  # rows to train on and rows to validate with ask for those of the same tokenizer
+def _sentence_ends(tokenizer: Any, size: int) -> np.ndarray:
     special = set(tokenizer.all_special_ids)
-    texts = [tokenizer.decode([number]).rstrip() for number in range(len(tokenizer))]
+    texts = [tokenizer.decode([number]).rstrip() for number in range(size)]
     return np.array([text.endswith(ENDS) and number not in special for number, text in enumerate(texts)])
 
 
