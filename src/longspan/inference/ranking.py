@@ -329,7 +329,7 @@ def passage_features(evidence: Evidence, scores: np.ndarray) -> dict[str, np.nda
 def logistic(weights: Mapping[str, float], features: Mapping[str, np.ndarray]) -> np.ndarray:
     """The sigmoid of the weighted sum of the features that have a weight, and of the bias."""
     total = weights["bias"] + sum(weight * features[name] for name, weight in weights.items() if name != "bias")
-    return 1 / (1 + np.exp(-total))
+    return 1 / (1 + np.exp(-np.clip(total, -700, 700)))  # beyond that it is 0 or 1 to the last digit
 
 
 @lru_cache(maxsize=4)

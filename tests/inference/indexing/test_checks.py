@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -16,22 +16,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from longspan import DocumentIndex, InputError
+from longspan import DocumentIndex
 from longspan.cli import main
 from longspan.data.text.passages import passages_of
 from longspan.data.text.reading import document_of
 from longspan.inference.indexing import documents as indexing
 from longspan.inference.indexing.checks import documents_of
 from longspan.inference.indexing.store import COPY, MANIFEST, _checksum_of, checksum_of
+from spoilt import outcome, spoilt, spoilt_tensors
 
 QUESTION = "who planted the roses"
-GONE = object()
-"""In place of a value: its key is taken away."""
-WRONG: tuple[Any, ...] = (
-    *(GONE, None, True, -1, 0, 7, 10**30, 0.5, "", "x", "../..", "a\0b", "\ud800", "é" * 5000),
-    *([], [0], [-5, 3], {}, [{}]),
-)
-Change = Callable[[Any], Any]
 
 
 @pytest.fixture
@@ -44,49 +38,6 @@ def folder(model: Path, library: Path, tmp_path: Path, monkeypatch: pytest.Monke
     indexing.index([library / "garden.md", library / "house.md"], place, model)
     indexing.index(library / "trees.md", place)
     return place
-
-
-def places(plain: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in plain data; of lists the first entry."""
-    if path:
-        yield path
-    for key in list(plain) if isinstance(plain, dict) else [0] if isinstance(plain, list) and plain else []:
-        yield from places(plain[key], (*path, key))
-
-
-def spoilt(plain: Any) -> Iterator[tuple[str, Any]]:
-    """Copies with one thing wrong, and what it is: each value in turn, keys too many, lists longer, shorter, turned."""
-    for path in [(), *places(plain)]:
-        changes: list[tuple[str, Change]] = []
-        if path:
-            changes += [(f"is {str(value)[:12]!r}", lambda _, value=value: value) for value in WRONG]
-        found = plain
-        for key in path:
-            found = found[key]
-        if isinstance(found, dict):
-            changes.append(("has a key too many", lambda old: {**old, "more": 1}))
-        if isinstance(found, list):
-            changes += [("is turned", lambda old: old[::-1]), ("is twice", lambda old: old + old)]
-            changes += [("is shorter", lambda old: old[:-1])]
-        if isinstance(found, int):
-            changes += [("is one more", lambda old: old + 1), ("is one less", lambda old: old - 1)]
-        for what, change in changes:
-            yield f"{path} {what}", replaced(plain, path, change)
-
-
-def replaced(plain: Any, path: tuple[Any, ...], change: Change) -> Any:
-    if not path:
-        return change(plain)
-    made = copy.deepcopy(plain)
-    place = made
-    for key in path[:-1]:
-        place = place[key]
-    value = change(place[path[-1]])
-    if value is GONE:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = value
-    return made
 
 
 def write_list(folder: Path, body: Any) -> None:
@@ -112,34 +63,8 @@ def write_shard(folder: Path, tensors: dict[str, Tensor]) -> None:
     write_list(folder, body)
 
 
-def outcome(folder: Path, model: Path) -> str | None:
-    """What is wrong with the answer of an index: nothing, where it is a right one or one sentence with a remedy."""
-    try:
-        index = DocumentIndex(folder, model)
-        found = index.answer(QUESTION)
-        texts = {document.name: document.text for document in index.documents}
-        quotes = [(one.file, one.quote) for one in found.passages] + [
-            (one.file, one.sentence) for one in found.passages
-        ]
-        if found.short is not None:
-            quotes.append((index.documents[found.short.document].name, found.short.quote))
-        numbers = [found.probability, *(one.probability for one in found.passages)]
-        numbers += [] if found.short is None else [found.short.probability]
-        if not all(math.isfinite(number) and 0 <= number <= 1 for number in numbers):
-            return f"probabilities {numbers}"
-        wrong = [quote for name, quote in quotes if texts[name][quote.start : quote.end] != quote.text]
-        return f"no quotes: {wrong}" if wrong or "nan" in str(found) else None
-    except InputError as error:
-        said = str(error)
-        if "\n" in said or not any(place in said for place in (str(folder), "the index")):
-            return f"an unclear sentence: {said}"
-        return None if any(words in said for words in ("longspan index", "index these again", "--model")) else said
-    except Exception as error:  # noqa: BLE001 - any is a fault, to be listed with its case
-        return repr(error)
-
-
 def check(folder: Path, model: Path, name: str, failed: list[str]) -> None:
-    wrong = outcome(folder, model)
+    wrong = outcome(lambda: DocumentIndex(folder, model), QUESTION, folder)
     if wrong is not None:
         failed.append(f"{name}: {wrong[:300]}")
 
@@ -174,29 +99,14 @@ def test_every_tensor(folder: Path, model: Path) -> None:
     body = read_list(folder)
     right = load_file(folder / body["shards"][0]["file"])
     failed: list[str] = []
-    for name, tensors in spoilt_tensors(right):
+    for name, tensors in spoilt_shards(right):
         write_shard(folder, {key: value.contiguous() for key, value in tensors.items()})
         check(folder, model, name, failed)
     assert not failed, "\n".join(failed)
 
 
-def spoilt_tensors(right: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    for key, tensor in right.items():
-        yield f"{key} is missing", {name: value for name, value in right.items() if name != key}
-        for kind in (torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool, torch.float32):
-            yield f"{key} is {kind}", {**right, key: tensor.to(kind)}
-        for what, made in {
-            "no dimensions": torch.zeros((), dtype=tensor.dtype),
-            "nothing": tensor[:0],
-            "one more dimension": tensor[None],
-            "shorter": tensor[:-1],
-            "longer": torch.cat([tensor, tensor]),
-            "turned": tensor.flip(0),
-            "narrower": tensor[..., :-1],
-            "zeros": torch.zeros_like(tensor),
-        }.items():
-            yield f"{key} is {what}", {**right, key: made}
-    yield "one tensor too many", {**right, "more": torch.zeros(3)}
+def spoilt_shards(right: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    yield from spoilt_tensors(right)
     for value in (-(2**31), -2, -1, 0, 1, 10**6, 2**31 - 1):
         for column in (0, 1, slice(None)):
             for row in (0, 5, slice(None)):

@@ -154,7 +154,7 @@ def test_damage_is_said_and_mended(library: Path, tmp_path: Path) -> None:
         assert (index.answer("roses?").note or "").startswith("'")
     assert len(longspan.index(library, folder)) == 3
     (folder / LIST).write_text("{}")
-    with pytest.raises(InputError, match="is not as this version of Longspan writes it; make the index again"):
+    with pytest.raises(InputError, match="is of another version of Longspan; make the index again"):
         SearchIndex(folder)
     with pytest.raises(InputError, match=f"has no {LIST}; make an index"):
         SearchIndex(tmp_path)

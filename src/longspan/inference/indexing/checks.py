@@ -1,11 +1,14 @@
 """What the files of an index may say: each field's type and range, and how texts, passages, tokens and rows agree.
 
+`index.json` and its shards are of an index with a model, `search.json` and its parts of one without.
+
 An index is data that anybody may have written, under checksums that are right. What passes here can be asked without
 another look: every place lies in its text, every row in its tensor, every name in the index's own folder.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,6 +30,8 @@ TextOrNone = Annotated[Any, Rule(lambda value: value is None or isinstance(value
 Digest = Annotated[str, Form("[0-9a-f]{32}", "32 hexadecimal digits")]
 Bytes = Annotated[int, Range(0, 2**53)]
 ShardName = Annotated[str, Form(r"shard-[0-9]{6,9}\.safetensors", "the name of a shard of this folder")]
+PartName = Annotated[str, Form(r"part-[0-9]{6,9}\.safetensors", "the name of a part of this folder")]
+Source = Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
 Place = Annotated[int, Range(0, LARGEST)]
 
 
@@ -52,7 +57,7 @@ class ListedShard:
 class MadeBy:
     """What the states of an index depend on: model, split, type, and checksums of weights and tokenizer."""
 
-    source: Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
+    source: Source
     lower_layers: Annotated[int, Range(1, 999)] | None
     dtype: Literal["float16", "float32", "bfloat16"]
     weights: Digest
@@ -65,6 +70,34 @@ class Listing:
 
     made_by: MadeBy
     shards: list[ListedShard]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedPart:
+    """A part in `search.json`, without its documents."""
+
+    file: PartName
+    bytes: Bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchListing:
+    """`search.json`, without its parts and the number of its format."""
+
+    encoder: Source | None
+    language: Annotated[str, Form("[a-z]{2,8}", "the code of a language")] | None
+    width: Annotated[int, Range(0, 65_536)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedSource:
+    """A document in the list of a part: its file or digest, size and time of the file, the checksum of its text, and
+    its number in the part, null where another text has taken its place."""
+
+    key: Text
+    stamp: list[Place]
+    digest: Digest
+    document: Whole | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +144,43 @@ def check_listing(body: Any) -> None:
     for number, file in enumerate(files):
         if file in files[:number]:
             raise InputError(f"shards[{number}].file is {file!r}, which stands in the list twice")
+
+
+def check_search_listing(body: Any) -> None:
+    """Raise `InputError` for the first thing that `search.json` cannot say."""
+    own, parts = _split(body, "parts", "the list", empty=True)
+    from_plain(SearchListing, own, "the list")
+    files = set()
+    for number, part in enumerate(parts):
+        fields, entries = _split(part, "entries", f"parts[{number}]")
+        listed = from_plain(ListedPart, fields, f"parts[{number}]")
+        if listed.file in files:
+            raise InputError(f"parts[{number}].file is {listed.file!r}, which stands in the list twice")
+        files.add(listed.file)
+        for place, entry in enumerate(entries):
+            # There may be a million: the slow check is only for its words.
+            if not _is_source(entry):
+                from_plain(ListedSource, entry, f"parts[{number}].entries[{place}]")
+                raise InputError(f"parts[{number}].entries[{place}].stamp is no size and time of a file")
+
+
+def _is_source(entry: Any) -> bool:
+    """Whether an entry is a `ListedSource`, its stamp empty or two numbers."""
+    if not isinstance(entry, dict) or entry.keys() != {"key", "stamp", "digest", "document"}:
+        return False
+    key, stamp, digest, number = (entry[name] for name in ("key", "stamp", "digest", "document"))
+    return (
+        isinstance(key, str)
+        and isinstance(stamp, list)
+        and len(stamp) in (0, 2)
+        and all(type(one) is int for one in stamp)
+        and isinstance(digest, str)
+        and _DIGEST.fullmatch(digest) is not None
+        and (number is None or (type(number) is int and number >= 0))
+    )
+
+
+_DIGEST = re.compile("[0-9a-f]{32}")
 
 
 def check_rows(firsts: list[int], rows: int) -> None:
@@ -168,12 +238,12 @@ def _document(about: Any, path: str, first: int) -> IndexedDocument:
     return document, tuple(checked), ranges
 
 
-def _split(mapping: Any, part: str, path: str) -> tuple[dict[str, Any], list[Any]]:
-    """A mapping without one of its keys, and what stands there: a list with something in it."""
+def _split(mapping: Any, part: str, path: str, *, empty: bool = False) -> tuple[dict[str, Any], list[Any]]:
+    """A mapping without one of its keys, and what stands there: a list, which only where `empty` may hold nothing."""
     if not isinstance(mapping, dict):
         raise InputError(f"{path} is no mapping")
     parts = mapping.get(part)
-    if not isinstance(parts, list) or not parts:
+    if not isinstance(parts, list) or not (parts or empty):
         raise InputError(f"{path}.{part} must be a list that holds something")
     for name, value in mapping.items():
         if name in {"pages", "by_lines"} and not isinstance(value, list):

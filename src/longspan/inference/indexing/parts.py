@@ -31,12 +31,24 @@ from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage
 from longspan.errors import InputError, one_sentence
 from longspan.files import whole_file
+from longspan.inference.indexing.checks import AGAIN, documents_of
 from longspan.inference.ranking import rarity_of
 from longspan.model_files import read_header
 
 K1, B = 1.5, 0.75
 """Of BM25, as bm25s has them."""
-NUMBERS = {"documents", "places", "owners", "lengths", "vectors", "terms", "firsts", "rows", "counts"}
+TENSORS = {
+    "documents": "U8",
+    "places": "I64",
+    "owners": "I32",
+    "lengths": "I32",
+    "vectors": "F16",
+    "terms": "U8",
+    "firsts": "I64",
+    "rows": "I32",
+    "counts": "I32",
+}
+"""Of a part, with their types."""
 
 
 @dataclass(frozen=True)
@@ -112,17 +124,23 @@ class Part:
         shapes = read_header(file)
         self.file = file
         self._opened: Any = safe_open(file, "numpy")
-        if set(shapes) != NUMBERS or len(shapes["vectors"]) != 2 or shapes["vectors"][1] != width:
+        sides = {name: len(shape) for name, shape in shapes.items()}
+        if (
+            sides != {name: 1 + (name == "vectors") for name in TENSORS}
+            or {name: self._opened.get_slice(name).get_dtype() for name in TENSORS} != TENSORS
+            or shapes["vectors"][1] != width
+        ):
             raise InputError(f"'{file}' is not as Longspan writes it (its tensors are others)")
         self.lengths: np.ndarray = self._opened.get_tensor("lengths")
         self.owners: np.ndarray = self._opened.get_tensor("owners")
         self._places: np.ndarray = self._opened.get_tensor("places")
         self._firsts: np.ndarray = self._opened.get_tensor("firsts")
         self.starts = np.searchsorted(self.owners, np.arange(len(self._places)))
-        ends = (self._places[-1] == shapes["documents"][0], self._firsts[-1] == shapes["rows"][0])
+        ends = [_ends(self._places) == (0, *shapes["documents"]), _ends(self._firsts) == (0, *shapes["rows"])]
         rising = all(bool((np.diff(one) >= 0).all()) for one in (self._places, self._firsts, self.owners))
         same = len(self.owners) == len(self.lengths) == shapes["vectors"][0] and shapes["rows"] == shapes["counts"]
-        if not (all(ends) and rising and same and len(self._terms) + 1 == len(self._firsts)):
+        owned = not len(self.owners) or 0 <= self.owners[0] <= self.owners[-1] < len(self._places) - 1
+        if not (all(ends) and rising and same and owned and len(self._terms) + 1 == len(self._firsts)):
             raise InputError(f"'{file}' is not as Longspan writes it (its tensors do not agree)")
 
     @cached_property
@@ -139,29 +157,49 @@ class Part:
         slices = slice(int(self._firsts[number]), int(self._firsts[number + 1]))
         rows, counts = (self._opened.get_slice(name)[slices] for name in ("rows", "counts"))
         if len(rows) and not 0 <= rows[0] <= rows[-1] < len(self.lengths):
-            raise InputError(f"'{self.file}' is not as Longspan writes it (its postings name other passages)")
+            raise self._fault("its postings name other passages")
         return rows, counts
 
     @cached_property
     def vectors(self) -> np.ndarray:
-        """Of the passages, `(P, E)` float32."""
-        return self._opened.get_tensor("vectors").astype(np.float32)
+        """Of the passages, `(P, E)` float32; `InputError` where one is NaN or infinite."""
+        vectors = self._opened.get_tensor("vectors").astype(np.float32)
+        if not np.isfinite(vectors).all():
+            raise self._fault("its vectors are no finite numbers")
+        return vectors
 
     def of_documents(self, numbers: Sequence[int | None]) -> np.ndarray:
-        """Which passages belong to the documents of these numbers, `(P,)` bool."""
+        """Which passages belong to the documents of these numbers, `(P,)` bool; `InputError` where there is none."""
         chosen = np.zeros(len(self.starts) - 1, dtype=bool)
-        chosen[[number for number in numbers if number is not None]] = True
+        alive = [number for number in numbers if number is not None]
+        if max(alive, default=0) >= len(chosen):
+            raise InputError(
+                f"'{self.file}' has {len(chosen):,} documents, and number {max(alive):,} of them is listed"
+            )
+        chosen[alive] = True
         return chosen[self.owners]
 
     def document(self, number: int) -> tuple[Document, tuple[Passage, ...]]:
         """One document with its passages."""
-        from longspan.inference.indexing.checks import documents_of
-
         first, end = int(self._places[number]), int(self._places[number + 1])
-        with one_sentence(f"'{self.file}' is not as Longspan writes it"):
-            plain = json.loads(bytes(self._opened.get_slice("documents")[first:end]))
-            (document, passages, _) = documents_of([plain], 0)[0]
+        try:
+            with one_sentence("documents is no JSON"):
+                plain = json.loads(bytes(self._opened.get_slice("documents")[first:end]))
+                (document, passages, _) = documents_of([plain], 0)[0]
+        except InputError as error:
+            raise self._fault(str(error)) from error
+        if len(passages) != self.starts[number + 1] - self.starts[number]:
+            raise self._fault("a document has other passages than it lists")
         return document, passages
+
+    def _fault(self, reason: str) -> InputError:
+        """What is said where a part that could be opened cannot be read."""
+        return InputError(f"'{self.file}' is not as Longspan writes it ({reason}); {AGAIN}")
+
+
+def _ends(numbers: np.ndarray) -> tuple[int, ...]:
+    """The first and the last of some numbers; nothing where there is none."""
+    return (int(numbers[0]), int(numbers[-1])) if len(numbers) else ()
 
 
 def word_scores(parts: Sequence[Part], alive: np.ndarray, stems: Sequence[str]) -> tuple[np.ndarray, dict[str, float]]:

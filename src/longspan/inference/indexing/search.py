@@ -24,6 +24,7 @@ from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
 from longspan.inference.answer import check_asked, ranked_passage
 from longspan.inference.encoders import bundled_encoder
+from longspan.inference.indexing.checks import AGAIN, check_search_listing
 from longspan.inference.indexing.growing import FORMAT, LIST, GrowingIndex, write_list
 from longspan.inference.indexing.parts import Part, word_scores
 from longspan.inference.indexing.sources import Added, stale_files, stale_note
@@ -84,16 +85,20 @@ class SearchIndex(GrowingIndex):
         if not (self.folder / LIST).is_file():
             raise InputError(f"'{on_one_line(str(self.folder))}' has no {LIST}; make an index with `longspan index`")
         body = read_json(self.folder / LIST)
-        if body.pop("format", None) != FORMAT or {*body} != {"encoder", "language", "width", "parts"}:
-            raise InputError(
-                f"'{self.folder / LIST}' is not as this version of Longspan writes it; make the index again"
-            )
+        if body.pop("format", None) != FORMAT:
+            raise InputError(f"'{self.folder / LIST}' is of another version of Longspan; {AGAIN}")
+        try:
+            check_search_listing(body)
+        except InputError as error:
+            raise InputError(f"'{self.folder / LIST}' is not as Longspan writes it ({error}); {AGAIN}") from error
         self._list = body
         self.notes: list[str] = []
         self._parts: list[tuple[Part, dict[str, Any]]] = []
         for listed in body["parts"]:
             try:
-                self._parts.append((Part(self.folder / listed["file"], listed["bytes"], body["width"]), listed))
+                part = Part(self.folder / listed["file"], listed["bytes"], body["width"])
+                part.of_documents([one["document"] for one in listed["entries"]])
+                self._parts.append((part, listed))
             except InputError as error:
                 self.notes.append(f"{error}; it is left out: index its documents again")
         for name in ("_alive", "_offsets", "_questions"):
@@ -147,12 +152,13 @@ class SearchIndex(GrowingIndex):
 
         # An index may be anybody's, and its word is not taken for a name to fetch.
         source = self._given if self._given is not None else local_folder(self._list["encoder"])
+        made = f"the index {on_one_line(str(self.folder))!r} was made by the encoder {show(self._list['encoder'])}"
         if source is None:
-            raise InputError(
-                f"the index {on_one_line(str(self.folder))!r} was made by the encoder {show(self._list['encoder'])}, "
-                "which is no folder here and not in the cache; give it with --encoder"
-            )
-        return load_sentence_encoder(source)
+            raise InputError(f"{made}, which is no folder here and not in the cache; give it with --encoder")
+        try:
+            return load_sentence_encoder(source)
+        except InputError as error:
+            raise InputError(f"{made}, and {show(source)} is none: {error}; give it with --encoder") from error
 
     @cached_property
     def _questions(self) -> Any:
@@ -208,6 +214,12 @@ class SearchIndex(GrowingIndex):
         words, rarities = word_scores([part for part, _ in self._parts], self._alive, stems)
         columns = {"words": words / (sum(rarities.values()) or 1.0)}
         if self._questions is not None:
+            width = self._list["width"]
+            if self._questions.dimensions != width:
+                raise InputError(
+                    f"the index {on_one_line(str(self.folder))!r} holds vectors of {width:,} numbers, and the encoder "
+                    f"gives {self._questions.dimensions:,}; give the encoder that it was made by, or {AGAIN}"
+                )
             vectors = [part.vectors for part, _ in self._parts]
             if self._list["encoder"] is None:
                 asked = self._questions.embed([question])[0]
