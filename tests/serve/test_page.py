@@ -24,7 +24,7 @@ MARKUP = (
     "\"'><svg onload=window.hacked=3> is what the treasurer paid. A [link](javascript:window.hacked=4) stood there. "
     "{{constructor.constructor('window.hacked=5')()}} closed the meeting. \u202eturned around\u202c was the vote.\n\n"
     f'## "><iframe src=/docs></iframe>\n\nANNA{ATTACK}: We agree.\n\n    {ATTACK}\n\n'
-    f"| a | b |\n|---|---|\n| {ATTACK} | c |\n"
+    f"| a | b |\n|---|---|\n| {ATTACK} | &lt;img src=x onerror=window.hacked=13&gt; |\n"
 )
 PAGE = f"""<html onclick="window.hacked=6"><head><title>A &lt;script&gt;window.hacked=7&lt;/script&gt;</title>
 <style>body {{ display: none }}</style><script>window.hacked=8</script><base href="http://evil.example/"></head>
@@ -125,6 +125,9 @@ def test_a_document_that_attacks_the_page_stays_text(browser: Any, server: Any, 
         wait_for(page.is_idle)
         shown = page.text("#reader")
         assert "onerror" in shown
+        if files[number].suffix == ".md":
+            cells = page.js("return [...document.querySelectorAll('#reader td')].map((cell) => cell.textContent)")
+            assert cells == ["a", "b", "", "<img src=x onerror=window.hacked=13>"]
         page.ask(f"who paid? {ATTACK}")
         assert page.js("return document.querySelectorAll('#answers li').length")
         assert "\u202e" not in page.js("return document.body.textContent")

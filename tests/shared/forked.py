@@ -16,7 +16,6 @@ import importlib
 import json
 import os
 import runpy
-import signal
 import socket
 import subprocess
 import sys
@@ -29,8 +28,10 @@ IMPORTED = ("transformers.trainer", "longspan.training.train", "longspan.models"
 
 
 def forked(processes: int, script: Path | list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A script, or `["-m", module]`, in so many processes of one thread each; the exit code is the first that is not 0,
-    upon which the others are ended."""
+    """A script, or `["-m", module]`, in so many processes of one thread each; the exit code is the first that is not 0.
+
+    Where one of them ends early, nobody ends the others for it, as torchrun would.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
@@ -86,9 +87,6 @@ def _serve() -> tuple[dict[str, Any], int] | None:
         while children:
             child, status = os.wait()
             codes[children.pop(child)] = os.waitstatus_to_exitcode(status)
-            if status:
-                for other in children:
-                    os.kill(other, signal.SIGTERM)
         answers.write(json.dumps(codes) + "\n")
         answers.flush()
     return None

@@ -276,8 +276,11 @@ as on a GPU, where nothing tells them."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dead", "waits", "again"), [(1, True, 2), (0, False, 1)])
+@pytest.mark.parametrize(
+    ("start", "dead", "waits", "again"), [(torchrun, 1, True, 2), (forked, 0, False, 1)], ids=["torchrun", "alone"]
+)
 def test_one_that_is_killed_ends_the_others_and_any_number_goes_on(
+    start: Callable[..., Any],
     dead: int,
     waits: bool,
     again: int,
@@ -285,11 +288,12 @@ def test_one_that_is_killed_ends_the_others_and_any_number_goes_on(
     tmp_path: Path,
     curve: Callable[..., Any],
 ) -> None:
-    """With divided weights, in files of a few kilobytes; torchrun would give those that wait half a minute."""
+    """With divided weights, in files of a few kilobytes; torchrun would give those that wait half a minute, and without
+    it they end, too."""
     (tmp_path / "killed.py").write_text(KILLED.replace("WAITS", str(waits)))
     one_row = [PLAIN, "optimisation.micro_batch_size=1"]
     command = ["train", str(recipe), *one_row, SHARD, "optimisation.max_shard_size=9KB", "--output"]
-    done = torchrun(2, tmp_path / "killed.py", str(dead), *command, str(tmp_path / "run"))
+    done = start(2, tmp_path / "killed.py", str(dead), *command, str(tmp_path / "run"))
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, done.stderr

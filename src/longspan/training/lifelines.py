@@ -154,9 +154,10 @@ class _Lines:
         self.heard.set()
         if self.failed and self.over.wait(PATIENCE):
             return
-        # Where the first one is gone, one on each machine says it: its whole machine may be.
-        after_first = "1" if os.environ.get("GROUP_RANK") == "0" else "0"
-        if not said and (self.rank == 0 or os.environ.get("LOCAL_RANK") == after_first):
+        # Where the first one is gone, one on each machine says it: its whole machine may be. Only on that machine is a
+        # process numbered among all as among those of the machine.
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        if not said and (self.rank == 0 or local == (1 if local == self.rank else 0)):
             line = "\r\x1b[K" if sys.stderr.isatty() else "\n"  # over the bar, or behind it
             line += (
                 f"error: {who} has ended without a word, as when the system ends it for memory, and training with it; "

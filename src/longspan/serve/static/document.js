@@ -31,10 +31,31 @@ function words(block) {
   });
 }
 
+/** A table whose every row is a line between bars, of which one may be a sentence; null for any other. */
+function tabled(block) {
+  const rows = block.runs
+    .flatMap(([text, place]) => (place === null ? text.split("\n").map((line) => [line, null]) : [[text, place]]))
+    .map(([text, place]) => [text.trim(), place])
+    .filter(([text]) => text);
+  if (!rows.length || !rows.every(([text]) => /^\|.*\|$/.test(text))) return null;
+  const made = rows.map(([text, place]) => {
+    const cells = text.slice(1, -1).split("|").map((cell) => make("td", { dir: "auto" }, cell.trim()));
+    const row = make("tr", { class: place !== null && "sentence" }, ...cells);
+    if (place !== null) {
+      spans.set(place, row);
+      places.push(place);
+    }
+    return row;
+  });
+  return make("div", { class: "table", tabindex: "0", role: "region", "aria-label": "table" }, make("table", {}, ...made));
+}
+
 function shown(block) {
   if (block.kind === "heading") {
     return make(`h${Math.min(Math.max(block.level, 1) + 1, 6)}`, { dir: "auto" }, ...words(block));
   }
+  const table = block.kind === "table" ? tabled(block) : null;
+  if (table) return table;
   if (block.kind === "code" || block.kind === "table") {
     return make("pre", { tabindex: "0", class: block.kind, role: "region", "aria-label": block.kind }, ...words(block));
   }
