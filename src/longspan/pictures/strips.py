@@ -101,8 +101,9 @@ def _draw_scores(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequenc
     end = np.array([piece.end for piece in document], dtype=float)
     scores = np.array([piece.score for piece in document], dtype=float)
     total = end[-1]
-    edges = np.stack([start, end], 1).ravel()
-    axes.fill_between(edges, np.repeat(scores, 2), color=OTHER, alpha=0.55, linewidth=0)
+    # Down to 0 at both sides of a piece: what stands between two of them, such as code, has no score.
+    edges, heights = np.repeat([start, end], 2, axis=0).T.ravel(), np.outer(scores, [0, 1, 1, 0]).ravel()
+    axes.fill_between(edges, heights, color=OTHER, alpha=0.55, linewidth=0)
     top = max(float(scores.max()), 0.05)
     last = -np.inf
     for number, piece in enumerate(chosen, 1):
