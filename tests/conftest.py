@@ -38,11 +38,14 @@ settings.load_profile("longspan")
 
 
 SLOW_SHARE = pytest.StashKey[float]()
+LONGEST = ("training/test_processes.py", "peers/test_common.py", "tests/test_site.py")
+"""Files whose tests take longest. They come first: while one that is begun last runs, the other workers have none."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` and `-k` leave tests out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped, with the reason, where there is no CUDA device; the `slow` ones are counted."""
+    """The longest come first; those marked `gpu` are skipped where there is no CUDA device; the `slow` ones counted."""
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
     files = set(Path(__file__).parent.rglob("test_*.py"))
     if len({item.path for item in items}) > 0.9 * len(files):  # the whole suite, but for modules that skip
         config.stash[SLOW_SHARE] = sum("slow" in item.keywords for item in items) / len(items)
