@@ -134,7 +134,7 @@ STEPS, FURTHEST = 128, 6
 
 
 @lru_cache(maxsize=1)
-def _table() -> tuple[np.ndarray, np.ndarray]:
+def _erf_table() -> tuple[np.ndarray, np.ndarray]:
     nodes = np.arange(STEPS * FURTHEST + 1) / STEPS
     return np.array([math.erf(node) for node in nodes]), 2 / math.sqrt(math.pi) * np.exp(-(nodes**2))
 
@@ -144,7 +144,7 @@ def gelu(hidden: np.ndarray) -> np.ndarray:
 
     NumPy has no erf: it is Taylor's series of third order around the nearest entry of a table, which errs by 1e-10.
     """
-    values, slopes = _table()
+    values, slopes = _erf_table()
     size = np.minimum(np.abs(hidden) / math.sqrt(2), FURTHEST)
     nearest = np.rint(size * STEPS).astype(np.int64)
     node = nearest / STEPS
@@ -178,7 +178,7 @@ class PlainEncoder:
             raise ValueError(f"{other[0]} is {config[other[0]]!r}")
         weights = _weights(folder / "model.safetensors")
         self.tokenizer = BundledTokenizer(folder)
-        self._table = weights.pop(f"{PREFIX}embeddings.token.weight")
+        self._vectors = weights.pop(f"{PREFIX}embeddings.token.weight")
         self._scale = weights.pop(f"{PREFIX}embeddings.token.weight{SCALE}")
         self._rest = weights
         self._config = config
@@ -213,7 +213,7 @@ class PlainEncoder:
 
     def _states(self, tokens: np.ndarray) -> np.ndarray:
         """Each token's last state times how much it counts: `(T,)` ids → `(T, E)`."""
-        hidden = self._table[tokens].astype(np.float32) * self._scale[tokens]
+        hidden = self._vectors[tokens].astype(np.float32) * self._scale[tokens]
         hidden = hidden + sinusoids(len(tokens), hidden.shape[1], self._config)
         for layer in self.layers:
             hidden = layer.forward(hidden)
