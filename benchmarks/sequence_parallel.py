@@ -1,7 +1,7 @@
 """One document in several processes: bytes that are sent, memory of a process, and time.
 
     python benchmarks/sequence_parallel.py          # measures, and writes the page
-    python benchmarks/sequence_parallel.py more     # measures what was not measured yet
+    python benchmarks/sequence_parallel.py more     # counts bytes of what was not measured yet, without its time
     python benchmarks/sequence_parallel.py page     # writes the page anew from what was measured
 
 starts itself by torchrun on 1, 2 and 4 processes of one thread; outputs are compared with those of one process first.
@@ -25,7 +25,7 @@ from longspan.attention import Attention
 from longspan.compare.machine import peak_memory
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
-from longspan.ops.shards import Shards
+from longspan.ops.shards import Shards, ring
 from longspan.planning.devices import device_of
 from longspan.planning.memory import Choice, halo_of, memory_of
 from longspan.planning.plan import block_of
@@ -40,9 +40,12 @@ ARMS: dict[str, dict[str, Any]] = {
     "poolingformer": {"mechanism": "poolingformer"},
     "linear": {"mechanism": "linear"},
     "poolingformer, a global token": {"mechanism": "poolingformer"},
+    "fusion, a global token": {"mechanism": "fusion"},
 }
-WITH_GLOBAL = {"poolingformer, a global token"}
+WITH_GLOBAL = {"poolingformer, a global token", "fusion, a global token"}
 """Arms whose first token is global."""
+STACKS = {"the stack star": "star"}
+"""Arms of stacks that bring their own attention."""
 FAR, GPUS = 1 << 24, 64
 RESULT = Path(__file__).parent / "results" / "sequence-parallel.md"
 
@@ -66,9 +69,34 @@ def config_of(
 def model_of(name: str) -> LongspanModel:
     """The same model in every process."""
     torch.manual_seed(0)
+    if name in STACKS:
+        return LongspanModel(
+            LongspanConfig(
+                vocab_size=1000,
+                stack={"stack": STACKS[name]},
+                position_embedding="sinusoidal",
+                dropout=0.0,
+                hidden_size=WIDTH,
+                num_hidden_layers=LAYERS,
+                num_attention_heads=HEADS,
+            )
+        )
     config = config_of(ARMS[name])
     config.global_tokens = "first" if name in WITH_GLOBAL else "none"
     return LongspanModel(config)
+
+
+def predicted(model: LongspanModel, name: str, processes: int) -> int:
+    """Bytes that a process in the middle sends in a forward pass of a model, by the formula."""
+    if processes == 1:
+        return 0
+    if name in STACKS:  # besides its layers: where padding ends, the mean that a relay begins with, and the summary
+        each = model.encoder.stack.sent(width=WIDTH, heads=HEADS, processes=processes, number=4)
+        once = min(2, processes - 1) + ring(4 * WIDTH, processes) + (processes - 1) * 4 * WIDTH
+        return LAYERS * each + once
+    layer = next(each for each in model.modules() if isinstance(each, Attention))
+    beside = sent_for_globals(1, processes, WIDTH, HEADS, 4) if name in WITH_GLOBAL else 0
+    return LAYERS * (sent_by(layer, TOKENS, processes, WIDTH, HEADS, 4) + beside)
 
 
 def sent_by(layer: Attention, tokens: int, processes: int, width: int, heads: int, number: int) -> int:
@@ -89,11 +117,6 @@ def sent_by(layer: Attention, tokens: int, processes: int, width: int, heads: in
     return number * width * sent
 
 
-def ring(numbers: int, processes: int) -> int:
-    """Of so many that an all-reduce sums up, those that a process sends."""
-    return 2 * (processes - 1) * numbers // processes
-
-
 def sent_for_globals(count: int, processes: int, width: int, heads: int, number: int) -> int:
     """Bytes that so many global tokens add to a layer: their states, and in float32 what they gather, the sums of their
     weights and the greatest of their scores."""
@@ -101,8 +124,8 @@ def sent_for_globals(count: int, processes: int, width: int, heads: int, number:
     return ring(number * count * width, processes) + ring(4 * gathered, processes) + ring(4 * heads * count, processes)
 
 
-def worker(name: str) -> None:
-    """Measure one arm in this process; the middle one reports."""
+def worker(name: str, rounds: int) -> None:
+    """Measure one arm in this process, in no round without its time; the middle one reports."""
     dist.init_process_group("gloo")
     count, rank = dist.get_world_size(), dist.get_rank()
     model = model_of(name)
@@ -129,19 +152,17 @@ def worker(name: str) -> None:
         with peak_memory("cpu") as peak:
             model(**batch)
         sent = sum(sum(each.sent.values()) for each in made[:1])
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             dist.barrier()
             begun = time.perf_counter()
             model(**batch)
             dist.barrier()
             seconds.append(time.perf_counter() - begun)
     if rank == count // 2:
-        layer = next(each for each in model.modules() if isinstance(each, Attention))
-        beside = sent_for_globals(1, count, WIDTH, HEADS, 4) if name in WITH_GLOBAL else 0
         row = {
             "sent": sent,
-            "predicted": LAYERS * (sent_by(layer, TOKENS, count, WIDTH, HEADS, 4) + beside),
-            "seconds": sorted(seconds)[ROUNDS // 2],
+            "predicted": predicted(model, name, count),
+            "seconds": sorted(seconds)[rounds // 2] if rounds else None,
         }
         print("ROW " + json.dumps({**row, "peak": peak.bytes, "difference": difference}), flush=True)
     dist.destroy_process_group()
@@ -181,7 +202,7 @@ def page(rows: list[Any]) -> str:
             str(count),
             f"{row['sent']:,}",
             f"{row['predicted']:,}",
-            f"{row['seconds']:.2f} s",
+            "–" if row["seconds"] is None else f"{row['seconds']:.2f} s",
             f"{row['peak'] / 2**20:.0f} MiB",
             f"{row['difference']:.1e}",
         ]
@@ -195,7 +216,8 @@ One row of {TOKENS:,} tokens, an encoder of {LAYERS} layers with {HEADS} heads i
 process with one thread, on one machine with two cores (four processes share them, so they save memory and hardly
 time). Bytes are those that a process in the middle sends in the forward pass; the formula is that of the
 [guide](../../docs/guides/sequence-parallel.md). Outputs are compared with one process first (at 4,096 tokens, largest
-distance in the last column); peaks are bytes beyond those before the pass.
+distance in the last column); peaks are bytes beyond those before the pass. Where no time stands, bytes were counted on
+a machine that was busy.
 
 {table(heads, measured)}
 
@@ -219,20 +241,21 @@ def main() -> None:
     kept = RESULT.with_suffix(".json")
     if sys.argv[1:] != ["page"]:
         known = json.loads(kept.read_text(encoding="utf-8")) if sys.argv[1:] == ["more"] else []
-        names = [name for name in ARMS if name not in {row[0] for row in known}]
-        kept.write_text(json.dumps(known + measured_rows(names), indent=1) + "\n", encoding="utf-8")
+        names = [name for name in (*ARMS, *STACKS) if name not in {row[0] for row in known}]
+        rows = known + measured_rows(names, 0 if known else ROUNDS)
+        kept.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     RESULT.write_text(page(json.loads(kept.read_text(encoding="utf-8"))), encoding="utf-8")
     print(RESULT.read_text(encoding="utf-8"))
 
 
-def measured_rows(names: list[str]) -> list[Any]:
+def measured_rows(names: list[str], rounds: int) -> list[Any]:
     """Name of the attention, number of processes and what one of them measured, for each."""
     rows = []
     for name in names:
         for count in (1, 2, 4):
             command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
             done = subprocess.run(
-                [*command, __file__, name],
+                [*command, __file__, name, str(rounds)],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -249,4 +272,4 @@ if __name__ == "__main__":
     if sys.argv[1:] in ([], ["more"], ["page"]):
         main()
     else:
-        worker(sys.argv[1])
+        worker(sys.argv[1], int(sys.argv[2]))

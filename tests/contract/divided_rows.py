@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from contract.forms import FORMS, WIDTH, Form
 from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.ops.shards import Shards
+from longspan.stacks import Sizes, StarConfig
 
 PADDINGS = ("none", "right", "left", "holes")
 LENGTHS = {1: [29], 2: [10, 43], 3: [1, 30, 22], 4: [19, 2, 1, 31]}
@@ -40,7 +41,7 @@ def part_of(tokens: Tokens, shards: Shards) -> Tokens:
     return replace(tokens, mask=mask, is_global=flags, shards=shards)
 
 
-def difference(form: Form, group: Any, lengths: list[int], padding: str, globals_: str) -> float:
+def difference(form: Form | Stars, group: Any, lengths: list[int], padding: str, globals_: str) -> float:
     """The largest distance of outputs and gradients in one case."""
     torch.manual_seed(sum(lengths) + len(padding))
     module, total = form.build(), sum(lengths)
@@ -64,11 +65,49 @@ def difference(form: Form, group: Any, lengths: list[int], padding: str, globals
     return max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
 
 
+class States(torch.nn.Module):
+    """A stack, as attention is called."""
+
+    def __init__(self, stack: torch.nn.Module) -> None:
+        super().__init__()
+        self.stack = stack
+
+    def forward(self, hidden: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        output = self.stack(hidden, tokens)
+        # Something of the summary in every token, so that its gradient is looked at as well.
+        return output.states + output.summary[:, None]
+
+
+@dataclass(frozen=True)
+class Stars:
+    """The stack of a relay under some options, as `Form` has mechanisms."""
+
+    name: str
+    options: dict[str, Any]
+    globals: tuple[str, ...] = ("none",)
+
+    def build(self) -> torch.nn.Module:
+        sizes = Sizes(width=WIDTH, heads=2)
+        stack = StarConfig(**self.options).build(lambda _: None, 2, sizes)  # pyright: ignore[reportArgumentType]
+        for parameter in stack.parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+        return States(stack.double())
+
+    tokens = Form.tokens
+
+
+STARS = [
+    Stars("star", {}),
+    Stars("star as a ring", {"cyclic": True}),
+    Stars("star of the library", {"variant": "fastnlp", "cyclic": True}),
+]
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     groups = {count: dist.new_group(list(range(count))) for count in LENGTHS}
     found: dict[str, float | str] = {}
-    for form in FORMS:
+    for form in (*FORMS, *STARS):
         for count, lengths in LENGTHS.items():
             if dist.get_rank() >= count:
                 continue

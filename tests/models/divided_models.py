@@ -12,14 +12,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
     LongspanForCausalLM,
+    LongspanForConditionalGeneration,
     LongspanForMaskedLM,
+    LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanModel,
 )
 from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
+from longspan.ops import shards
 
 IDS = torch.randint(3, 61, (3, 53), generator=torch.Generator().manual_seed(1))
 MASK = torch.ones_like(IDS)
@@ -30,6 +34,9 @@ SIZES = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 3, "num_atten
 SIZES |= {"intermediate_size": 24, "max_position_embeddings": 61, "init_std": 0.2, "num_labels": 5}
 WINDOW = {"mechanism": "longformer", "left_tokens": 5, "right_tokens": 4}
 POOLED = {"mechanism": "poolingformer", "left_tokens": 3, "right_tokens": 3, "pooled_left_tokens": 9}
+WRITER = {"is_encoder_decoder": True, "decoder_layers": 2, "decoder_attention_heads": 2, "pad_token_id": 0}
+WRITER |= {"decoder_start_token_id": 2, "bos_token_id": 2, "eos_token_id": 1}
+STAR = {"intermediate_size": None}  # which it has not
 CASES: dict[str, tuple[type, dict[str, Any]]] = {
     "window": (LongspanModel, {"attention": WINDOW}),
     "first global": (LongspanModel, {"attention": WINDOW, "global_tokens": "first"}),
@@ -59,6 +66,18 @@ CASES: dict[str, tuple[type, dict[str, Any]]] = {
         LongspanForTokenClassification,
         {"attention": {**POOLED, "mechanism": "fusion", "relative_span": 7}, "global_tokens": "first"},
     ),
+    "star": (LongspanForTokenClassification, {"stack": {"stack": "star"}, **STAR}),
+    "ring of a star": (
+        LongspanForTokenClassification,
+        {"stack": {"stack": "star", "variant": "fastnlp", "cyclic": True}, **STAR},
+    ),
+    "class by the relay": (LongspanForSequenceClassification, {"stack": {"stack": "star"}, **STAR}),
+    "class by the first token": (LongspanForSequenceClassification, {"attention": WINDOW, "global_tokens": "first"}),
+    "class by a pooler": (
+        LongspanForSequenceClassification,
+        {"attention": WINDOW, "pooler": True, "head": {"head": "sequence_classification", "layers": "pooler"}},
+    ),
+    "summaries": (LongspanForConditionalGeneration, {**WRITER, "attention": WINDOW, "global_tokens": "first"}),
     "masked tokens": (LongspanForMaskedLM, {"attention": WINDOW, "global_tokens": "first"}),
 }
 
@@ -67,17 +86,22 @@ def difference(name: str) -> float:
     """The largest distance of the loss, the states and the gradients."""
     kind, changes = CASES[name]
     torch.manual_seed(0)
-    whole = kind(LongspanConfig(**{**SIZES, **changes})).double()
+    given = {name: value for name, value in {**SIZES, **changes}.items() if value is not None}
+    whole = kind(LongspanConfig(**given)).double()
     part = copy.deepcopy(whole)
-    batch = {"input_ids": IDS, "attention_mask": MASK}
-    if kind is not LongspanModel:
+    batch, writes = {"input_ids": IDS, "attention_mask": MASK}, kind is LongspanForConditionalGeneration
+    of_rows = writes or kind is LongspanForSequenceClassification
+    if of_rows:
+        # Targets as long as the sources, which are not divided for all that.
+        batch["labels"] = LABELS if writes else torch.tensor([1, 0, 4])
+    elif kind is not LongspanModel:
         batch["labels"] = LABELS.clamp(max=1) if changes.get("num_labels") == 1 else LABELS
     options = {"only_masked": False} if kind is LongspanForMaskedLM else {}
     options |= {"output_hidden_states": True} if "cutoffs" in changes else {}  # with labels there are no logits then
     outputs = []
     divide_sequence(part)
     real = MASK.bool()[:, :, None]
-    for model, given in ((whole, batch), (part, part_of(batch))):
+    for model, given in ((whole, batch), (part, part_of(batch, whole=["labels"] * writes))):
         output = model(**given, **options)
         states = output[0] if kind is LongspanModel else output.logits
         states = output.hidden_states[-1] if states is None else states
@@ -90,7 +114,8 @@ def difference(name: str) -> float:
     (expected, wanted), (loss, states) = outputs
     total = loss.detach().clone()
     dist.all_reduce(total)
-    differences = [total / count - expected, (whole_rows(states) - wanted).where(real, 0).abs().max()]
+    distance = states - wanted if of_rows else (whole_rows(states) - wanted).where(real, 0)
+    differences = [total / count - expected, distance.abs().max()]
     for own, other in zip(part.parameters(), whole.parameters(), strict=True):
         summed = torch.zeros_like(own) if own.grad is None else own.grad.clone()
         dist.all_reduce(summed)
@@ -98,9 +123,38 @@ def difference(name: str) -> float:
     return max(float(each.detach().abs()) for each in differences)
 
 
+def written() -> dict[str, float]:
+    """How many tokens of what is generated differ from those of one process; the largest distance between logits of the
+    processes where training drops some of their states; and whether other targets are refused."""
+    torch.manual_seed(0)
+    config = LongspanConfig(**{**SIZES, **WRITER, "attention": WINDOW, "dropout": 0.3, "attention_dropout": 0.3})
+    whole = LongspanForConditionalGeneration(config).double().eval()
+    part, batch = copy.deepcopy(whole), {"input_ids": IDS, "attention_mask": MASK}
+    divide_sequence(part)
+    wrong = 0.0
+    for options in ({}, {"num_beams": 3}):
+        options |= {"max_new_tokens": 9, "do_sample": False}
+        expected, found = whole.generate(**batch, **options), part.generate(**part_of(batch), **options)
+        wrong += float((found != expected).sum()) if found.shape == expected.shape else torch.inf
+    torch.manual_seed(dist.get_rank())
+    logits = part.train()(**part_of(batch), decoder_input_ids=IDS[:, :7]).logits.detach()
+    every = whole_rows(logits[:, None])
+    try:
+        part(**part_of(batch), decoder_input_ids=IDS[:, :7] + dist.get_rank())
+        refused = 0.0
+    except InputError:
+        refused = 1.0
+    return {
+        "tokens generated": wrong,
+        "processes apart": float((every - logits[:, None]).abs().max()),
+        "other targets": 1 - refused,
+    }
+
+
 def main() -> None:
     dist.init_process_group("gloo")
-    found = {name: difference(name) for name in CASES}
+    shards.PAIRS = 64  # so that decoders read their sources some queries at a time
+    found = {name: difference(name) for name in CASES} | written()
     if dist.get_rank() == 0:
         print(json.dumps(found))
     dist.destroy_process_group()

@@ -15,8 +15,7 @@ from forked import forked
 from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
-    LongspanForConditionalGeneration,
-    LongspanForSequenceClassification,
+    LongspanForSentenceScoring,
     LongspanForTokenClassification,
     LongspanModel,
 )
@@ -26,7 +25,6 @@ from longspan.ops.shards import Shards
 WINDOW = {"mechanism": "longformer", "left_tokens": 4, "right_tokens": 4}
 SIZES: dict[str, Any] = {"vocab_size": 31, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 12, "max_position_embeddings": 40, "attention": WINDOW}
-WRITER = {"is_encoder_decoder": True, "decoder_layers": 1, "decoder_attention_heads": 2}
 
 
 @pytest.mark.slow
@@ -35,7 +33,7 @@ def test_models_are_those_of_one_process() -> None:
     done = forked(3, Path(__file__).with_name("divided_models.py"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 13
+    assert len(found) == 22
     assert found.pop("single label") < 1e-6
     assert {name: distance for name, distance in found.items() if not distance < 1e-11} == {}
 
@@ -56,14 +54,19 @@ def alone(tmp_path: Path) -> Iterator[None]:
         (LongspanModel, {"attention": {"mechanism": "bigbird"}}, "'bigbird' cannot read a row that is divided"),
         (LongspanModel, {"stack": {"stack": "universal"}}, "the stack 'universal' does more with tokens"),
         (LongspanModel, {"num_memory_tokens": 2}, "num_memory_tokens=2 stand before each row"),
-        (LongspanForSequenceClassification, {}, "has one output for a row"),
-        (LongspanForConditionalGeneration, WRITER, "is no encoder alone and no language model"),
+        (LongspanForSentenceScoring, {}, "looks for its output in a whole row"),
     ],
 )
 def test_models_that_read_whole_rows(kind: type, changes: dict[str, Any], words: str) -> None:
     model = kind(LongspanConfig(**{**SIZES, **changes}))
     with pytest.raises(InputError, match=words):
         divide_sequence(model)
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_is_no_model() -> None:
+    with pytest.raises(InputError, match="Linear is no encoder alone, no LongspanForConditionalGeneration and no"):
+        divide_sequence(torch.nn.Linear(2, 2))
 
 
 @pytest.mark.usefixtures("alone")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from longspan.errors import InputError
-from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSequenceClassification
+from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSentenceScoring
 from longspan.planning.devices import DEVICES
 from longspan.planning.memory import Choice, memory_of, weights_of
 from longspan.planning.plan import Forecast, make_plan
@@ -102,10 +102,11 @@ def test_what_is_sent() -> None:
         ({}, {"shard": True}, "--processes is 1; give more"),
         ({}, {"processes": 2000, "sequence": 2000}, "more processes than the 1000 tokens of a row"),
         ({"attention": "full"}, {"processes": 2, "sequence": 2}, "nothing bounds how far a token sees"),
+        ({"decoder_layers": 1}, {"processes": 2, "sequence": 2}, "is not counted; plan the encoder alone"),
         (
-            {"kind": LongspanForSequenceClassification},
+            {"kind": LongspanForSentenceScoring},
             {"processes": 2, "sequence": 2},
-            "has one output for a row, which no process holds whole",
+            "looks for its output in a whole row, which no process holds",
         ),
     ],
 )

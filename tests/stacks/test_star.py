@@ -275,3 +275,12 @@ def test_a_head_with_layers_of_its_own_keeps_them():
     head = {"head": "sentence_scoring", "layers": 1, "attention": "full"}
     model = LongspanForSentenceScoring(config(head=head))
     assert model.sentence_layers.layers[0].attention.config.mechanism == "full"
+
+
+def test_what_processes_send_that_read_rows_together():
+    """Four of them, E = 6 and H = 2 in float32: keys and values of a token for each of two neighbours, 2·12·4 bytes; 6
+    of 4 parts of what the relay gathers, 8 numbers, and of 2 greatest scores; and of a ring's two ends, 24 numbers."""
+    sizes = {"width": 6, "heads": 2, "processes": 4, "number": 4}
+    assert StarConfig().sent(**sizes) == 96 + 6 * 8 + 6 * 2
+    assert StarConfig(cyclic=True).sent(**sizes) == 96 + 6 * 8 + 6 * 2 + 6 * 24
+    assert StarConfig().sent(**{**sizes, "processes": 2}) == 48 + 8 * 4 + 2 * 4

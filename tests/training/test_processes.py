@@ -78,6 +78,9 @@ STREAM = ["task={name: language_stream, max_tokens: 17}", "optimisation.micro_ba
 STREAM += ["model.new.position_embedding=sinusoidal", "model.new.stack={stack: recurrent, memory_tokens: 23}"]
 TEXT = ["task={name: language_model, max_tokens: 61}", "model.new.attention_dropout=0.0"]
 TEXT += ["model.attention=[{layers: '0', mechanism: longformer, left_tokens: 7}, {layers: '1', mechanism: linear}]"]
+STAR = ["model.new={hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, dropout: 0.0, stack: {stack: star}}"]
+STAR += ["model.attention=null"]
+CLASS = "task={name: classification, max_tokens: 61}"
 SUMMARIES = ["task={name: summarization, max_source_tokens: 61, max_target_tokens: 16}"]
 SUMMARIES += ["generation.max_tokens=16", "model.new.decoder_layers=1"]
 STAGED = ["stages=[{}, {task.max_tokens: /2, optimisation.learning_rate: /2}]", "optimisation.steps=2"]
@@ -313,7 +316,8 @@ def test_one_that_is_killed_ends_the_others_and_any_number_goes_on(
 @pytest.mark.slow
 def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
     """Two groups of two processes, with whole weights and with divided ones: losses and weights of one process.
-    Encoders and a language model, whose last token of a part guesses the first of the next.
+    Encoders, a star, a class for a row, sources of summaries, and a language model, whose last token of a part guesses
+    the first of the next.
 
     AdamW's epsilon is such that a gradient of almost 0, which is rounding, is none.
     """
@@ -324,6 +328,9 @@ def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: 
         "sharded": ["optimisation.parallel={data: 2, sequence: 2, shard: true}"],
         "all": ["optimisation.parallel={sequence: 4}", "optimisation.gradient_checkpointing=true"],
         "text": [*TEXT, "optimisation.parallel={sequence: 4}"],
+        "star": [*STAR, "optimisation.parallel={sequence: 4}", "optimisation.gradient_checkpointing=true"],
+        "class": [*FEW, CLASS, "optimisation.parallel={data: 2, sequence: 2}"],
+        "summaries": [*FEW, *SUMMARIES, "optimisation.parallel={data: 2, sequence: 2}"],
     }
     (tmp_path / "in_turn.py").write_text(IN_TURN)
     commands = [
@@ -332,10 +339,11 @@ def test_processes_that_read_rows_together(recipe: Path, tmp_path: Path, curve: 
     done = forked(4, tmp_path / "in_turn.py", json.dumps(commands))
     assert done.returncode == 0, done.stderr
     train(load_recipe(recipe, [smooth]), tmp_path / "whole")
-    train(load_recipe(recipe, [smooth, *FEW]), tmp_path / "few whole")
-    train(load_recipe(recipe, [smooth, *TEXT]), tmp_path / "text whole")
+    others = {"few": FEW, "text": TEXT, "star": STAR, "class": [*FEW, CLASS], "summaries": [*FEW, *SUMMARIES]}
+    for name, changes in others.items():
+        train(load_recipe(recipe, [smooth, *changes]), tmp_path / f"{name} whole")
     for name in runs:
-        alone = tmp_path / (f"{name} whole" if name in ("few", "text") else "whole")
+        alone = tmp_path / (f"{name} whole" if name in others else "whole")
         assert curve(tmp_path / name) == [pytest.approx(row, rel=1e-5) for row in curve(alone)], name
         # The gradient of what all keys share is 0 but for rounding, which a sum of squares makes large.
         weights_agree(tmp_path / name, alone, without="key.bias" if name == "sums of squares" else None)

@@ -88,6 +88,23 @@ def _before(counts: Tensor, shards: Shards) -> Tensor:
     return gathered_from(counts, shards.group)[: shards.rank].sum(0)
 
 
+def first_of_rows(hidden: Tensor, group: Any) -> Tensor:
+    """The state `(B, E)` of the first token of each row, of whose states this process has `(B, T_r, E)`."""
+    shards = Shards.of(hidden, group)
+    first = hidden[:, 0]
+    return shards.summed(first.masked_fill(torch.tensor(shards.rank > 0, device=hidden.device), 0), "first")
+
+
+def check_same(name: str, ids: Tensor, group: Any) -> None:
+    """Raise `InputError` unless every process was given the same ids `(B, T)`."""
+    Shards.of(ids, group)
+    lengths = gathered_from(torch.tensor(ids.shape[1], device=ids.device), group)
+    if bool((lengths != lengths[0]).any()) or bool((gathered_from(ids, group) != ids).any()):
+        raise InputError(
+            f"{name} differ between the processes that read a part of each source; give all of them the whole targets"
+        )
+
+
 def share_of_labels(counted: Tensor, group: Any) -> Tensor:
     """What the mean loss of this process's labels is multiplied with, so that the mean over the processes is that of
     all labels: P times the share of these, `counted` `(B, T_r)` bool; a float64 scalar."""

@@ -167,7 +167,11 @@ class LongspanModel(LongspanPreTrainedModel):
         pooled = encoded.get("pooler_output")
         if self.pooler is not None:
             states = encoded.last_hidden_state
-            pooled = self.pooler(states if seq_idx is None else states[begins(seq_idx)][:, None], pooled)
+            if seq_idx is not None:
+                states = states[begins(seq_idx)][:, None]
+            elif pooled is None:
+                states = self.encoder.first_states(states)[:, None]
+            pooled = self.pooler(states, pooled)
         output: Any = EncoderOutput(**{**encoded, "pooler_output": pooled})
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 

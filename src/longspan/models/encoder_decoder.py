@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -138,16 +139,17 @@ class LongspanForConditionalGeneration(LongspanWriter):
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(input_ids if labels is None else labels)
         encoded: Any = encoder_outputs
         source, source_mask = self.decoder.source_of(encoded, attention_mask)
-        decoded = self.decoder(
-            decoder_input_ids,
-            decoder_attention_mask,
-            past_key_values,
-            use_cache=False if use_cache is None and labels is not None else use_cache,
-            output_hidden_states=output_hidden_states,
-            inputs_embeds=decoder_inputs_embeds,
-            source=source,
-            source_mask=source_mask,
-        )
+        with self._as_other_processes(decoder_input_ids):
+            decoded = self.decoder(
+                decoder_input_ids,
+                decoder_attention_mask,
+                past_key_values,
+                use_cache=False if use_cache is None and labels is not None else use_cache,
+                output_hidden_states=output_hidden_states,
+                inputs_embeds=decoder_inputs_embeds,
+                source=source,
+                source_mask=source_mask,
+            )
         logits: Any = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
         output = TextFromSourceOutput(
             loss=self.language_loss(logits, labels, num_items_in_batch, encoded, decoded),
@@ -160,6 +162,18 @@ class LongspanForConditionalGeneration(LongspanWriter):
             encoder_ponder_times=getattr(encoded, "ponder_times", None),
         )
         return self.finish(output, return_dict)
+
+    def _as_other_processes(self, ids: Tensor | None) -> AbstractContextManager[None]:
+        """Where processes hold a part of each source, they decode the same targets, and drop the same out of them."""
+        group = self.encoder.sequence_group
+        if group is None:
+            return nullcontext()
+        from longspan.models.divided_rows import check_same
+        from longspan.ops.shards import Processes
+
+        if ids is not None:
+            check_same("decoder_input_ids, or the labels that they are made of,", ids, group)
+        return Processes(group).same_draws(self.final_logits_bias.device) if self.training else nullcontext()
 
     def _expand_inputs_for_generation(
         self,

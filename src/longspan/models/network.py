@@ -260,6 +260,15 @@ class EncoderNetwork(Network):
         """Whether it reads several documents in one row."""
         return self.stack.takes_documents and not self.config.num_memory_tokens
 
+    def first_states(self, hidden: Tensor) -> Tensor:
+        """State of each row's first token, `(B, T, E)` → `(B, E)`, whichever process holds it; errors as `first_token`
+        has them."""
+        if self.sequence_group is None:
+            return first_token(hidden)
+        from longspan.models.divided_rows import first_of_rows
+
+        return first_of_rows(hidden, self.sequence_group)
+
     def encode(self, inputs: ModelInputs, *, output_hidden_states: bool = False) -> StackOutput:
         """From ids or embeddings to the final states `(B, T, E)`; errors as in `LongspanModel.forward`."""
         if self.sequence_group is not None:

@@ -37,6 +37,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
     # Attention is ours, not one of transformers' kernels; these only say that no `attn_implementation` is refused.
     _supports_sdpa = True
 
+    reads_first_token: ClassVar[bool] = False
+    """Whether it has an output for a row, made of its first token or of the vector that a stack sums it up in."""
     reads_each_token: ClassVar[bool] = False
     """Whether outputs and loss are those of single tokens, so that a row may hold several documents."""
 

@@ -9,6 +9,7 @@ does.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch.distributed as dist
@@ -17,9 +18,11 @@ from torch import Tensor, nn
 from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.models.decoder import Decoder
+from longspan.models.encoder_decoder import LongspanForConditionalGeneration
 from longspan.models.network import EncoderNetwork
 from longspan.ops.runtime import is_distributed
-from longspan.ops.shards import Shards
+from longspan.ops.shards import Processes, Shards
+from longspan.stacks.block import CrossAttention
 
 
 def divide_sequence(model: nn.Module, group: Any = None) -> None:
@@ -28,9 +31,12 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
     Positions and the first global token are those of the whole row, and the loss of a head is such that its mean over
     the processes is the loss of the whole rows, as are the gradients.
 
+    A model with an encoder and a decoder divides its sources alone: every process is given the same targets, decodes
+    all of them, and gets all logits.
+
     Args:
-        model: an encoder, alone or below a head with an output for each token, or a language model; every process has
-            the same.
+        model: an encoder, alone or below a head with an output for each token or a class for a row, a language model,
+            or a `LongspanForConditionalGeneration`; every process has the same.
         group: the processes of `torch.distributed`, in the order of the parts; `None` means all.
 
     Raises:
@@ -43,28 +49,41 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
             "with torchrun and call torch.distributed.init_process_group() first"
         )
     check_divisible(model)
-    (network,) = _networks(model)
-    network.sequence_group = dist.group.WORLD if group is None else group
+    group = dist.group.WORLD if group is None else group
+    network = _networks(model)[0]
+    network.sequence_group = group
+    for module in model.modules():
+        if isinstance(module, CrossAttention):
+            module.processes = Processes(group)
 
 
 def check_divisible(model: nn.Module) -> None:
     """Raise `InputError` where processes cannot read the rows of a model together, and why."""
-    networks = _networks(model)
-    name = type(model).__name__
-    if len(networks) != 1 or model.config.is_encoder_decoder:  # pyright: ignore[reportAttributeAccessIssue]
+    networks, name = _networks(model), type(model).__name__
+    writes = isinstance(model, LongspanForConditionalGeneration)
+    if len(networks) != 1 + writes or (model.config.is_encoder_decoder and not writes):  # pyright: ignore
         raise InputError(
-            f"{name} is no encoder alone and no language model; rows are divided between processes for these only"
+            f"{name} is no encoder alone, no LongspanForConditionalGeneration and no language model; rows are divided "
+            "between processes for these only"
         )
     network = networks[0]
-    if hasattr(model, "spec") and not getattr(model, "reads_each_token", False):
+    if writes and network.returns.source:
         raise InputError(
-            f"{name} has one output for a row, which no process holds whole; choose a head with an output for each "
-            "token, such as LongspanForTokenClassification or LongspanForMaskedLM"
+            f"the decoder beside the stack {network.stack.stack!r} reads more than the states of tokens, and whole "
+            "rows; choose the stack 'sequential' to divide rows between processes"
         )
-    if not network.stack.takes_documents:
+    if hasattr(model, "spec") and not (
+        getattr(model, "reads_each_token", False) or getattr(model, "reads_first_token", False)
+    ):
+        raise InputError(
+            f"{name} looks for its output in a whole row, which no process holds; choose a head with an output for "
+            "each token, such as LongspanForTokenClassification or LongspanForMaskedLM, or "
+            "LongspanForSequenceClassification"
+        )
+    if not network.stack.reads_parts:
         raise InputError(
             f"the stack {network.stack.stack!r} does more with tokens than attention does, and reads whole rows; "
-            "choose the stack 'sequential' to divide rows between processes"
+            "choose the stack 'sequential' or 'star' to divide rows between processes"
         )
     config = network.config
     if config.num_memory_tokens:
@@ -72,7 +91,7 @@ def check_divisible(model: nn.Module) -> None:
             f"num_memory_tokens={config.num_memory_tokens} stand before each row, which no process holds whole; leave "
             "them out to divide rows between processes"
         )
-    for attention in (module for module in model.modules() if isinstance(module, Attention)):
+    for attention in (module for module in network.modules() if isinstance(module, Attention)):
         attention.check_reads_shards()
 
 
@@ -80,9 +99,10 @@ def _networks(model: nn.Module) -> list[EncoderNetwork | Decoder]:
     return [module for module in model.modules() if isinstance(module, EncoderNetwork | Decoder)]
 
 
-def part_of(batch: dict[str, Tensor], group: Any = None) -> dict[str, Tensor]:
+def part_of(batch: dict[str, Tensor], group: Any = None, *, whole: Collection[str] = ()) -> dict[str, Tensor]:
     """This process's part of every tensor `(B, T, …)` of a batch, T being the length of `input_ids` or `inputs_embeds`:
-    parts are of one length, or the first ones longer by one. What has another shape stays as it is.
+    parts are of one length, or the first ones longer by one. What has another shape stays as it is, and so do the
+    inputs of a decoder beside an encoder (`decoder_input_ids`, …) and what `whole` names: its `labels`.
 
     Raises:
         InputError: there are more processes than tokens.
@@ -95,9 +115,12 @@ def part_of(batch: dict[str, Tensor], group: Any = None) -> dict[str, Tensor]:
         )
     first = rank * (length // count) + min(rank, length % count)
     end = first + length // count + (rank < length % count)
-    return {
-        name: each[:, first:end] if each.dim() > 1 and each.shape[1] == length else each for name, each in batch.items()
-    }
+
+    def part(name: str, each: Any) -> Any:  # a batch of a Trainer may hold what is no tensor
+        divided = isinstance(each, Tensor) and each.dim() > 1 and each.shape[1] == length
+        return each[:, first:end] if divided and name not in whole and not name.startswith("decoder_") else each
+
+    return {name: part(name, each) for name, each in batch.items()}
 
 
 def whole_rows(states: Tensor, group: Any = None) -> Tensor:

@@ -5,7 +5,8 @@ Every process of the group makes the same calls in the same order, in backward t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,24 +15,89 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from longspan.errors import InputError
+from longspan.ops.runtime import full_precision
+
+PAIRS = 1 << 24
+"""Most pairs of a query and a key whose weights there are at a time."""
 
 
 @dataclass(frozen=True)
-class Shards:
-    """How the T tokens of each row are divided between the processes of a group, in their order.
+class Processes:
+    """Processes that work on the same rows, and exchange tensors.
 
     Attributes:
         group: the processes; `None` means all.
-        lengths: how many tokens each of them holds, padding counted.
         sent: bytes that this process has sent to others in forward passes, by what was exchanged.
     """
 
     group: Any
+    sent: dict[str, int] = field(default_factory=dict, compare=False, kw_only=True)
+
+    @cached_property
+    def rank(self) -> int:
+        """The number of this process in the group."""
+        return dist.get_rank(self.group)
+
+    @property
+    def count(self) -> int:
+        """How many processes there are, P."""
+        return dist.get_world_size(self.group)
+
+    def gathered(self, tensor: Tensor, what: str) -> Tensor:
+        """`(…)` of one shape in every process → `(P, …)`, with gradients."""
+        self._count(what, tensor.numel() * tensor.element_size() * (self.count - 1))
+        return _Gather.apply(tensor, self.group)  # pyright: ignore[reportReturnType]
+
+    def summed(self, tensor: Tensor, what: str) -> Tensor:
+        """The sum over the processes of what each has, `(…)` of one shape, in every process, with gradients."""
+        self._count_ring(what, tensor)
+        return _Sum.apply(tensor, self.group)  # pyright: ignore[reportReturnType]
+
+    def greatest(self, tensor: Tensor, what: str) -> Tensor:
+        """The greatest of what each process has, element by element, in every process, without gradients."""
+        self._count_ring(what, tensor)
+        most = tensor.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(most, dist.ReduceOp.MAX, self.group)
+        return most
+
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """Whether it is so in any of the processes."""
+        return bool(gathered_from(torch.tensor([flag], device=device), self.group).any())
+
+    @contextmanager
+    def same_draws(self, device: torch.device) -> Iterator[None]:
+        """Let all processes draw the same random numbers for a while, as those that compute the same have to."""
+        seed = torch.randint(1 << 31, ()).to(device)
+        with _drawing_from(int(gathered_from(seed, self.group)[0]), device):
+            yield
+
+    @contextmanager
+    def own_draws(self, device: torch.device) -> Iterator[None]:
+        """Let each draw numbers of its own, and as many as it will, where all have drawn the same ones before and will
+        do so again."""
+        with _drawing_from(int(torch.randint(1 << 31, ())) + self.rank, device):
+            yield
+
+    def _count(self, what: str, size: int) -> None:
+        self.sent[what] = self.sent.get(what, 0) + size
+
+    def _count_ring(self, what: str, tensor: Tensor) -> None:
+        self._count(what, ring(tensor.numel() * tensor.element_size(), self.count))
+
+
+@dataclass(frozen=True)
+class Shards(Processes):
+    """How the T tokens of each row are divided between the processes of a group, in their order.
+
+    Attributes:
+        lengths: how many tokens each of them holds, padding counted.
+    """
+
     lengths: tuple[int, ...]
-    sent: dict[str, int] = field(default_factory=dict, compare=False)
-    _shared: dict[Any, Any] = field(default_factory=dict, compare=False)
+    _shared: dict[Any, Any] = field(default_factory=dict, compare=False, kw_only=True)
 
     @classmethod
     def of(cls, hidden: Tensor, group: Any = None) -> Shards:
@@ -51,11 +117,6 @@ class Shards:
                 "give each at least one, or use fewer"
             )
         return cls(group, tuple(lengths))
-
-    @cached_property
-    def rank(self) -> int:
-        """The number of this process in the group."""
-        return dist.get_rank(self.group)
 
     @property
     def count(self) -> int:
@@ -93,67 +154,95 @@ class Shards:
         wanted = [self.halo_of(rank, left, right, period) for rank in range(self.count)]
         return _Halo.apply(tensor, self, wanted)  # pyright: ignore[reportReturnType]
 
-    def gathered(self, tensor: Tensor, what: str) -> Tensor:
-        """`(…)` of one shape in every process → `(P, …)`, with gradients."""
-        self._count(what, tensor.numel() * tensor.element_size() * (self.count - 1))
-        return _Gather.apply(tensor, self.group)  # pyright: ignore[reportReturnType]
-
-    def summed(self, tensor: Tensor, what: str) -> Tensor:
-        """The sum over the processes of what each has, `(…)` of one shape, in every process, with gradients."""
-        self._count_ring(what, tensor)
-        return _Sum.apply(tensor, self.group)  # pyright: ignore[reportReturnType]
-
-    def greatest(self, tensor: Tensor, what: str) -> Tensor:
-        """The greatest of what each process has, element by element, in every process, without gradients."""
-        self._count_ring(what, tensor)
-        most = tensor.detach().clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(most, dist.ReduceOp.MAX, self.group)
-        return most
-
-    def any(self, flag: bool, device: torch.device) -> bool:
-        """Whether it is so in any of the processes."""
-        return bool(gathered_from(torch.tensor([flag], device=device), self.group).any())
-
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What all layers share, made when the first of them asks."""
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]
 
-    def _count(self, what: str, size: int) -> None:
-        self.sent[what] = self.sent.get(what, 0) + size
 
-    def _count_ring(self, what: str, tensor: Tensor) -> None:
-        """An all-reduce around a ring: each process sends P − 1 of P parts twice, once summing and once handing on."""
-        self._count(what, 2 * (self.count - 1) * tensor.numel() * tensor.element_size() // self.count)
+def ring(size: int, processes: int) -> int:
+    """Bytes that each process sends in an all-reduce of so many around a ring: P − 1 of P parts twice, once summing and
+    once handing on."""
+    return 2 * (processes - 1) * size // processes
+
+
+def attend_all(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    processes: Processes,
+    what: str,
+    *,
+    dropout_prob: float = 0.0,
+) -> Tensor:
+    """What queries that every process has, `(B, H, Q, D)`, gather from the tokens of all shards, `(B, H, Q, D)`, the
+    same in every process; other arguments as in `gathered_by_all`. Scores are `q·k / √D`.
+
+    With many queries it takes some at a time, whose weights backward computes again.
+    """
+
+    def sums(query: Tensor) -> tuple[Tensor, Tensor]:
+        wide = torch.promote_types(query.dtype, torch.float32)
+        with full_precision(query):
+            scores = (query.to(wide) * query.shape[-1] ** -0.5) @ key.to(wide).mT
+            return _softmax_sums(scores, value, mask, dropout_prob)
+
+    each = query.shape[0] * query.shape[1] * key.shape[2]
+    chunks = query.split(max(1, PAIRS // max(1, each)), 2)
+    again = len(chunks) > 1 and torch.is_grad_enabled()
+    parts: list[Any] = []
+    with processes.own_draws(query.device) if dropout_prob else nullcontext():
+        for chunk in chunks:
+            parts.append(checkpoint(sums, chunk, use_reentrant=False) if again else sums(chunk))
+    together, greatest = (torch.cat(tensors, 2) for tensors in zip(*parts, strict=True))
+    return _over_all(together, greatest, processes, what).to(value.dtype)
 
 
 def gathered_by_all(
-    scores: Tensor, value: Tensor, mask: Tensor | None, shards: Shards, what: str, dropout_prob: float = 0.0
+    scores: Tensor, value: Tensor, mask: Tensor | None, processes: Processes, what: str, *, dropout_prob: float = 0.0
 ) -> Tensor:
     """What a few queries gather from the tokens of all shards, `(B, H, Q, D)`, the same in every process.
 
-    Each process sums up its own tokens by weights relative to the greatest score of all, and one all-reduce brings the
-    sums together, so that it is the softmax over all tokens.
+    Each process sums up its own tokens by weights relative to its greatest score, and one all-reduce brings the sums
+    together relative to the greatest of all, so that it is the softmax over all tokens.
 
     Args:
         scores: of the queries with this process's tokens, `(B, H, Q, T_r)` in at least float32.
         value: of these, `(B, H, T_r, D)`.
-        mask: `(B, T_r)` bool, which of them are real; `None` means all. Without any in a row it gathers 0.
-        shards: how rows are divided.
+        mask: `(B, T_r)` bool, which of them are real; `None` means all. A row without any gathers 0.
+        processes: those that hold the shards.
         what: by which name bytes are counted.
         dropout_prob: probability of dropping an attention weight.
     """
-    lowest = torch.finfo(scores.dtype).min
+    return _over_all(*_softmax_sums(scores, value, mask, dropout_prob), processes, what).to(value.dtype)
+
+
+def _softmax_sums(scores: Tensor, value: Tensor, mask: Tensor | None, dropout_prob: float) -> tuple[Tensor, Tensor]:
+    """Sums of values and of weights relative to the greatest score, `(B, H, Q, D + 1)`, and that, `(B, H, Q, 1)`."""
     if mask is not None:
-        scores = scores.masked_fill(~mask[:, None, None, :], lowest)
-    greatest = shards.greatest(scores.detach().amax(-1, keepdim=True), what)
+        scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min)
+    greatest = scores.detach().amax(-1, keepdim=True)
     weights = (scores - greatest).exp()
     if mask is not None:
         weights = weights.masked_fill(~mask[:, None, None, :], 0)
     context = functional.dropout(weights, dropout_prob) @ value.to(weights.dtype)
-    both = shards.summed(torch.cat([context, weights.sum(-1, keepdim=True)], -1), what)
-    return (both[..., :-1] / both[..., -1:].clamp(min=torch.finfo(both.dtype).tiny)).to(value.dtype)
+    return torch.cat([context, weights.sum(-1, keepdim=True)], -1), greatest
+
+
+def _over_all(sums: Tensor, greatest: Tensor, processes: Processes, what: str) -> Tensor:
+    """The weighted means over all shards of what `_softmax_sums` made of each of them, `(B, H, Q, D)`."""
+    sums = processes.summed(sums * (greatest - processes.greatest(greatest, what)).exp(), what)
+    return sums[..., :-1] / sums[..., -1:].clamp(min=torch.finfo(sums.dtype).tiny)
+
+
+@contextmanager
+def _drawing_from(seed: int, device: torch.device) -> Iterator[None]:
+    """Random numbers from a seed on; behind it, those that would have come without it."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 def gathered_from(tensor: Tensor, group: Any) -> Tensor:

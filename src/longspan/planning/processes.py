@@ -15,6 +15,7 @@ from longspan.errors import InputError
 from longspan.models.sequence_parallel import check_divisible
 from longspan.planning.memory import Choice, Weights, halo_of
 from longspan.planning.source import Planned
+from longspan.stacks import stack_config
 
 LINK = 50e9
 """Bytes a second that a process sends at most: one link of 400 Gbit/s for each."""
@@ -35,6 +36,11 @@ def check_processes(planned: Planned, choice: Choice) -> None:
         raise InputError(
             f"--sequence is {choice.sequence}, more processes than the {choice.tokens} tokens of a row; give fewer"
         )
+    if planned.config.is_encoder_decoder:
+        raise InputError(
+            f"--sequence is {choice.sequence}, and what a decoder gathers from divided sources is not counted; plan "
+            "the encoder alone (LongspanModel), or leave --sequence out"
+        )
     with torch.device("meta"):
         check_divisible(planned.model_class(planned.config))
 
@@ -51,8 +57,10 @@ def sent(planned: Planned, choice: Choice, weights: Weights) -> int:
     rows = 0
     if choice.sequence > 1:
         config, number = planned.config, choice.number
-        head_width = config.hidden_size // config.num_attention_heads
-        for layer in range(config.num_hidden_layers):
+        head_width, stack = config.hidden_size // config.num_attention_heads, stack_config(config.stack)
+        sizes = {"width": config.hidden_size, "heads": config.num_attention_heads, "processes": choice.sequence}
+        rows += config.num_hidden_layers * stack.sent(number=number, **sizes)
+        for layer in range(0 if stack.brings_attention else config.num_hidden_layers):
             spec = config.layer_attention(layer)
             if (halo := halo_of(spec)) or not hasattr(spec, "feature_count"):
                 rows += number * halo * config.hidden_size

@@ -171,6 +171,8 @@ class StackConfig:
     """Whether its blocks are given `Tokens.belongs_to` as it came."""
     takes_documents: ClassVar[bool] = False
     """Whether everything but attention treats every token alike, so that a row may hold several documents."""
+    reads_parts: ClassVar[bool] = False
+    """Whether it reads parts of rows that are divided between processes (`Tokens.shards`), if its attention does."""
     takes_losses: ClassVar[bool] = False
     """Whether `AuxOutput.loss` has what inputs of attention add to the loss (`AttentionConfig.inputs_add_loss`)."""
     unused: ClassVar[Mapping[str, str]] = {}
@@ -224,6 +226,11 @@ class StackConfig:
         """What so many layers over a text of T tokens need besides a block each; `None` where memory cannot be counted
         block by block, since training does not keep what each computes until it comes back to it."""
         return None
+
+    def sent(self, *, width: int, heads: int, processes: int, number: int) -> int:
+        """Bytes that a process in the middle sends in the forward pass of a layer, besides those of its attention,
+        where so many processes read a part of each row; `number` is the size of one number of its states."""
+        return 0
 
     def first_joint(self, layers: int) -> int:
         """The first of so many layers that reads whole rows."""

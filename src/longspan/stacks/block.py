@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from longspan.ops import attend
 from longspan.ops.attend.reference import full_precision
 from longspan.patterns import Full
 from longspan.settings import show
+
+if TYPE_CHECKING:
+    from longspan.ops.shards import Processes
 
 PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 """Those that PyTorch has as transformers means them; the others are transformers' own."""
@@ -67,7 +70,14 @@ class FeedForward(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Every output token sees every real source token (Vaswani et al. 2017, section 3.2.3)."""
+    """Every output token sees every real source token (Vaswani et al. 2017, section 3.2.3).
+
+    Attributes:
+        processes: those of which each holds a part of every source, and the same output tokens as the others; `None`
+            where each has whole sources.
+    """
+
+    processes: Processes | None = None
 
     def __init__(self, *, width: int, heads: int, dropout: float, bias: bool = True) -> None:
         super().__init__()
@@ -98,7 +108,12 @@ class CrossAttention(nn.Module):
         query = self._split(self.query(hidden))
         folded = query.unflatten(0, (key.shape[0], beams)).transpose(1, 2).flatten(2, 3) if beams != 1 else query
         dropout = self.dropout if self.training else 0.0
-        context = attend(folded, key, value, pattern=Full(), key_mask=source_mask, dropout_prob=dropout)
+        if self.processes is not None:
+            from longspan.ops.shards import attend_all
+
+            context = attend_all(folded, key, value, source_mask, self.processes, "source", dropout_prob=dropout)
+        else:
+            context = attend(folded, key, value, pattern=Full(), key_mask=source_mask, dropout_prob=dropout)
         if beams != 1:
             context = context.unflatten(2, (beams, tokens)).transpose(1, 2).flatten(0, 1)
         return self.output(context.transpose(1, 2).flatten(2))

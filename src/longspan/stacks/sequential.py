@@ -21,6 +21,7 @@ class SequentialConfig(StackConfig):
     stack: ClassVar[str] = "sequential"
     passes_structure: ClassVar[bool] = True
     takes_documents: ClassVar[bool] = True
+    reads_parts: ClassVar[bool] = True
     plain_blocks: ClassVar[bool] = True
     takes_losses: ClassVar[bool] = True
     takes_memory: ClassVar[bool] = True

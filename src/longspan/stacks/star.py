@@ -15,6 +15,7 @@ from longspan.attention import Tokens
 from longspan.attention.base import Linear
 from longspan.errors import InputError
 from longspan.ops import attend
+from longspan.ops.shards import Shards, attend_all, gathered_from, ring
 from longspan.patterns import Full
 from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns
 from longspan.stacks.block import Block, BlockState
@@ -35,6 +36,7 @@ class StarConfig(StackConfig):
 
     stack: ClassVar[str] = "star"
     causal: ClassVar[bool] = False
+    reads_parts: ClassVar[bool] = True
     unused: ClassVar[Mapping[str, str]] = {
         "attention": "which brings its own",
         "normalization": "whose variant says where it normalises",
@@ -50,6 +52,13 @@ class StarConfig(StackConfig):
 
     def returns(self) -> StackReturns:
         return StackReturns(normalized=True, summary=True)
+
+    def sent(self, *, width: int, heads: int, processes: int, number: int) -> int:
+        """Keys and values of the tokens at both of its ends; in float32 what the relay gathers, the sums of its weights
+        and the greatest of its scores; and the keys and values of both ends of a ring."""
+        neighbours = number * 2 * width * min(2, processes - 1)
+        gathered = ring(4 * (width + heads), processes) + ring(4 * heads, processes)
+        return neighbours + gathered + (ring(number * 4 * width, processes) if self.cyclic else 0)
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Star:
         if sizes.causal:
@@ -87,27 +96,48 @@ class Neighbours:
     Args:
         real: `(B, T)` bool.
         cyclic: whether the first real token of a row follows on its last.
+        shards: how rows are divided between processes; `None` where each has whole rows.
 
     Attributes:
         present: `(B, T)` bool, where there is a real token before, and where there is one after.
     """
 
-    def __init__(self, real: Tensor, *, cyclic: bool = False) -> None:
+    def __init__(self, real: Tensor, *, cyclic: bool = False, shards: Shards | None = None) -> None:
         self.ends: tuple[Tensor, Tensor] | None = None
-        before, after = _shifted(real, 1), _shifted(real, -1)
+        self.shards = shards
+        if shards is None:
+            before, after = _shifted(real, 1), _shifted(real, -1)
+        else:
+            before, after = (each.bool() for each in _beside(real.to(torch.uint8), shards))
         if cyclic:
             first, last = real & (real.cumsum(1) == 1), real & (real.flip(1).cumsum(1).flip(1) == 1)
+            if shards is not None:
+                there = gathered_from(real.any(1), shards.group)
+                first = first & ~there[: shards.rank].any(0)[:, None]
+                last = last & ~there[shards.rank + 1 :].any(0)[:, None]
             self.ends, before, after = (first, last), before | first, after | last
         self.present = before, after
 
     def of(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """What stands before and after each token, `(B, H, T, D)` each, zeros at the ends of a row without a ring."""
-        before, after = _shifted(hidden, 1, (0, 0)), _shifted(hidden, -1, (0, 0))
+        if self.shards is None:
+            before, after = _shifted(hidden, 1, (0, 0)), _shifted(hidden, -1, (0, 0))
+        else:
+            before, after = (each.transpose(1, 2) for each in _beside(hidden.transpose(1, 2), self.shards))
         if self.ends is None:
             return before, after
         first, last = (end[:, None, :, None] for end in self.ends)
-        at_first, at_last = ((hidden * end).sum(2, keepdim=True) for end in (first, last))
+        at_ends = torch.stack([(hidden * end).sum(2, keepdim=True) for end in (first, last)])
+        at_first, at_last = at_ends if self.shards is None else self.shards.summed(at_ends, "ends")
         return torch.where(first, at_last, before), torch.where(last, at_first, after)
+
+
+def _beside(states: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
+    """What stands before and after each of this process's tokens, of `(B, T_r, …)`; zeros at the ends of a row."""
+    wide = shards.with_halo(states, 1, 1)
+    ends = int(shards.rank == 0), int(shards.rank == shards.count - 1)
+    wide = functional.pad(wide, (*(0, 0) * (states.ndim - 2), *ends))
+    return wide[:, :-2], wide[:, 2:]
 
 
 def _shifted(values: Tensor, by: int, behind: tuple[int, ...] = ()) -> Tensor:
@@ -169,7 +199,7 @@ class StarStep(nn.Module):
         hidden = self._around(hidden, relay, embedded, neighbours)
         hidden = self._after(hidden, None if self.published else self.ring_norm)
         hidden = hidden.masked_fill(~real[..., None], 0)
-        return hidden, self._after(self._gathered(hidden, relay, real), self.relay_norm)
+        return hidden, self._after(self._gathered(hidden, relay, real, neighbours.shards), self.relay_norm)
 
     def _around(self, hidden: Tensor, relay: Tensor, embedded: Tensor, neighbours: Neighbours) -> Tensor:
         """What each token gathers from the one before it, itself, the one after it, its embedding and the relay."""
@@ -191,13 +221,18 @@ class StarStep(nn.Module):
         )
         return ring.merged(context)
 
-    def _gathered(self, hidden: Tensor, relay: Tensor, real: Tensor) -> Tensor:
+    def _gathered(self, hidden: Tensor, relay: Tensor, real: Tensor, shards: Shards | None) -> Tensor:
         """What the relay gathers from itself and every real token, `(B, 1, E)`."""
         star, all_of_them = self.relay, torch.cat([relay, hidden], dim=1)
+        query = star.heads_of(star.query, relay)
+        key, value = (star.heads_of(each, all_of_them) for each in (star.key, star.value))
+        if shards is not None:  # the relay, which every process has, counts once
+            mask = functional.pad(real, (1, 0), value=shards.rank == 0)
+            return star.merged(attend_all(query, key, value, mask, shards, "relay", dropout_prob=star.dropout_prob))
         context = attend(
-            star.heads_of(star.query, relay),
-            star.heads_of(star.key, all_of_them),
-            star.heads_of(star.value, all_of_them),
+            query,
+            key,
+            value,
             pattern=Full(),
             key_mask=functional.pad(real, (1, 0), value=True),
             dropout_prob=star.dropout_prob,
@@ -245,10 +280,9 @@ class Star(Layers):
         self.config.refuse_globals(tokens)
         shape, device = hidden.shape[:2], hidden.device
         real = torch.ones(shape, dtype=torch.bool, device=device) if tokens.mask is None else tokens.mask
-        neighbours = Neighbours(real, cyclic=self.config.cyclic)
+        neighbours = Neighbours(real, cyclic=self.config.cyclic, shards=tokens.shards)
         embedded, all_hidden_states = hidden, [hidden]
-        count = real.sum(1).clamp(min=1)[:, None, None]
-        relay = (hidden.masked_fill(~real[..., None], 0).sum(1, keepdim=True) / count).to(hidden.dtype)
+        relay = _mean(hidden, real, tokens.shards)
         checkpoints = self.gradient_checkpointing and self.training
         for step in self:
             run = partial(self._gradient_checkpointing_func, step) if checkpoints else step
@@ -258,12 +292,22 @@ class Star(Layers):
         return StackOutput(
             states=hidden,
             all_hidden_states=tuple(all_hidden_states) if output_hidden_states else None,
-            summary=self._summed_up(hidden, relay, real),
+            summary=self._summed_up(hidden, relay, real, tokens.shards),
         )
 
-    def _summed_up(self, hidden: Tensor, relay: Tensor, real: Tensor) -> Tensor:
+    def _summed_up(self, hidden: Tensor, relay: Tensor, real: Tensor, shards: Shards | None) -> Tensor:
         """`(B, E)`; the relay alone for a row without a token."""
-        lowest = torch.full_like(relay, -torch.inf)
+        lowest, there = torch.full_like(relay, -torch.inf), real.any(1, keepdim=True)
         greatest = torch.cat([hidden.masked_fill(~real[..., None], -torch.inf), lowest], dim=1).amax(1)
-        both = greatest.masked_fill(~real.any(1, keepdim=True), 0) + relay[:, 0]
+        if shards is not None:
+            greatest, there = shards.gathered(greatest, "summary").amax(0), gathered_from(there, shards.group).any(0)
+        both = greatest.masked_fill(~there, 0) + relay[:, 0]
         return both / 2 if self.config.variant == "fastnlp" else both
+
+
+def _mean(hidden: Tensor, real: Tensor, shards: Shards | None) -> Tensor:
+    """The mean `(B, 1, E)` of the real tokens, 0 in a row without any."""
+    total, count = hidden.masked_fill(~real[..., None], 0).sum(1, keepdim=True), real.sum(1)[:, None, None]
+    if shards is not None:
+        total, count = shards.summed(total, "mean"), gathered_from(count, shards.group).sum(0)
+    return (total / count.clamp(min=1)).to(hidden.dtype)

@@ -12,6 +12,7 @@ from torch.nn import functional
 from longspan.errors import InputError
 from longspan.models.decoder import Decoder
 from longspan.models.losses import IGNORED
+from longspan.models.network import EncoderNetwork
 from longspan.models.sequence_parallel import divide_sequence, part_of
 from longspan.training.processes import WAIT
 
@@ -43,12 +44,18 @@ def divide_rows(trainer: Any, together: int) -> None:
     group = groups[dist.get_rank() // together]
     divide_sequence(trainer.model, group)
     trainer.row_group = group
-    writes = any(isinstance(module, Decoder) for module in trainer.model.modules())
-    trainer.data_collator = partial(_part_of_batch, trainer.data_collator, group, writes)
+    source = any(isinstance(module, EncoderNetwork) for module in trainer.model.modules())
+    writes = not source and any(isinstance(module, Decoder) for module in trainer.model.modules())
+    whole = ("labels",) if trainer.model.config.is_encoder_decoder else ()
+    trainer.data_collator = partial(_part_of_batch, trainer.data_collator, group, writes, whole)
 
 
 def _part_of_batch(
-    collator: Callable[[list[Any]], dict[str, Any]], group: Any, writes: bool, examples: list[Any]
+    collator: Callable[[list[Any]], dict[str, Any]],
+    group: Any,
+    writes: bool,
+    whole: tuple[str, ...],
+    examples: list[Any],
 ) -> dict[str, Any]:
     """This process's part of a batch; where a language model `writes`, with the labels of whole rows moved before they
     are divided, so that those that Trainer counts are those that are guessed."""
@@ -61,4 +68,4 @@ def _part_of_batch(
     if writes:
         moved = functional.pad(batch["labels"][:, 1:], (0, 1), value=IGNORED)
         batch = {**batch, "labels": moved, "shift_labels": moved}
-    return part_of(batch, group)
+    return part_of(batch, group, whole=whole)

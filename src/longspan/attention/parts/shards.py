@@ -230,7 +230,12 @@ def _global_rows(attention: Any, known: Globals, copies: Tensor, hidden: Tensor,
     place = torch.arange(shards.first, shards.first + hidden.shape[1], device=hidden.device)[None]
     scores = attention.row_scores(query, key, known.places, place, far)
     context = gathered_by_all(
-        scores, value, mask_of_all(shards, hidden, tokens), shards, "global rows", attention.dropout_prob
+        scores,
+        value,
+        mask_of_all(shards, hidden, tokens),
+        shards,
+        "global rows",
+        dropout_prob=attention.dropout_prob,
     )
     return attention.merge_heads(context)
 

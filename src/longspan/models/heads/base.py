@@ -110,7 +110,8 @@ class LongspanWithHead(LongspanPreTrainedModel):
         divided = self.model.encoder.sequence_group
         own = {name: value for name, value in own.items() if name in self.own_arguments}
         output = self.predict(encoded, attention_mask, **own)
-        if divided is not None and output.get("loss") is not None and own.get("num_items_in_batch") is None:
+        each = self.reads_each_token and own.get("num_items_in_batch") is None
+        if divided is not None and output.get("loss") is not None and each:
             from longspan.models.divided_rows import share_of_labels
 
             share = share_of_labels(self.counted(own["labels"], attention_mask), divided)

@@ -43,6 +43,7 @@ class LongspanForSequenceClassification(LongspanWithHead):
     """A label, or a number, per document."""
 
     spec = SequenceClassification
+    reads_first_token = True
 
     def add_layers(self, config: Any) -> None:
         self.classifier = ClassificationHead(config, self.options, config.num_labels)
@@ -57,7 +58,8 @@ class LongspanForSequenceClassification(LongspanWithHead):
                 them, `config.problem_type` says, see `document_loss`.
         """
         pooled = self.classifier.dense is None or self.model.encoder.returns.summary
-        logits = self.classifier(encoded.pooler_output if pooled else first_token(encoded.last_hidden_state))
+        states = encoded.last_hidden_state
+        logits = self.classifier(encoded.pooler_output if pooled else self.model.encoder.first_states(states))
         loss = None if labels is None else document_loss(self.config, logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
 
