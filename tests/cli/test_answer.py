@@ -110,7 +110,7 @@ def test_a_folder_and_what_was_passed_over(document: Path, capsys: pytest.Captur
 def test_a_model_marks_the_very_words(
     document: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("longspan.inference.answer.load_reader", lambda source: Eagles())
+    monkeypatch.setattr("longspan.inference.answer.load_reader", lambda source, *place: Eagles())
     assert run("marmots.md", QUESTION, "--model", "any") == 0
     out = capsys.readouterr().out
     start = TEXT.index("Eagles")

@@ -128,7 +128,7 @@ def test_with_fitted_weights_english_is_ranked_by_meaning(monkeypatch: pytest.Mo
     meaning = dataclasses.replace(words, rank={"nearest": 1.0})
     fitted: dict[str, Weights] = {"words": words, "meaning": meaning}
     monkeypatch.setattr("longspan.inference.answer.load_weights", lambda: fitted)
-    monkeypatch.setattr("longspan.inference.answer.bundled_encoder", Backwards)
+    monkeypatch.setattr("longspan.inference.answer.bundled_encoder", lambda device: Backwards())
     assert longspan.answer([ENEMIES, HOMES], "foe enemies").passages[0].document == 1
     foreign = "土拨鼠生活在山区。" * 30
     assert longspan.answer([foreign, "山区"], "土拨鼠生活在哪里？").passages[0].document == 0

@@ -27,6 +27,8 @@ from longspan.cli import main
 from longspan.data.text.reading import read
 from longspan.errors import InputError
 from longspan.inference.answer import Answerer
+from longspan.inference.indexing.documents import index
+from longspan.inference.indexing.opening import open_index
 from longspan.inference.reranker import load_reranker
 from longspan.inference.sentence_encoder import Purpose, load_sentence_encoder
 from longspan.training.tokenizers import train_tokenizer
@@ -228,6 +230,30 @@ def test_a_cross_encoder_orders_the_best_passages(make: Callable[..., Path], tmp
         load_reranker(make("bert", ()))
     with pytest.raises(InputError, match="is a sentence encoder: use --encoder"):
         load_reranker(make("bert"))
+
+
+def test_a_cross_encoder_orders_what_an_index_finds(
+    make: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make("reranker", ())
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), BertForSequenceClassification.from_pretrained(folder)
+    texts = [*TEXTS[:2], "The roof was mended by the owner.", "Rent is due on the first.", "The river is deep."]
+    with torch.no_grad():
+        scores = [float(model.eval()(**tokenizer(QUESTION, text, return_tensors="pt")).logits) for text in texts]
+    (tmp_path / "a.md").write_text("\n\n".join(f"# {number}\n\n{text}" for number, text in enumerate(texts)))
+    index(tmp_path / "a.md", tmp_path / "index")
+    plain, again = (open_index(tmp_path / "index", reranker=reranker) for reranker in (None, folder))
+    before, found = (one.answer(QUESTION, top=5) for one in (plain, again))
+    # All of the twenty first are read again, though fewer are shown.
+    for top in (1, 5):
+        best = [texts[place] for place in np.argsort(scores)[::-1][:top]]
+        assert [one.text for one in again.answer(QUESTION, top=top).passages] == best
+    chances = {one.text: one.probability for one in before.passages}
+    assert {one.text: one.probability for one in found.passages} == chances
+    assert (before.probability, before.answered) == (found.probability, found.answered)
+    capsys.readouterr()
+    assert main(["answer", "--index", str(tmp_path / "index"), QUESTION, "--reranker", str(folder), "--top", "1"]) == 0
+    assert f"**{texts[int(np.argmax(scores))]}**" in capsys.readouterr().out
 
 
 def test_what_is_not_known_is_refused(make: Callable[..., Path]) -> None:

@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 
 from longspan.checkpoints.folder import check_tokenizer_files
 from longspan.checkpoints.sources import check_reachable, load_any
+from longspan.devices import check_place, placed
 from longspan.errors import InputError, one_sentence
 from longspan.model_files import LARGEST_JSON, check_file, read_json
 from longspan.models import LongspanPreTrainedModel
@@ -128,12 +129,22 @@ def load_model(source: str | Path) -> LongspanPreTrainedModel:
     return from_transformers(loaded)
 
 
-def load_pair(source: str | Path) -> tuple[Any, Any]:
-    """A model in float32 and evaluation mode, as `load_model` gives it, and the tokenizer that belongs to it."""
+def load_pair(source: str | Path, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
+    """A model in evaluation mode, as `load_model` gives it, and the tokenizer that belongs to it.
+
+    Args:
+        source: a folder or a Hub name.
+        device: as PyTorch names them; None is the processor.
+        dtype: of the weights; None is float32.
+
+    Raises:
+        InputError: as `load_model`, `torch_device` and `torch_dtype`.
+    """
+    check_place(device, dtype)  # before the weights, which take a while
     model = load_model(source)
     tokenizer = load_tokenizer(source)
     check_tokenizer(tokenizer, model.config)
-    return model.float().eval(), tokenizer
+    return placed(model.float(), device, dtype).eval(), tokenizer
 
 
 def has_tokenizer(directory: Path) -> bool:

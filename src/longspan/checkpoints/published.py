@@ -10,11 +10,10 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from longspan.checkpoints.folder import check_model_folder
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.checkpoints.sources import check_finite, check_path, check_reachable
+from longspan.devices import torch_device, torch_dtype
 from longspan.errors import InputError, one_sentence
 from longspan.progress import without_file_bars, without_loading_notes
 
@@ -27,22 +26,26 @@ _LOADERS = {
 }
 
 
-def load_published(source: str | Path, head: Head, *, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+def load_published(
+    source: str | Path, head: Head, *, device: str | None = None, dtype: str | None = None
+) -> tuple[Any, Any]:
     """A model in evaluation mode, and its tokenizer.
 
     Args:
         source: a folder, or a Hub name.
         head: what it gives: "states" of its encoder, without a head, scores of "labels", what an encoder–decoder
             writes, "sequences", or what a language model goes on with, "texts".
-        dtype: of its weights.
+        device: as PyTorch names them; None is the processor.
+        dtype: of its weights; None is float32.
 
     Raises:
         InputError: it is not there, damaged, of an architecture that needs code of its own, has weights only as a
-            pickle, lacks some, or writes text and has no encoder that stands alone.
+            pickle, lacks some, or writes text and has no encoder that stands alone; no such device or type.
     """
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
+    where, numbers = torch_device(device), torch_dtype(dtype)
     path = Path(os.path.expanduser(source))
     check_path(path, "model")
     if path.is_dir():
@@ -64,14 +67,14 @@ def load_published(source: str | Path, head: Head, *, dtype: torch.dtype = torch
                 f"model '{name}' is a {_name_of(config)}, which writes text and does not embed; give an encoder"
             )
         model, info = loader.from_pretrained(
-            name, config=config, use_safetensors=True, output_loading_info=True, dtype=dtype
+            name, config=config, use_safetensors=True, output_loading_info=True, dtype=numbers
         )
     lacking = sorted(key for key in info["missing_keys"] if "pooler" not in key.split(".") or head == "labels")
     if lacking:
         what = "is no model with labels" if head == "labels" else "does not fit its config.json"
         raise InputError(f"model '{name}' is a {_name_of(config)} and {what}: {lacking[0]} is missing")
     check_finite(model, name)
-    return model.to(dtype).eval().requires_grad_(False), load_tokenizer(source)
+    return model.to(device=where, dtype=numbers).eval().requires_grad_(False), load_tokenizer(source)
 
 
 def _name_of(config: Any) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -77,6 +77,10 @@ class SentenceModules:
     default_prompt: str | None = None
     similarity: Similarity = "cosine"
 
+    def on(self, device: torch.device) -> SentenceModules:
+        """The same with its layers on a device."""
+        return replace(self, layers=tuple(layer.to(device) for layer in self.layers))
+
     def prompt(self, purpose: Literal["question", "passage"] | None) -> str:
         """What stands before a text, as sentence-transformers chooses it for queries, documents and other texts."""
         names = {"question": ("query",), "passage": PASSAGE_PROMPTS, None: ()}[purpose]
@@ -92,7 +96,7 @@ class SentenceModules:
         weights = real.to(states.dtype)[..., None]
         count = weights.sum(1).clamp(min=1e-9)
         places = torch.arange(1, states.shape[1] + 1, dtype=states.dtype, device=states.device)[:, None] * weights
-        rows, first = torch.arange(len(states)), real.int().argmax(1)
+        rows, first = torch.arange(len(states), device=states.device), real.int().argmax(1)
         last = states.shape[1] - 1 - real.flip(1).int().argmax(1)
         pooled: dict[Mode, Callable[[], Tensor]] = {
             "cls": lambda: states[rows, first],

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoder, Encoding, Json, Raw, Reranker, save_with_note, say_heading
+from longspan.cli.documents import (
+    Device,
+    Dtype,
+    Encoder,
+    Encoding,
+    Json,
+    Raw,
+    Reranker,
+    save_with_note,
+    say_heading,
+)
 from longspan.cli.terminal import name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 
@@ -43,6 +53,8 @@ def answer(
     ] = None,
     encoder: Encoder = None,
     reranker: Reranker = None,
+    device: Device = None,
+    dtype: Dtype = None,
     json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each passage's probability.")
@@ -86,11 +98,9 @@ def answer(
             raise InputError(f"--picture {picture} draws one document; name one file")
         check_picture(picture, [*sources, model, encoder, reranker, index])
     if index is not None:
-        if reranker is not None:
-            raise InputError(f"--reranker {reranker} is for documents, not for --index; leave one of the two out")
         from longspan.inference.indexing.opening import open_index
 
-        answerer = open_index(index, model, encoder)
+        answerer = open_index(index, model, encoder, reranker=reranker, device=device, dtype=dtype)
     else:
         # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
         documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
@@ -98,7 +108,7 @@ def answer(
             say(f"note: {note}", error=True)
         if any(Path(source).is_dir() for source in sources) and len(documents) >= MANY:
             say(f"note: {INDEX_IT}", error=True)
-        answerer = Answerer(documents, model, encoder=encoder, reranker=reranker)
+        answerer = Answerer(documents, model, encoder=encoder, reranker=reranker, device=device, dtype=dtype)
     done: list[DocumentAnswer] = []
     for question in asked:
         result = answerer.answer(question, top=top, threshold=threshold)

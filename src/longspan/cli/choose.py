@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoding, Json, Raw
+from longspan.cli.documents import Device, Dtype, Encoding, Json, Raw
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
@@ -23,6 +23,8 @@ def choose(
         list[str],
         typer.Option("--candidate", "-c", help="What the answer may be; given once for each.", show_default=False),
     ],
+    device: Device = None,
+    dtype: Dtype = None,
     json: Json = False,
     raw: Raw = False,
     encoding: Encoding = None,
@@ -40,7 +42,7 @@ def choose(
     *sources, question = words
     if not sources:
         raise InputError(f"{question!r} is all that is given; name a document and ask a question")
-    chooser = load_chooser(model)
+    chooser = load_chooser(model, device, dtype)
     documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
     for note in skipped:
         say(f"note: {note}", error=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.documents import Encoding, Json, Raw
+from longspan.cli.documents import Device, Dtype, Encoding, Json, Raw
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
@@ -21,6 +21,8 @@ def classify(
     model: Annotated[
         str | None, typer.Option(help="Folder or Hub name of a model that classifies.", show_default=False)
     ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     text_field: Annotated[
         str | None, typer.Option(help="Column of the texts in tables.", show_default="as trained, else by its name")
     ] = None,
@@ -48,7 +50,7 @@ def classify(
     from longspan.progress import progress_bar
 
     # The model first: it is what is most often wrong, and reading many documents takes a while.
-    classifier = load_classifier(model)
+    classifier = load_classifier(model, device, dtype)
     texts = list(_texts(files, encoding, raw, text_field, classifier.task.text_field))
     labels = [classifier.classify_text(text) for _, _, text in progress_bar(texts, doing="classifying")]
     names = [file if row is None else f"{file}, {row}" for file, row, _ in texts]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoding, Raw, say_heading
+from longspan.cli.documents import Device, Dtype, Encoding, Raw, say_heading
 from longspan.cli.terminal import COLOURS, name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def coref(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents; - is standard input.")],
     model: Annotated[str | None, typer.Option(help="Folder of a model of coreference.", show_default=False)] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     output: Annotated[
         Path | None, typer.Option(help="Write the documents to a file instead of showing them.", show_default=False)
     ] = None,
@@ -52,7 +54,7 @@ def coref(
     target = None if output is None else output_file(output, reads=[*files, model])
     # Every document is read before the first is resolved, so that a mistake in the last one costs nothing.
     documents = [document for file in files for document in _read(file, encoding, raw)]
-    resolver = load_resolver(model)
+    resolver = load_resolver(model, device, dtype)
     resolved = [resolver.resolve(document) for document in documents]
     if kind == "json" and target is None:
         say_json(as_records(resolved))

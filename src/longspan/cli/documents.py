@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,6 +22,11 @@ Encoder = Annotated[
 Reranker = Annotated[
     str | None,
     typer.Option(help="A cross-encoder, as a folder or a Hub name: reads the 20 best again.", show_default="none"),
+]
+Device = Annotated[str | None, typer.Option(help="Where models compute: cpu, cuda, cuda:1, mps, …", show_default="cpu")]
+Dtype = Annotated[
+    Literal["float32", "bfloat16", "float16"] | None,
+    typer.Option(help="Of the weights of models that are given.", show_default="float32"),
 ]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoder, Encoding, Json
+from longspan.cli.documents import Device, Dtype, Encoder, Encoding, Json
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
@@ -29,6 +29,8 @@ def embed(
         ),
     ] = None,
     encoder: Encoder = None,
+    device: Device = None,
+    dtype: Dtype = None,
     json: Json = False,
     encoding: Encoding = None,
     raw: Annotated[bool, typer.Option("--raw", help="Read documents as they are, boilerplate and all.")] = False,
@@ -51,7 +53,7 @@ def embed(
     # Known before anything is read.
     target = None if output is None else output_file(output, reads=[*files, model, encoder])
     documents = [read(file, encoding, raw=raw) for file in files]
-    chosen = the_encoder(model, encoder)
+    chosen = the_encoder(model, encoder, device, dtype)
     embedded = [embed_document(document, chosen) for document in documents]
     if note := getattr(chosen, "note", None):
         say(f"note: {note}", error=True)

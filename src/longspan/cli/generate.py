@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from longspan.characters import counted
+from longspan.cli.documents import Device, Dtype
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
@@ -24,6 +25,8 @@ def generate(
     top_k: Annotated[int | None, typer.Option(help="Draw among so many tokens.", show_default="all")] = None,
     beams: Annotated[int, typer.Option(help="Search with so many beams instead of drawing.")] = 1,
     seed: Annotated[int | None, typer.Option(help="Of the draws.", show_default="another each time")] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON object at the end, and nothing before.")] = False,
 ) -> None:
     """Continue a text with a language model, printed as it is written.
@@ -45,7 +48,7 @@ def generate(
     if prompt == "-":
         prompt = read("-", raw=True).text.removesuffix("\n")
     if json:
-        say_json(asdict(run(prompt, model, writing=writing)))
+        say_json(asdict(run(prompt, model, writing=writing, device=device, dtype=dtype)))
         return
     begun = False
 
@@ -56,7 +59,7 @@ def generate(
         begun = True
         sys.stdout.flush()
 
-    done = run(prompt, model, writing=writing, stream=show)
+    done = run(prompt, model, writing=writing, stream=show, device=device, dtype=dtype)
     say()
     sys.stdout.flush()
     rate = done.tokens / max(done.seconds, 1e-9)

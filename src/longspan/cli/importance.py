@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoding, Raw
+from longspan.cli.documents import Device, Dtype, Encoding, Raw
 from longspan.cli.terminal import say, say_json
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def importance(
     reference: Annotated[
         Path | None, typer.Option(help="File of a summary, which tells what is important.", show_default=False)
     ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     html: Annotated[Path | None, typer.Option(help="Write a web page of the shaded document.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print words with their places and importance.")] = False,
     raw: Raw = False,
@@ -49,7 +51,7 @@ def importance(
         check_page(html, [file, reference, model])
     named = None if reference is None else read(reference, encoding).words
     document = read(file, encoding, raw=raw)
-    weighed = weigh(document, model=model, reference=named)
+    weighed = weigh(document, model=model, reference=named, device=device, dtype=dtype)
     if html is not None:
         save_page(importance_page(weighed, document.title or document.name), html)
     if json:

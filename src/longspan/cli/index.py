@@ -1,12 +1,12 @@
 """`longspan index`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoder, Encoding, Raw
+from longspan.cli.documents import Device, Encoder, Encoding, Raw
 from longspan.cli.terminal import say
 from longspan.errors import InputError
 
@@ -28,6 +28,7 @@ def index(
     ] = None,
     dtype: Annotated[str, typer.Option(help="How states are stored: float16, bfloat16 or float32.")] = "float16",
     encoder: Encoder = None,
+    device: Device = None,
     workers: Annotated[
         int | None,
         typer.Option(min=0, help="Processes, without --model; 0 works in this one.", show_default="this one alone"),
@@ -63,9 +64,11 @@ def index(
             encoding=encoding,
             raw=raw,
             encoder=encoder,
+            device=device,
         )
     else:
-        library = _by_workers(sources, output, workers, threads, model, lower_layers, encoding, raw, encoder)
+        options = {"encoding": encoding, "raw": raw, "encoder": encoder, "device": device}
+        library = _by_workers(sources, output, model, lower_layers, workers=workers, threads=threads, **options)
     for note in library.notes:
         say(f"note: {note}", error=True)
     added = library.added
@@ -77,15 +80,7 @@ def index(
 
 
 def _by_workers(
-    sources: list[Path],
-    output: Path,
-    workers: int,
-    threads: int,
-    model: str | None,
-    lower_layers: int | None,
-    encoding: str | None,
-    raw: bool,
-    encoder: str | None,
+    sources: list[Path], output: Path, model: str | None, lower_layers: int | None, *, workers: int, **options: Any
 ) -> "SearchIndex":
     """The index, made by several processes, with lines that say how far they are."""
     from longspan.cli.map import Lines
@@ -97,8 +92,7 @@ def _by_workers(
                 f"--workers {workers} makes an index without a model, and {name} is {given}; leave one out"
             )
     lines = Lines()
-    options = {"workers": workers, "threads": threads, "encoding": encoding, "raw": raw, "encoder": encoder}
     try:
-        return index_by_workers(sources, output, report=lines.report, **options)  # pyright: ignore[reportArgumentType]
+        return index_by_workers(sources, output, workers=workers, report=lines.report, **options)
     finally:
         lines.end()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from longspan.characters import counted, duration
-from longspan.cli.documents import Encoder, Encoding, Raw
+from longspan.cli.documents import Device, Dtype, Encoder, Encoding, Raw
 from longspan.cli.terminal import name_of, redraw, say
 
 if TYPE_CHECKING:
@@ -70,11 +70,8 @@ def map(
         Literal["lengthen", "parts"] | None,
         typer.Option(help="summarize: what it does with longer documents.", show_default="parts"),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="summarize: cpu or cuda, for it.", show_default="cpu")] = None,
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
-        typer.Option(help="summarize: of its weights.", show_default="float32"),
-    ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     language: Annotated[
         str | None, typer.Option(help="summarize, embed: language code for finding sentences.", show_default="guessed")
     ] = None,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli.documents import Encoder, Reranker
+from longspan.cli.documents import Device, Dtype, Encoder, Reranker
 from longspan.cli.terminal import say
 
 
@@ -32,6 +32,8 @@ def serve(
     workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that work at the same time.")] = 1,
     encoder: Encoder = None,
     reranker: Reranker = None,
+    device: Device = None,
+    dtype: Dtype = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Open a page on this machine to read documents in: summaries beside them, and answers lit up in place.
@@ -70,7 +72,7 @@ def serve(
             token=token,
             names=allow_host or (),
             limits=limits,
-            models=Models(encoder=encoder, reranker=reranker),
+            models=Models(encoder=encoder, reranker=reranker, device=device, dtype=dtype),
             started=started,
         )
     except KeyboardInterrupt:  # how it is ended

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoder, Encoding, Json, Raw, save_with_note, say_heading
+from longspan.cli.documents import Device, Dtype, Encoder, Encoding, Json, Raw, save_with_note, say_heading
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
@@ -65,10 +65,8 @@ def summarize(
             help="Longer documents: read parts, or lengthen the model where that can be done.", show_default="parts"
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda, for it.", show_default="cpu")] = None,
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None, typer.Option(help="Of its weights.", show_default="float32")
-    ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     stream: Annotated[
         bool | None,
         typer.Option("--stream/--no-stream", help="Print as it writes.", show_default="one file on a terminal"),

@@ -13,14 +13,13 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from longspan.characters import check_characters, mend, on_one_line
 from longspan.data.text.blocks import Document
 from longspan.data.text.documents import documents_in
 from longspan.data.text.passages import Passage
 from longspan.data.text.reading import document_of, read
 from longspan.data.text.sentences import guess_language
+from longspan.devices import check_loads, check_numbers, check_place
 from longspan.errors import InputError
 from longspan.inference.encoders import bundled_encoder
 from longspan.inference.ranking import SHOWN, PassageIndex, Ranking, load_weights
@@ -55,6 +54,8 @@ def answer(
     threshold: float | None = None,
     encoding: str | None = None,
     raw: bool = False,
+    device: str | None = None,
+    dtype: str | None = None,
 ) -> DocumentAnswer:
     """Find the passages of documents that are most likely to answer a question.
 
@@ -73,16 +74,19 @@ def answer(
             often than not.
         encoding: of text files; None as in `read`.
         raw: leave no headers, page numbers and the like out of documents.
+        device: where all of these models compute, the bundled encoder too, as PyTorch names devices ("cpu", "cuda",
+            "cuda:1", "mps"); None is the processor.
+        dtype: of the weights of models that are given: "float32", "bfloat16" or "float16"; None is float32.
 
     Returns:
         A `DocumentAnswer`; `print` shows the sentence that matters most.
 
     Raises:
         InputError: nothing to read, no question, a model that cannot be loaded or cannot answer questions, `top` below
-            1, or a threshold outside 0 to 1.
+            1, or a threshold outside 0 to 1; a device that is not there, or one for a model that is loaded already.
     """
     documents, skipped = open_documents(document, encoding=encoding, raw=raw)
-    answerer = Answerer(documents, model, encoder=encoder, reranker=reranker)
+    answerer = Answerer(documents, model, encoder=encoder, reranker=reranker, device=device, dtype=dtype)
     result = answerer.answer(question, top=top, threshold=threshold)
     return replace(result, note=notes(result.note, *skipped))
 
@@ -145,7 +149,7 @@ class Answerer:
         documents: whose passages compete.
         model: of questions, which gives the words that answer; as in `longspan.answer`.
         passages: those of each document, where they are known; they are ranked by their words alone.
-        encoder, reranker: as in `longspan.answer`.
+        encoder, reranker, device, dtype: as in `longspan.answer`.
 
     Attributes:
         documents: in the order in which they are numbered.
@@ -162,32 +166,23 @@ class Answerer:
         passages: Sequence[Sequence[Passage]] | None = None,
         encoder: str | Path | SentenceEncoder | None = None,
         reranker: str | Path | Reranker | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
     ) -> None:
+        self._reader, self._encoder, self._reranker = load_models(model, encoder, reranker, device, dtype)
         self.documents = list(documents)
         sample = "\n".join(one.text[:SAMPLE] for one in self.documents)
         self._english = reads_english(sample)
         language = guess_language(sample)
-        self._encoder = self._reranker = None
-        if encoder is not None:
-            from longspan.inference.sentence_encoder import load_sentence_encoder
-
-            self._encoder = load_sentence_encoder(encoder)
-        if reranker is not None:
-            from longspan.inference.reranker import load_reranker
-
-            self._reranker = load_reranker(reranker)
         # Weights that were fitted with the encoder, where it knows the language.
         fitted, bundled = load_weights(), None
         if self._encoder is not None:
             self._weights = fitted["encoder"]
         elif passages is None and self._english and "meaning" in fitted:
-            self._weights, bundled = fitted["meaning"], bundled_encoder()
+            self._weights, bundled = fitted["meaning"], bundled_encoder(device)
         else:
             self._weights = fitted["words"]
         self._index = PassageIndex(self.documents, language, bundled, passages, self._encoder)
-        if model is not None and not hasattr(model, "best"):
-            check_kind(model, "model", (str, Path), "a folder, a name, or what `load_reader` returned")
-        self._reader = load_reader(model) if isinstance(model, str | Path) else model
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
         """Rank the passages for one question, and answer it; arguments as in `longspan.answer`.
@@ -202,8 +197,8 @@ class Answerer:
         order = list(ranking.order)
         if self._reranker is not None:
             first = order[: max(FIRST, top)]
-            again = self._reranker.scores(question, [self._index.passages[number].text for number in first])
-            order[: len(first)] = [first[place] for place in np.argsort(-again, kind="stable")]
+            again = self._reranker.order(question, [self._index.passages[number].text for number in first])
+            order[: len(first)] = [first[place] for place in again]
         shown = [self._ranked(number, ranking, question) for number in order[:top]]
         short = None if self._reader is None else self._reader.best(question, self.documents, shown)
         scored: list[list[ScoredSentence]] = [[] for _ in self.documents]
@@ -231,6 +226,34 @@ class Answerer:
         nearest = self._index.sentence(question, number)
         probability = float(ranking.passage_probabilities[number])
         return ranked_passage(self.documents[owner], owner, passage, nearest, probability)
+
+
+def load_models(
+    model: str | Path | SpanReader | None,
+    encoder: str | Path | SentenceEncoder | None,
+    reranker: str | Path | Reranker | None,
+    device: str | None,
+    dtype: str | None,
+) -> tuple[SpanReader | None, SentenceEncoder | None, Reranker | None]:
+    """The models that are named, loaded; what was loaded a moment ago is not loaded again. Arguments and errors as in
+    `longspan.answer`."""
+    if device is not None:
+        check_place(device)  # whether or not a model turns out to compute
+    check_numbers(dtype, model, encoder, reranker)
+    if model is not None and not hasattr(model, "best"):
+        check_kind(model, "model", (str, Path), "a folder, a name, or what `load_reader` returned")
+    check_loads("model", model, device, dtype)
+    sentence_encoder = cross_encoder = None
+    if encoder is not None:
+        from longspan.inference.sentence_encoder import load_sentence_encoder
+
+        sentence_encoder = load_sentence_encoder(encoder, device, dtype)
+    if reranker is not None:
+        from longspan.inference.reranker import load_reranker
+
+        cross_encoder = load_reranker(reranker, device, dtype)
+    reader = load_reader(model, device, dtype) if isinstance(model, str | Path) else model
+    return reader, sentence_encoder, cross_encoder
 
 
 def ranked_passage(

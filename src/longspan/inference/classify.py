@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.characters import counted
+from longspan.devices import check_loads
 from longspan.errors import InputError
 from longspan.settings import check_kind
 
@@ -42,19 +43,28 @@ class DocumentLabel:
         return self.label
 
 
-def classify(document: str | Path | Document, model: str | Path | Classifier) -> DocumentLabel:
+def classify(
+    document: str | Path | Document,
+    model: str | Path | Classifier,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> DocumentLabel:
     """Tell which label a document has.
 
     Args:
         document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
         model: the folder of a model that classifies, such as `longspan train` makes for the task `classification`; or
             what `load_classifier` returned.
+        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Returns:
         A `DocumentLabel`; `print` shows the label.
 
     Raises:
-        InputError: nothing to read; a model that cannot be loaded, or does not classify.
+        InputError: nothing to read; a model that cannot be loaded, or does not classify; a device that is not there, or
+            one for a classifier that is loaded already.
     """
     from longspan.data.text.reading import as_document
 
@@ -62,20 +72,21 @@ def classify(document: str | Path | Document, model: str | Path | Classifier) ->
         raise InputError("document is blank; give a text with words in it, or a Path to a file")
     document = as_document(document)
     check_kind(model, "model", (str, Path, Classifier), "a folder, or what `load_classifier` returned")
-    classifier = model if isinstance(model, Classifier) else load_classifier(model)
+    check_loads("model", model, device, dtype)
+    classifier = model if isinstance(model, Classifier) else load_classifier(model, device, dtype)
     return classifier.classify(document)
 
 
 @lru_cache(maxsize=2)
-def load_classifier(model: str | Path) -> Classifier:
-    """Load a classifier once for many documents; argument and errors as in `classify`."""
+def load_classifier(model: str | Path, device: str | None = None, dtype: str | None = None) -> Classifier:
+    """Load a classifier once for many documents; arguments and errors as in `classify`."""
     from longspan.checkpoints.loading import load_pair
     from longspan.inference.model_use import other_use
     from longspan.models import LongspanForSequenceClassification
     from longspan.tasks import task_beside
     from longspan.tasks.classification.classification import Classification
 
-    loaded, tokenizer = load_pair(model)
+    loaded, tokenizer = load_pair(model, device, dtype)
     classifies, labels = isinstance(loaded, LongspanForSequenceClassification), loaded.config.num_labels or 1
     if not classifies or labels < 2:
         lack = f"which has {counted(labels, 'label')}" if classifies else "which does not classify"
@@ -117,8 +128,9 @@ class Classifier:
         text, halves = mend(text)
         ids, whole = self.task.encode(text, self.tokenizer)
         batch = self.task.collator(self.tokenizer)([{"input_ids": ids}])
+        batch = {name: values.to(self.model.device) for name, values in batch.items()}
         with torch.inference_mode():
-            shares = self.model(**batch).logits[0].double().softmax(-1).tolist()
+            shares = self.model(**batch).logits[0].cpu().double().softmax(-1).tolist()
         named = dict(sorted(zip(self.labels, shares, strict=True), key=lambda pair: -pair[1]))
         label = next(iter(named))
         cut = f"the model read the first {len(ids):,} of {whole:,} tokens" if len(ids) < whole else None

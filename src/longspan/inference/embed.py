@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from longspan.characters import mend
+from longspan.devices import check_loads, check_numbers
 from longspan.errors import InputError
 from longspan.inference.encoders import (
     Encoder,
@@ -48,6 +49,8 @@ def embed(
     *,
     encoder: str | Path | SentenceEncoder | None = None,
     purpose: Literal["question", "passage"] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
 ) -> np.ndarray:
     """Vectors of loose texts of any length, each read by itself.
 
@@ -59,13 +62,16 @@ def embed(
         encoder: instead of `model`, a sentence encoder that is read as sentence-transformers reads it, longer texts in
             chunks: a folder, a Hub name, or what `load_sentence_encoder` returned.
         purpose: what the texts are, for the prompt that `encoder` puts before them.
+        device: where the model computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the
+            processor.
+        dtype: of the weights of a model that is given: "float32", "bfloat16" or "float16"; None is float32.
 
     Returns:
         `(D,)` for one text, `(N, D)` for several; float32, of length 1. Their dot products are cosines.
 
     Raises:
         InputError: a text that is none, or is blank; a model that cannot be loaded or is no encoder, or that reads
-            fewer tokens than a text has.
+            fewer tokens than a text has; a device that is not there, or one for a model that is loaded already.
     """
     single = isinstance(texts, str)
     if not single:
@@ -74,7 +80,7 @@ def embed(
     for text in every:
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
-    chosen = the_encoder(model, encoder)
+    chosen = the_encoder(model, encoder, device, dtype)
     if encoder is None and purpose is not None:
         raise InputError(f"purpose={show(purpose)} chooses a prompt of encoder=…, which is not given; leave it out")
     vectors = chosen.embed(every) if purpose is None else chosen.embed(every, purpose)
@@ -105,6 +111,8 @@ def embed_document(
     *,
     encoder: str | Path | SentenceEncoder | None = None,
     language: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
 ) -> EmbeddedDocument:
     """Vectors of a document of any length, and of its sentences, each read in it.
 
@@ -114,6 +122,7 @@ def embed_document(
         encoder: as in `embed`; a document that is longer than it reads goes through it in chunks, and its sentences are
             read one by one.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
+        device, dtype: as in `embed`.
 
     Raises:
         InputError: nothing to read, or as in `embed`.
@@ -121,7 +130,7 @@ def embed_document(
     from longspan.data.text.reading import as_document, sentences_of
 
     document = as_document(document)
-    chosen = the_encoder(model, encoder)
+    chosen = the_encoder(model, encoder, device, dtype)
     sentences = tuple(sentences_of(document, language))
     vector, vectors, tokens = chosen.read(document, sentences)
     return EmbeddedDocument(vector=vector, vectors=vectors, sentences=sentences, tokens=tokens)
@@ -146,36 +155,42 @@ def save_vectors(
         file.write_bytes(save(tensors, {"names": json.dumps(list(names))}))
 
 
-def the_encoder(model: Any, encoder: Any = None) -> Any:
-    """What `model` and `encoder` stand for in `embed`; `InputError` where both are given."""
+def the_encoder(model: Any, encoder: Any = None, device: str | None = None, dtype: str | None = None) -> Any:
+    """What the arguments stand for in `embed`; `InputError` where both encoders are given."""
     if encoder is not None:
         from longspan.inference.sentence_encoder import load_sentence_encoder
 
         if model is not None:
             raise InputError(f"model={show(model)} and encoder={show(encoder)} are both encoders; give one of them")
-        return load_sentence_encoder(encoder)
+        return load_sentence_encoder(encoder, device, dtype)
     if model is not None and not hasattr(model, "embed"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_encoder` returned")
-    return load_encoder(model) if model is None or isinstance(model, str | Path) else model
+    check_loads("model", model, device, dtype)
+    return load_encoder(model, device, dtype) if model is None or isinstance(model, str | Path) else model
 
 
 @overload
-def load_encoder(model: None = None) -> Encoder: ...
+def load_encoder(model: None = None, device: str | None = None, dtype: None = None) -> Encoder: ...
 @overload
-def load_encoder(model: str | Path | None) -> Encoder | PooledEncoder: ...
-def load_encoder(model: str | Path | None = None) -> Encoder | PooledEncoder:
-    """Load an encoder once for many texts; argument and errors as in `embed`. The latest two stay loaded."""
-    return bundled_encoder() if model is None else _load(str(model))
+def load_encoder(
+    model: str | Path | None, device: str | None = None, dtype: str | None = None
+) -> Encoder | PooledEncoder: ...
+def load_encoder(
+    model: str | Path | None = None, device: str | None = None, dtype: str | None = None
+) -> Encoder | PooledEncoder:
+    """Load an encoder once for many texts; arguments and errors as in `embed`. The latest two stay loaded."""
+    check_numbers(dtype, model)
+    return bundled_encoder(device) if model is None else _load(str(model), device, dtype)
 
 
 @lru_cache(maxsize=2)
-def _load(source: str) -> Encoder | PooledEncoder:
+def _load(source: str, device: str | None, dtype: str | None) -> Encoder | PooledEncoder:
     from longspan.checkpoints.loading import load_pair
     from longspan.checkpoints.pooling import pooling_of
     from longspan.models import LongspanForSentenceEmbedding
     from longspan.models.encoder import encoder_of
 
-    model, tokenizer = load_pair(source)
+    model, tokenizer = load_pair(source, device, dtype)
     if isinstance(model, LongspanForSentenceEmbedding):
         return Encoder(model.eval(), tokenizer)
     encoder = encoder_of(model)
@@ -226,9 +241,9 @@ class PooledEncoder:
 
         lengths = [len(tokens) for tokens in encoded]
         if fits_one_row(self.model.encoder, lengths):
-            ids, owners = in_one_row(encoded)
+            ids, owners = (each.to(self.model.device) for each in in_one_row(encoded))
             with torch.inference_mode():
-                states = self.model(input_ids=ids, seq_idx=owners).last_hidden_state[0].float()
+                states = self.model(input_ids=ids, seq_idx=owners).last_hidden_state[0].float().cpu()
             parts = states.split(lengths)
             return of_length_one(np.stack([_pool(each[None], None, self.pooling.mode)[0].numpy() for each in parts]))
         states, real = self._states(encoded)
@@ -263,12 +278,13 @@ class PooledEncoder:
         return encode_sentences([text.lower() for text in mended] if self.pooling.lower else mended, self.tokenizer)
 
     def _states(self, encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Last states `(B, T, D)` float32, and which tokens are real `(B, T)`."""
+        """Last states `(B, T, D)` float32, and which tokens are real `(B, T)`, on the processor."""
         import torch
 
         ids, real = padded(encoded, self.tokenizer.pad_token_id or 0)
         with torch.inference_mode():
-            return self.model(input_ids=ids, attention_mask=real).last_hidden_state.float(), real
+            there = {"input_ids": ids.to(self.model.device), "attention_mask": real.to(self.model.device)}
+            return self.model(**there).last_hidden_state.float().cpu(), real
 
 
 def _pool(states: Tensor, real: Tensor | None, mode: str) -> Tensor:

@@ -29,6 +29,7 @@ from longspan.characters import mend
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
     from longspan.data.text.blocks import Document
@@ -107,6 +108,11 @@ class Encoder:
         self.tokenizer = tokenizer
         self.dimensions: int = model.projection.out_features
 
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.model.projection.weight.device
+
     @one_thread()
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
@@ -128,12 +134,12 @@ class Encoder:
         encoder = self.model.model.encoder
         with torch.inference_mode():
             if fits_one_row(encoder, [len(ids) for ids in encoded]):
-                ids, owners = in_one_row(encoded)
+                ids, owners = (each.to(self.device) for each in in_one_row(encoded))
                 states = encoder.encode(ModelInputs(input_ids=ids, documents=owners)).states
-                return self.model.embed(states, owners, len(encoded))[0][0].float().numpy()
-            ids, real = padded(encoded, self.tokenizer.pad_token_id)
+                return self.model.embed(states, owners, len(encoded))[0][0].float().cpu().numpy()
+            ids, real = (each.to(self.device) for each in padded(encoded, self.tokenizer.pad_token_id))
             states = encoder.encode(ModelInputs(input_ids=ids, attention_mask=real)).states
-            return self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().numpy()
+            return self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().cpu().numpy()
 
     def embed_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> np.ndarray:
         """Vectors `(N + P, D)` of a document's sentences, each read in its document, and behind them of its passages.
@@ -171,7 +177,9 @@ class Encoder:
         owners = None
         if len(firsts):
             owners = torch.searchsorted(torch.tensor(firsts), torch.arange(len(encoded)), right=True) - 1
-        return self.model.embed_document(tokens, sentence_ids, owners).float().numpy(), len(tokens)
+            owners = owners.to(self.device)
+        vectors = self.model.embed_document(tokens.to(self.device), sentence_ids.to(self.device), owners)
+        return vectors.float().cpu().numpy(), len(tokens)
 
 
 def mean_vector(vectors: np.ndarray) -> np.ndarray:
@@ -223,16 +231,24 @@ def in_one_row(encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     return ids[None], torch.arange(len(encoded)).repeat_interleave(lengths)[None]
 
 
-@lru_cache(maxsize=1)
-def bundled_encoder() -> Encoder:
-    """The encoder that comes with the package; it is loaded once.
+@lru_cache(maxsize=2)
+def bundled_encoder(device: str | None = None) -> Encoder:
+    """The encoder that comes with the package, in float32; it is loaded once.
+
+    Args:
+        device: where it computes, as PyTorch names devices; None is the processor.
 
     Raises:
-        InputError: its files are missing or damaged.
+        InputError: its files are missing or damaged, or the device is not there.
     """
     from longspan.models.heads.sentence_network import EmbeddingNetwork
 
-    return Encoder(*open_bundled(BUNDLED, EmbeddingNetwork))
+    model, tokenizer = open_bundled(BUNDLED, EmbeddingNetwork)
+    if device is None:
+        return Encoder(model, tokenizer)
+    from longspan.devices import placed
+
+    return Encoder(placed(model, device), tokenizer)
 
 
 def open_bundled(folder: Path, network: type[Network]) -> tuple[Network, BundledTokenizer]:

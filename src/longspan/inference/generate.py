@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
+from longspan.devices import check_loads
 from longspan.errors import InputError, one_sentence
 from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check, check_kind, convert, show
 
@@ -73,6 +74,8 @@ def generate(
     *,
     writing: Writing | None = None,
     stream: Callable[[str], None] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
 ) -> Continuation:
     """Continue a text.
 
@@ -82,10 +85,13 @@ def generate(
         tokenizer: the model's, where `model` is no folder.
         writing: how; see `Writing`.
         stream: called with each piece of text as soon as it is written; not with beams, which know it at the end.
+        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
         InputError: a model that does not continue texts, a prompt longer than it reads or with half a character,
-            numbers out of range. What `stream` raises comes as it is.
+            numbers out of range; a device that is not there, or one for a model that is loaded already.
+            What `stream` raises comes as it is.
     """
     import torch
 
@@ -98,10 +104,12 @@ def generate(
     convert(str, prompt, "prompt")
     if tokenizer is None:
         check_kind(model, "model", (str, Path), "a folder, or a model together with its tokenizer")
-        model, tokenizer = _load(str(model))
+        model, tokenizer = _load(str(model), device, dtype)
     elif not hasattr(model, "generate") or not hasattr(tokenizer, "decode"):
         given = f"model is a {type(model).__name__} and tokenizer a {type(tokenizer).__name__}"
         raise InputError(f"{given}; give a folder, or a model and its tokenizer")
+    else:
+        check_loads("model", model, device, dtype)
     begin = time.perf_counter()
     # Every document begins with it, as `longspan.data.corpus.tokens.Stream` laid them out in training.
     ids = [separator(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
@@ -144,7 +152,7 @@ def streamer_of(tokenizer: Any, stream: Callable[[str], None], failed: list[Exce
 
 
 @lru_cache(maxsize=2)
-def _load(source: str) -> tuple[Any, Any]:
+def _load(source: str, device: str | None, dtype: str | None) -> tuple[Any, Any]:
     """The model in a folder, ready to write, and its tokenizer."""
     from longspan.checkpoints.architectures import ARCHITECTURES
     from longspan.checkpoints.loading import load_pair
@@ -156,7 +164,7 @@ def _load(source: str) -> tuple[Any, Any]:
     kind, name = said.get("model_type"), architecture_of(said)
     if kind not in {*ARCHITECTURES, LongspanConfig.model_type} and continues_texts(kind, name):
         raise other_use(source, name, "which was not trained here")
-    model, tokenizer = load_pair(source)
+    model, tokenizer = load_pair(source, device, dtype)
     if not isinstance(model, LongspanForCausalLM):
         raise other_use(source, type(model).__name__, "which does not continue texts")
     return model, tokenizer

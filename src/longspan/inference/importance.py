@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from longspan.devices import check_numbers
 from longspan.errors import InputError
+from longspan.settings import show
 
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
+    from longspan.tasks.summaries.importance import Tagger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,8 @@ def importance(
     model: str | None = None,
     reference: str | None = None,
     language: str | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
 ) -> Weighed:
     """Tell how important each word of a document is.
 
@@ -66,29 +71,36 @@ def importance(
         reference: a summary instead: a word is important, 1, if its lemma is in it and it is no function word, else 0.
             Without either it is the summary that `longspan.summarize` makes by the bundled model.
         language: ISO 639-1 code, for lemmas; None guesses it by the script.
+        device: where the tagger, or the bundled model, computes, as PyTorch names devices ("cpu", "cuda", "cuda:1",
+            "mps"); None is the processor.
+        dtype: of the tagger's weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: both a model and a reference; nothing to read; a model that is no tagger, or reads less.
+        InputError: both a model and a reference; nothing to read; a model that is no tagger, or reads less; a device
+            that is not there, or one beside a reference, with which no model computes.
     """
     from longspan.data.text.reading import as_document
     from longspan.data.text.sentences import guess_language, placed_words
     from longspan.inference.summarize import summarize
-    from longspan.tasks.summaries.importance import check_reference, important_words, lemmatizer
+    from longspan.tasks.summaries.importance import check_reference, important_words, lemmatizer, load_tagger
 
     if model is not None and reference is not None:
         raise InputError(
             "give a trained tagger (model) or a summary (reference) to tell what is important; both are given"
         )
+    if reference is not None and device is not None:
+        raise InputError(f"device={show(device)} is for a model, and none computes with a reference; leave it out")
+    check_numbers(dtype, model)
     document, by, note = as_document(document), "reference", None
     text = document.words
     spans = [(start, end) for start, end, _ in placed_words(text)]
     if model is not None:
-        by, weights = "tagger", _tagged(text, spans, model)
+        by, weights = "tagger", _tagged(text, spans, load_tagger(model, device, dtype))
     else:
         if reference is None:
             # The dictionary first: without it a summary would be made in vain.
             lemmatizer(guess_language(text) if language is None else language)
-            summary = summarize(document, language=language)
+            summary = summarize(document, language=language, device=device)
             by, reference, note = "summary", summary.text, summary.note
         else:
             check_reference(reference)
@@ -103,12 +115,10 @@ def importance(
     )
 
 
-def _tagged(text: str, word_spans: list[tuple[int, int]], model: str) -> list[float]:
+def _tagged(text: str, word_spans: list[tuple[int, int]], tagger: Tagger) -> list[float]:
     """The greatest probability of the tokens of each word."""
-    from longspan.tasks.summaries.importance import load_tagger
     from longspan.tasks.tokenizers import encode_placed
 
-    tagger = load_tagger(model)
     ids, spans = encode_placed(tagger.tokenizer, text, max_tokens=sys.maxsize)
     tokens = [(*span, chance) for span, chance in zip(spans, tagger.probabilities(ids, spans), strict=True)]
     tokens = [token for token in tokens if token[1] > token[0]]

@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from longspan.data.text.blocks import Document
 from longspan.data.text.reading import as_document
+from longspan.devices import check_loads
 from longspan.errors import InputError
-from longspan.inference.answer import Answerer, check_question
+from longspan.inference.answer import Answerer, check_question, load_models
 from longspan.inference.ranking import SHOWN
-from longspan.inference.readers import MOST_TOKENS, SpanReader, WindowReader, load_reader
+from longspan.inference.readers import MOST_TOKENS, SpanReader, WindowReader
 from longspan.inference.summarize import Summarizer, load_summarizer, summarize
 from longspan.settings import check_kind, show
 
@@ -59,6 +60,8 @@ def pipeline(
     *,
     encoder: str | Path | SentenceEncoder | None = None,
     reranker: str | Path | Reranker | None = None,
+    device: str | int | None = None,
+    dtype: str | None = None,
 ) -> QuestionAnsweringPipeline: ...
 def pipeline(task: str, model: Any = None, **options: Any) -> Any:
     """What transformers 4 called a pipeline, for two tasks that transformers 5 does not have.
@@ -66,7 +69,7 @@ def pipeline(task: str, model: Any = None, **options: Any) -> Any:
     Args:
         task: "summarization" or "question-answering".
         model: None takes what comes with the package. Else as in `longspan.summarize` or `longspan.answer`.
-        **options: `device` and `dtype` of a model that writes summaries; `encoder` and `reranker` of answers.
+        **options: `device` and `dtype`; `encoder` and `reranker` of answers.
 
     Returns:
         A `SummarizationPipeline` or a `QuestionAnsweringPipeline`; call it.
@@ -91,13 +94,13 @@ class SummarizationPipeline:
 
     Args:
         model: as in `longspan.summarize`.
-        device: of a model that writes: a name, or the number of a GPU, −1 for the processor.
-        dtype: of its weights.
+        device: where the model computes: a name, or the number of a GPU, −1 for the processor.
+        dtype: of the weights of a model that is given.
     """
 
     def __init__(self, model: Any = None, *, device: str | int | None = None, dtype: str | None = None) -> None:
-        if isinstance(device, int):
-            device = "cpu" if device < 0 else f"cuda:{device}"
+        device = _named(device)
+        check_loads("model", model, device, dtype)
         named = model is None or isinstance(model, str | Path)
         self.summarizer: Any = load_summarizer(model, device=device, dtype=dtype) if named else model
 
@@ -152,7 +155,8 @@ class QuestionAnsweringPipeline:
     holds the answer; with one, the words that the model finds in the best passages, with its probability.
 
     Args:
-        model, encoder, reranker: as in `longspan.answer`.
+        model, encoder, reranker, dtype: as in `longspan.answer`.
+        device: where they compute: a name, or the number of a GPU, −1 for the processor.
     """
 
     def __init__(
@@ -161,9 +165,14 @@ class QuestionAnsweringPipeline:
         *,
         encoder: str | Path | SentenceEncoder | None = None,
         reranker: str | Path | Reranker | None = None,
+        device: str | int | None = None,
+        dtype: str | None = None,
     ) -> None:
-        self.reader: Any = load_reader(model) if isinstance(model, str | Path) else model
-        self.options = {"encoder": encoder, "reranker": reranker}
+        device = _named(device)
+        self.reader: Any = load_models(model, encoder, reranker, device, dtype)[0]
+        # The rest is named again to every `Answerer`, and stays loaded.
+        self.options: dict[str, Any] = {"encoder": encoder, "reranker": reranker, "device": device}
+        self.options["dtype"] = dtype if encoder is not None or reranker is not None else None
 
     def __call__(self, *inputs: Any, question: Any = None, context: Any = None, **options: Any) -> Any:
         """Answer.
@@ -215,8 +224,13 @@ class QuestionAnsweringPipeline:
 
 PIPELINES = {
     "summarization": (SummarizationPipeline, ("device", "dtype")),
-    "question-answering": (QuestionAnsweringPipeline, ("encoder", "reranker")),
+    "question-answering": (QuestionAnsweringPipeline, ("encoder", "reranker", "device", "dtype")),
 }
+
+
+def _named(device: str | int | None) -> str | None:
+    """The name of a device that transformers' pipelines know by its number."""
+    return ("cpu" if device < 0 else f"cuda:{device}") if isinstance(device, int) else device
 
 
 def _options(options: dict[str, Any], *, reads: bool) -> tuple[int, bool]:

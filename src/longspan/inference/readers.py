@@ -329,22 +329,26 @@ def headed(row: QuestionRow) -> QuestionRow:
 
 
 @lru_cache(maxsize=2)
-def load_reader(source: str | Path) -> SpanReader:
+def load_reader(source: str | Path, device: str | None = None, dtype: str | None = None) -> SpanReader:
     """Load a model of questions once, for many.
 
     Args:
         source: the folder or name of the model.
+        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: it cannot be loaded, or cannot answer questions.
+        InputError: it cannot be loaded, or cannot answer questions; a device that is not there.
     """
     from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
     from longspan.checkpoints.sentence_modules import is_sentence_encoder
     from longspan.checkpoints.sources import load_any
+    from longspan.devices import check_place, placed
 
     if is_sentence_encoder(source):
         raise InputError(f"model {str(source)!r} is a sentence encoder: use --encoder (encoder=… in Python)")
-    model = load_any(source).float().eval()
+    check_place(device, dtype)
+    model = placed(load_any(source).float(), device, dtype).eval()
     tokenizer = load_tokenizer(source)
     check_tokenizer(tokenizer, model.config)
     return reader_of(model, tokenizer, source)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from longspan.devices import check_loads
 from longspan.errors import InputError
 from longspan.inference.encoders import batches_of
 from longspan.settings import check_kind
@@ -31,6 +32,10 @@ class Reranker:
     def __init__(self, model: Any, tokenizer: Any, source: str, max_tokens: int | None = None) -> None:
         self.model, self.tokenizer, self.source, self.max_tokens = model, tokenizer, source, max_tokens
 
+    def order(self, question: str, passages: Sequence[str]) -> np.ndarray:
+        """The numbers of the passages from the best to the worst, `(P,)`; equal ones stay in their order."""
+        return np.argsort(-self.scores(question, passages), kind="stable")
+
     def scores(self, question: str, passages: Sequence[str]) -> np.ndarray:
         """The model's score of each passage for a question, `(P,)` float64, the higher the likelier it answers.
 
@@ -45,7 +50,8 @@ class Reranker:
         for chosen in batches_of([len(ids) for ids in encoded["input_ids"]]):
             several = {name: [values[index] for index in chosen] for name, values in encoded.items()}
             with torch.inference_mode():
-                logits = self.model(**self.tokenizer.pad(several, return_tensors="pt")).logits[:, 0].double().numpy()
+                batch = self.tokenizer.pad(several, return_tensors="pt").to(self.model.device)
+                logits = self.model(**batch).logits[:, 0].cpu().double().numpy()
             np.maximum.at(found, [owners[index] for index in chosen], logits)
         if not np.isfinite(found).all():
             raise InputError(f"the reranker {self.source!r} gives scores that are no finite numbers; give another")
@@ -68,13 +74,13 @@ class Reranker:
 
 
 @lru_cache(maxsize=2)
-def _load(source: str) -> Reranker:
+def _load(source: str, device: str | None, dtype: str | None) -> Reranker:
     from longspan.checkpoints.published import load_published, longest_text
     from longspan.checkpoints.sentence_modules import is_sentence_encoder
 
     if is_sentence_encoder(source):
         raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python)")
-    model, tokenizer = load_published(source, "labels")
+    model, tokenizer = load_published(source, "labels", device=device, dtype=dtype)
     if model.config.num_labels != 1:
         raise InputError(
             f"model {source!r} is a {type(model).__name__} with {model.config.num_labels} labels, which scores no "
@@ -84,16 +90,20 @@ def _load(source: str) -> Reranker:
     return Reranker(model, tokenizer, source, longest_text(base, tokenizer))
 
 
-def load_reranker(source: str | Path | Reranker) -> Reranker:
+def load_reranker(source: str | Path | Reranker, device: str | None = None, dtype: str | None = None) -> Reranker:
     """Load a cross-encoder once, for many questions; the latest two stay loaded.
 
     Args:
         source: a folder or a Hub name; or what this function returned.
+        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: it cannot be loaded, or is no cross-encoder with one label.
+        InputError: it cannot be loaded, or is no cross-encoder with one label; a device that is not there, or one for
+            a reranker that is loaded already.
     """
+    check_loads("reranker", source, device, dtype)
     if hasattr(source, "scores"):
         return source  # pyright: ignore[reportReturnType]
     check_kind(source, "reranker", (str, Path), "a folder, a name, or what `load_reranker` returned")
-    return _load(str(source))
+    return _load(str(source), device, dtype)

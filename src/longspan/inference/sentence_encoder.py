@@ -23,6 +23,7 @@ from longspan.characters import counted, mend
 from longspan.checkpoints.sentence_modules import SentenceModules, sentence_modules
 from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence
+from longspan.devices import check_loads
 from longspan.errors import InputError
 from longspan.inference.encoders import batches_of, of_length_one
 from longspan.settings import check_kind
@@ -50,7 +51,7 @@ class SentenceEncoder:
     """A sentence encoder that is ready to read; `load_sentence_encoder` opens one.
 
     Args:
-        model: gives `last_hidden_state` for `input_ids` and `attention_mask`.
+        model: gives `last_hidden_state` for `input_ids` and `attention_mask`, on any device.
         tokenizer: the one that belongs to it.
         modules: what is done with texts and states.
         source: what messages call it.
@@ -187,11 +188,11 @@ class SentenceEncoder:
             several = {name: [values[index] for index in chosen] for name, values in encoded.items()}
             batch = self.tokenizer.pad(several, return_tensors="pt")
             with torch.inference_mode():
-                states = self.model(**batch).last_hidden_state.float()
+                states = self.model(**batch.to(self.model.device)).last_hidden_state.float()
                 real = batch["attention_mask"].bool()
                 if prompted and not self.modules.with_prompt:
                     real = real & (real.cumsum(1) > prompted)
-                rows.update(zip(chosen, self.modules.pool(states, real).numpy(), strict=True))
+                rows.update(zip(chosen, self.modules.pool(states, real).cpu().numpy(), strict=True))
         found = np.stack([rows[index] for index in range(len(pieces))])
         if not np.isfinite(found).all():
             raise InputError(f"the encoder {self.source!r} gives vectors that are no finite numbers; give another")
@@ -199,29 +200,29 @@ class SentenceEncoder:
 
 
 @lru_cache(maxsize=2)
-def _load(source: str) -> SentenceEncoder:
+def _load(source: str, device: str | None, dtype: str | None) -> SentenceEncoder:
     from longspan.checkpoints.pooling import beside
     from longspan.checkpoints.published import load_published, longest_text
     from longspan.model_files import read_json
 
     file = beside(source, "config.json") if os.path.isdir(os.path.expanduser(source)) else None
     if file is not None and str(read_json(file).get("model_type", "")).startswith("longspan"):
-        model, tokenizer, most = _ours(source)
+        model, tokenizer, most = _ours(source, device, dtype)
     else:
-        model, tokenizer = load_published(source, "states")
+        model, tokenizer = load_published(source, "states", device=device, dtype=dtype)
         most = longest_text(model, tokenizer)
     if tokenizer.pad_token_id is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
-    return SentenceEncoder(model, tokenizer, sentence_modules(source), source, most)
+    return SentenceEncoder(model, tokenizer, sentence_modules(source).on(model.device), source, most)
 
 
-def _ours(source: str) -> tuple[Any, Any, int]:
+def _ours(source: str, device: str | None, dtype: str | None) -> tuple[Any, Any, int]:
     """The encoder of a Longspan folder, such as a lengthened one, its tokenizer and the longest text in tokens."""
     from longspan.checkpoints.loading import load_pair
     from longspan.models import LongspanForSentenceEmbedding
     from longspan.models.encoder import encoder_of
 
-    model, tokenizer = load_pair(source)
+    model, tokenizer = load_pair(source, device, dtype)
     encoder = encoder_of(model)
     if encoder is None or isinstance(model, LongspanForSentenceEmbedding):
         raise InputError(
@@ -231,17 +232,23 @@ def _ours(source: str) -> tuple[Any, Any, int]:
     return encoder.eval(), tokenizer, encoder.encoder.embeddings.max_tokens
 
 
-def load_sentence_encoder(source: str | Path | SentenceEncoder) -> SentenceEncoder:
+def load_sentence_encoder(
+    source: str | Path | SentenceEncoder, device: str | None = None, dtype: str | None = None
+) -> SentenceEncoder:
     """Load a sentence encoder once, for many texts; the latest two stay loaded.
 
     Args:
         source: a folder or a Hub name of sentence-transformers' format, of any encoder of transformers, or of one that
             was lengthened; or what this function returned.
+        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: it cannot be loaded, has modules that are not known, or is no encoder.
+        InputError: it cannot be loaded, has modules that are not known, or is no encoder; a device that is not there,
+            or one for an encoder that is loaded already.
     """
+    check_loads("encoder", source, device, dtype)
     if hasattr(source, "similarities"):
         return source  # pyright: ignore[reportReturnType]
     check_kind(source, "encoder", (str, Path), "a folder, a name, or what `load_sentence_encoder` returned")
-    return _load(str(source))
+    return _load(str(source), device, dtype)

@@ -21,6 +21,7 @@ from longspan.characters import check_characters, mend
 from longspan.data.text.blocks import Document, kind_of_document
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, contents_of
+from longspan.devices import check_loads, check_numbers
 from longspan.errors import InputError
 from longspan.inference.encoders import Encoder, bundled_encoder, one_thread
 from longspan.inference.results import (
@@ -114,8 +115,10 @@ def summarize(
             the script.
         decoding: beams and lengths of models that write, and what they do with documents longer than they read; None
             keeps the model's own.
-        device: of a model that writes: "cpu", "cuda", "cuda:1", …; None is the processor.
-        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
+        device: where the model computes, or the bundled one, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps");
+            None is the processor.
+        dtype: of the weights of a model or an encoder that is given: "float32", "bfloat16" or "float16"; None is
+            float32.
         stream: called with each piece of the text as a model writes it; one that picks sentences never calls it.
         raw: nothing is left out and nothing guessed: no headings, turns, references, boilerplate, abstract.
 
@@ -124,15 +127,11 @@ def summarize(
 
     Raises:
         InputError: no text, a length below 1, two lengths or one that is not for this model, a model that cannot be
-            loaded or cannot summarise, or a device that is not there.
+            loaded or cannot summarise, a device that is not there, or one for a model that is loaded already.
     """
     extent = Extent(sentences=sentences, words=words, length=length)
     check_kind(raw, "raw", bool, "true or false")
-    if query is not None:
-        check_kind(query, "query", str, "a text")
-        check_characters(query, "query")
-    if query is not None and not query.strip():
-        raise InputError("query is blank; give what the summary is to be about, or leave it out")
+    check_query(query)
     halves = 0  # half characters of a text that were mended
     if isinstance(text, Document):
         document = text
@@ -145,18 +144,25 @@ def summarize(
         document = document_of(text, raw=raw)
     if model is not None and not hasattr(model, "summarize"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
-    if encoder is not None:
-        if query is None:
-            raise InputError(
-                f"encoder={encoder} tells how near sentences are to a query; give a query, or leave it out"
-            )
-        summarizer = _with_encoder(encoder, model, language, decoding)
-    else:
-        named = isinstance(model, str | Path)
-        summarizer: Any = load_summarizer(model, language, decoding, device, dtype) if named or model is None else model
-    streams = {"stream": stream} if stream is not None and getattr(summarizer, "streams", False) else {}
-    summary = summarizer.summarize(document, extent, query, **streams)
+    if encoder is not None and query is None:
+        raise InputError(f"encoder={encoder} tells how near sentences are to a query; give a query, or leave it out")
+    if device is not None or dtype is not None:
+        check_loads("model", model, device, dtype)
+    loaded: Any = None if model is None or isinstance(model, str | Path) else model
+    if encoder is not None or loaded is None:
+        loaded = load_summarizer(model, language, decoding, device, dtype, encoder)  # pyright: ignore[reportArgumentType]
+    streams = {"stream": stream} if stream is not None and getattr(loaded, "streams", False) else {}
+    summary = loaded.summarize(document, extent, query, **streams)
     return replace(summary, note=notes(summary.note, halves=halves))
+
+
+def check_query(query: str | None) -> None:
+    """Raise `InputError` for what a summary cannot be about."""
+    if query is not None:
+        check_kind(query, "query", str, "a text")
+        check_characters(query, "query")
+        if not query.strip():
+            raise InputError("query is blank; give what the summary is to be about, or leave it out")
 
 
 def load_summarizer(
@@ -165,40 +171,40 @@ def load_summarizer(
     decoding: Decoding | None = None,
     device: str | None = None,
     dtype: str | None = None,
+    encoder: str | Path | SentenceEncoder | None = None,
 ) -> Summarizer:
     """Load a model once to summarise many texts; arguments and errors as in `summarize`. The latest two stay loaded."""
     if language is not None:
         check_language(language)
+    if encoder is not None:
+        for name, value in (("model", model), ("decoding", decoding)):
+            if value is not None:
+                raise InputError(
+                    f"encoder={encoder} is for the bundled model, and {name}={value} is not; give one of them"
+                )
+        from longspan.inference.sentence_encoder import load_sentence_encoder
+
+        return _picking(language, device, load_sentence_encoder(encoder, device, dtype))
     if model is not None:
         return _load(str(model), language, decoding, device, dtype)
-    if decoding is not None or device is not None or dtype is not None:
+    if decoding is not None:
         raise InputError(
-            "the bundled model picks sentences on the processor and decodes nothing; leave the options for decoding, "
-            "device and dtype out, or give a model"
+            "the bundled model picks sentences and decodes nothing; leave the options for decoding out, or give a model"
         )
-    return _bundled(language)
+    if dtype is not None:
+        check_numbers(dtype, model)
+    return _bundled(language, device)
 
 
 @lru_cache(maxsize=2)
-def _bundled(language: str | None) -> Summarizer:
-    scorer = PackageScorer(Picker.load(WEIGHTS), bundled_encoder())
+def _bundled(language: str | None, device: str | None = None) -> Summarizer:
+    return _picking(language, device)
+
+
+def _picking(language: str | None, device: str | None, judge: SentenceEncoder | None = None) -> Summarizer:
+    """The bundled model, with another encoder to compare sentences and query where one is given."""
+    scorer = PackageScorer(Picker.load(WEIGHTS), bundled_encoder(device), judge)
     return Extractive(scorer, english_only=True, language=language)
-
-
-def _with_encoder(encoder: Any, model: Any, language: str | None, decoding: Decoding | None) -> Summarizer:
-    """The bundled model, with another encoder to compare sentences and query."""
-    from longspan.inference.sentence_encoder import load_sentence_encoder
-
-    for name, value in (("model", model), ("decoding", decoding)):
-        if value is not None:
-            raise InputError(f"encoder={encoder} is for the bundled model, and {name}={value} is not; give one of them")
-    if language is not None:
-        check_language(language)
-    return Extractive(
-        PackageScorer(Picker.load(WEIGHTS), bundled_encoder(), load_sentence_encoder(encoder)),
-        english_only=True,
-        language=language,
-    )
 
 
 @lru_cache(maxsize=2)
@@ -212,7 +218,7 @@ def _load(
     opened = load_summarizing(source, language=language, decoding=decoding, device=device, dtype=dtype)
     if isinstance(opened, tuple):
         return Extractive(ModelScorer(*opened, source), language=language)
-    return Abstractive(opened, decoding=decoding, picks=partial(_bundled, language), language=language)
+    return Abstractive(opened, decoding=decoding, picks=partial(_bundled, language, device), language=language)
 
 
 class Extractive:
@@ -359,8 +365,8 @@ class ModelScorer:
             return Scores([], 0)
         encoded = encode_sentences([sentence.text for sentence in sentences], self.tokenizer)
         lengths = torch.tensor([len(ids) for ids in encoded])
-        input_ids = torch.tensor([token for ids in encoded for token in ids])
-        sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
+        input_ids = torch.tensor([token for ids in encoded for token in ids], device=self.model.device)
+        sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths).to(self.model.device)
         return Scores(self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids))
 
 

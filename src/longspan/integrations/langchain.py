@@ -35,7 +35,7 @@ class Retriever(retrievers.BaseRetriever):
         Args:
             sources: LangChain documents, texts, or paths of files and folders.
             top: how many passages are given.
-            **options: `model`, `encoder` and `reranker`, as in `longspan.answer`.
+            **options: `model`, `encoder`, `reranker`, `device` and `dtype`, as in `longspan.answer`.
         """
         opened, told = [], []
         every: Sequence[Any] = [sources] if isinstance(sources, str | Path) else sources
@@ -47,9 +47,9 @@ class Retriever(retrievers.BaseRetriever):
         return cls(answerer=Answerer(opened, **options), metadata_of=tuple(told), top=top)
 
     @classmethod
-    def from_index(cls, folder: str | Path, *, top: int = 3) -> Self:
-        """Ask the index that `longspan.index` made in a folder; its documents are not read again."""
-        return cls(answerer=open_index(folder), top=top)
+    def from_index(cls, folder: str | Path, *, top: int = 3, **options: Any) -> Self:
+        """Ask the index that `longspan.index` made in a folder; options are those of `open_index`."""
+        return cls(answerer=open_index(folder, **options), top=top)
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Any]:
         return [self._document(passage) for passage in self.answerer.answer(query, top=self.top).passages]
@@ -67,9 +67,10 @@ def summarizer(model: str | Path | None = None, **options: Any) -> Any:
 
     Args:
         model: as in `longspan.summarize`; it is loaded once.
-        **options: `sentences`, `words`, `length`, `query` or `decoding`, as there.
+        **options: `sentences`, `words`, `length`, `query`, `decoding`, `device` or `dtype`, as there.
     """
-    loaded = load_summarizer(model, decoding=options.pop("decoding", None))
+    loading = {name: options.pop(name) for name in ("decoding", "device", "dtype") if name in options}
+    loaded = load_summarizer(model, **loading)
 
     def summary(given: Any) -> str:
         parts = [getattr(one, "page_content", one) for one in (given if isinstance(given, list) else [given])]

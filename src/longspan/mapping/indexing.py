@@ -46,6 +46,7 @@ def index_by_workers(
     encoding: str | None = None,
     raw: bool = False,
     encoder: str | Path | None = None,
+    device: str | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> SearchIndex:
     """Make an index without a model, or add to one, as `longspan.index` does, with several processes.
@@ -60,6 +61,7 @@ def index_by_workers(
         threads: of each.
         encoding, raw: as for `longspan.index`.
         encoder: as for `longspan.index`, but no encoder that is loaded.
+        device: where each process computes.
         report: is called with the progress, often.
 
     Returns:
@@ -76,17 +78,18 @@ def index_by_workers(
             f"workers={workers}, but the index {on_one_line(str(output))!r} is one with a model, which one process "
             "makes; leave it out"
         )
-    library = SearchIndex(folder, encoder) if has_search_index(folder) else SearchIndex.new(folder, encoder)
-    same = partial(_job, encoding=encoding, raw=raw)
+    opening = SearchIndex if has_search_index(folder) else SearchIndex.new
+    library = opening(folder, encoder, device=device)
+    same = partial(_job, encoding=encoding, raw=raw, device=device)
     ahead = partial(_ahead, folder / BUILDING, same, workers=workers, threads=threads, report=report)
     library.notes += library.add(documents, encoding=encoding, raw=raw, ahead=ahead)
     return library
 
 
-def _job(preparer: Preparer, inputs: tuple[Input, ...], *, encoding: str | None, raw: bool) -> Job:
+def _job(preparer: Preparer, inputs: tuple[Input, ...], *, encoding: str | None, raw: bool, device: str | None) -> Job:
     """What has to be done with these files."""
     options = {"language": preparer.language, "vectors": preparer.encoder is not None, "encoder": preparer.source}
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {name: value for name, value in {**options, "device": device}.items() if value is not None}
     return Job(
         version=__version__,
         verb=INDEX,

@@ -22,11 +22,13 @@ class Prepare:
         language: of the collection.
         vectors: whether passages get vectors, or words alone are kept.
         encoder: where the one lies that makes them; None means the bundled one.
+        device: where it computes; None means the processor.
     """
 
     language: str
     vectors: bool
     encoder: str | None = None
+    device: str | None = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -54,11 +56,11 @@ class Prepare:
         if self.encoder is not None:
             from longspan.inference.sentence_encoder import load_sentence_encoder
 
-            encoder = load_sentence_encoder(self.encoder)
+            encoder = load_sentence_encoder(self.encoder, self.device)
         elif self.vectors:
             from longspan.inference.encoders import bundled_encoder
 
-            encoder = bundled_encoder()
+            encoder = bundled_encoder(self.device)
         prepare = Preparer(self.language, encoder, self.encoder is None)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from longspan.settings import Beams, Count, LengthPenalty, NewTokens, Share, che
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
 
+Dtype = Literal["float32", "bfloat16", "float16"]
+"""Of a model's weights."""
 Do = Callable[["str | Document", Mapping[str, Any]], dict[str, Any]]
 """From a document, and the other columns of its row that `reads` names, to the values of the columns that are added."""
 
@@ -67,12 +69,16 @@ class Summarize(_Alone):
     max_source_tokens: Count | None = None
     long_documents: Literal["lengthen", "parts"] | None = None
     device: str | None = None
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    dtype: Dtype | None = None
 
     def __post_init__(self) -> None:
-        """Refuse lengths that are none."""
+        """Refuse lengths that are none, and an encoder that has no query to compare with."""
         Extent(sentences=self.sentences, words=self.words, length=self.length)
         check(self)
+        if self.encoder is not None and self.query is None:
+            raise InputError(
+                f"encoder={self.encoder} tells how near sentences are to a query; give a query, or leave it out"
+            )
 
     def columns(self) -> dict[str, Any]:
         """See `Verb`."""
@@ -94,17 +100,10 @@ class Summarize(_Alone):
         asked: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
         decoding = Decoding(**asked) if asked else None
         options: dict[str, Any] = {"length": self.length, "words": self.words, "query": self.query, "raw": raw}
-        if self.encoder is None:
-            options |= {"model": load_summarizer(self.model, self.language, decoding, self.device, self.dtype)}
-        else:
-            from longspan.inference.sentence_encoder import load_sentence_encoder
-
-            options |= {"model": self.model, "language": self.language, "decoding": decoding}
-            options |= {"device": self.device, "dtype": self.dtype}
-            options["encoder"] = load_sentence_encoder(self.encoder)
+        loaded = load_summarizer(self.model, self.language, decoding, self.device, self.dtype, self.encoder)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            summary = summarize(document, self.sentences, **options)
+            summary = summarize(document, self.sentences, loaded, **options)
             return {
                 "summary": summary.text,
                 "sentences": [
@@ -125,6 +124,8 @@ class Embed(_Alone):
     model: str | None = None
     encoder: str | None = None
     language: str | None = None
+    device: str | None = None
+    dtype: Dtype | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no text."""
@@ -139,7 +140,7 @@ class Embed(_Alone):
         """See `Verb`."""
         from longspan.inference.embed import embed_document, the_encoder
 
-        encoder = the_encoder(self.model, self.encoder)
+        encoder = the_encoder(self.model, self.encoder, self.device, self.dtype)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
             done = embed_document(_opened(document, raw), encoder, language=self.language)
@@ -167,6 +168,8 @@ class Answer:
     question_field: str | None = None
     top: Count = 3
     threshold: Share | None = None
+    device: str | None = None
+    dtype: Dtype | None = None
 
     def __post_init__(self) -> None:
         """Refuse to ask nothing, or twice."""
@@ -205,19 +208,12 @@ class Answer:
 
     def ready(self, *, raw: bool) -> Do:
         """See `Verb`."""
-        from longspan.inference.answer import answer
-        from longspan.inference.readers import load_reader
+        from longspan.inference.answer import answer, load_models
 
-        options: dict[str, Any] = {"top": self.top, "threshold": self.threshold, "raw": raw}
-        options["model"] = None if self.model is None else load_reader(self.model)
-        if self.encoder is not None:
-            from longspan.inference.sentence_encoder import load_sentence_encoder
-
-            options["encoder"] = load_sentence_encoder(self.encoder)
-        if self.reranker is not None:
-            from longspan.inference.reranker import load_reranker
-
-            options["reranker"] = load_reranker(self.reranker)
+        named = ("model", "encoder", "reranker", "device", "dtype")
+        models: dict[str, Any] = {name: getattr(self, name) for name in named}
+        load_models(**models)  # they stay loaded
+        options: dict[str, Any] = {"top": self.top, "threshold": self.threshold, "raw": raw, **models}
 
         def do(document: str | Document, row: Mapping[str, Any]) -> dict[str, Any]:
             question = self.question if self.question_field is None else row[self.question_field]
@@ -251,6 +247,8 @@ class Classify(_Alone):
     """See `longspan.classify`."""
 
     model: str
+    device: str | None = None
+    dtype: Dtype | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no text."""
@@ -273,7 +271,7 @@ class Classify(_Alone):
         """See `Verb`."""
         from longspan.inference.classify import load_classifier
 
-        classifier = load_classifier(self.model)
+        classifier = load_classifier(self.model, self.device, self.dtype)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
             found = classifier.classify_text(document if isinstance(document, str) else document.words)
@@ -289,6 +287,8 @@ class Coref(_Alone):
     """Coreference, as `longspan coref` finds it."""
 
     model: str
+    device: str | None = None
+    dtype: Dtype | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no text."""
@@ -304,7 +304,7 @@ class Coref(_Alone):
         """See `Verb`."""
         from longspan.systems.coreference.resolving import load_resolver
 
-        resolver = load_resolver(self.model)
+        resolver = load_resolver(self.model, self.device, self.dtype)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
             found = resolver.resolve(_opened(document, raw))

@@ -148,6 +148,8 @@ class FakeCuda(TorchDispatchMode):
             (torch.cuda, "get_rng_state", lambda device=CUDA: torch.get_rng_state()),
             (torch.cuda, "set_rng_state", lambda state, device=CUDA: torch.set_rng_state(state)),
             (torch.autograd, "has_torch_function", lambda given: False),  # which would go back without `OnCuda`
+            (torch.inference_mode, "__enter__", torch.no_grad.__enter__),  # tensors made in it have no views of ours
+            (torch.inference_mode, "__exit__", torch.no_grad.__exit__),
             (flex, "_kernel", lambda: _flex_attention),
         ):
             self._stack.enter_context(mock.patch.object(home, name, replacement))

@@ -36,10 +36,14 @@ class Models:
     Attributes:
         encoder: folder or Hub name of a sentence encoder.
         reranker: folder or Hub name of a cross-encoder, which reads the best passages of an answer again.
+        device: where all of them compute, the bundled encoder too; None is the processor.
+        dtype: of the weights of those two; None is float32.
     """
 
     encoder: str | None = None
     reranker: str | None = None
+    device: str | None = None
+    dtype: str | None = None
 
     def command(self, memory: int) -> list[str]:
         """The command of a worker with these models whose jobs take at most so many bytes."""
@@ -58,7 +62,8 @@ class Models:
             if "error" in (said := json.loads(line)):
                 raise InputError(said["error"])
         if done.returncode:
-            raise InputError(f"encoder={self.encoder} reranker={self.reranker} ended the process that loads them")
+            named = " ".join(f"{name}={value}" for name, value in asdict(self).items() if value is not None)
+            raise InputError(f"{named} ended the process that loads them")
 
 
 class QueueFullError(Exception):

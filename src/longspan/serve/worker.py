@@ -21,7 +21,7 @@ from longspan.characters import on_one_line, shown
 from longspan.data.text.blocks import SPOKEN, Document
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.errors import InputError, is_out_of_memory, memory_sentence
-from longspan.inference.answer import Answerer
+from longspan.inference.answer import Answerer, load_models
 from longspan.inference.encoders import Encoder, bundled_encoder
 from longspan.inference.results import Extent, quote_of
 from longspan.inference.summarize import WEIGHTS, Extractive, PackageScorer
@@ -86,25 +86,26 @@ class Desk:
 
     Args:
         report: is told of progress.
-        encoder, reranker: as in `longspan.answer`; the encoder also gives the vectors that are asked for, and tells
-            how near sentences are to the topic of a summary.
+        encoder, reranker, device, dtype: as in `longspan.answer`; the encoder also gives the vectors that are asked
+            for, and tells how near sentences are to the topic of a summary.
 
     Raises:
         InputError: one of them cannot be loaded, or is of another kind.
     """
 
-    def __init__(self, report: Report, encoder: str | None = None, reranker: str | None = None) -> None:
+    def __init__(
+        self,
+        report: Report,
+        encoder: str | None = None,
+        reranker: str | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
         self.report = report
-        self.encoder = ReportingEncoder(bundled_encoder(), report)
-        self.own_encoder = self.reranker = None
-        if encoder is not None:
-            from longspan.inference.sentence_encoder import load_sentence_encoder
-
-            self.own_encoder = load_sentence_encoder(encoder)
-        if reranker is not None:
-            from longspan.inference.reranker import load_reranker
-
-            self.reranker = load_reranker(reranker)
+        _, self.own_encoder, _ = load_models(None, encoder, reranker, device, dtype)
+        # Named again for every set of documents, and loaded once.
+        self.models: dict[str, Any] = {"encoder": encoder, "reranker": reranker, "device": device, "dtype": dtype}
+        self.encoder = ReportingEncoder(bundled_encoder(device), report)
         self.summarizer = Extractive(
             PackageScorer(Picker.load(WEIGHTS), self.encoder, self.own_encoder), english_only=True
         )
@@ -181,7 +182,7 @@ class Desk:
         def answerer() -> Answerer:
             self.report(progress=0.0, doing="Reading the documents for questions")
             self.encoder.expect(sum(len(one.text) for one, _ in opened))
-            return Answerer([one for one, _ in opened], encoder=self.own_encoder, reranker=self.reranker)
+            return Answerer([one for one, _ in opened], **self.models)
 
         ready = self._answerers.value(key, answerer)
         self.report(progress=0.95, doing="Looking for passages")

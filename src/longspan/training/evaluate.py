@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from longspan.changes import assign
 from longspan.checkpoints.loading import check_tokenizer, load_model, load_tokenizer
+from longspan.devices import check_place, placed
 from longspan.errors import InputError
 from longspan.files import output_folder, write_whole
 from longspan.models.heads import HEADS
@@ -84,6 +85,8 @@ def evaluate(
     on_error: Literal["raise", "skip"] = "raise",
     output: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
 ) -> Evaluation:
     """Predict every row of a data set, score the predictions, and write both.
 
@@ -97,6 +100,9 @@ def evaluate(
         on_error: "skip" passes over corrupt rows and says in the log how many there were; "raise" stops at the first.
         options: changes of the task's options, by dotted path: `{"evaluation.mode": "disjoint"}`, with or without
             `task.` before it.
+        device: where the model computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the
+            processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
         output: folder for `<data>-<split>.json` and `.jsonl`; default `evaluation/` in the model's folder. Scoring the
             same data again replaces them; other data of the same name gets names of its own.
 
@@ -109,7 +115,9 @@ def evaluate(
     source = Path(folder)
     changes = {"beams": beams, "length_penalty": length_penalty, "max_tokens": max_tokens}
     changes = {name: value for name, value in changes.items() if value is not None}
+    check_place(device, dtype)
     task, model, generation = _open(source, dict(options or {}))
+    placed(model, device, dtype)
     generation = _decoding(task, model, generation, changes)
     # What can fail for its place is known before anything is predicted.
     target = output_folder(source / "evaluation" if output is None else output)

@@ -34,9 +34,9 @@ def test_a_type_that_is_none(folder: Folder) -> None:
         longspan.summarize(TEXT, model=folder("T5"), dtype="int8")
 
 
-def test_the_bundled_model_takes_neither() -> None:
-    with pytest.raises(InputError, match="leave the options for decoding, device and dtype out"):
-        longspan.summarize(TEXT, dtype="bfloat16")
+def test_the_bundled_model_decodes_nothing() -> None:
+    with pytest.raises(InputError, match="leave the options for decoding out, or give a model"):
+        longspan.summarize(TEXT, decoding=Decoding(beams=2))
 
 
 def test_a_tokenizer_of_another_model(folder: Folder, tmp_path: Path) -> None:

@@ -24,9 +24,6 @@ from longspan.models import (
     LongspanForPrefixLM,
     LongspanForSentenceScoring,
 )
-from longspan.settings import show
-
-DTYPES = ("float32", "bfloat16", "float16")
 
 
 def load_summarizing(
@@ -47,28 +44,24 @@ def load_summarizing(
     """
     if is_sentence_encoder(source):
         raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python) with a query")
-    where, number = _device(device), _dtype(dtype)
     said = read_config(source)
     kind, name = said.get("model_type"), architecture_of(said)
     writes = writes_texts(kind, name)
     if writes and kind not in ARCHITECTURES:
-        model, tokenizer = load_published(source, "sequences", dtype=number)
+        model, tokenizer = load_published(source, "sequences", device=device, dtype=dtype)
         _check_rows(tokenizer, model)
-        return SequenceWriter(model.to(where), tokenizer, source, decoding, said, language)
+        return SequenceWriter(model, tokenizer, source, decoding, said, language)
     if not writes and kind != LongspanConfig.model_type and continues_texts(kind, name):
         check_template(load_tokenizer(source), source, name)  # before the weights, which take a while
-        model, tokenizer = load_published(source, "texts", dtype=number)
+        model, tokenizer = load_published(source, "texts", device=device, dtype=dtype)
         _check_rows(tokenizer, model)
-        return ChatWriter(model.to(where), tokenizer, source, decoding, said, language)
+        return ChatWriter(model, tokenizer, source, decoding, said, language)
     use = use_of(name)
     if not writes and use is not None and use.command != "summarize":
         labels = len(said["id2label"]) if said.get("id2label") else said.get("num_labels")
         raise other_use(source, name, "which cannot summarise", labels)
-    model, tokenizer = load_pair(source)
+    model, tokenizer = load_pair(source, device, dtype)
     if isinstance(model, LongspanForSentenceScoring):
-        for name, value in (("device", device), ("dtype", dtype)):
-            if value is not None:
-                raise InputError(f"model {source!r} picks sentences, and {name}={value} is for those that write")
         if decoding != Decoding():
             raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
         return model, tokenizer
@@ -78,7 +71,6 @@ def load_summarizing(
         writing: Any = model
         if writes and name.endswith("Model"):
             writing.generation_config = _generation_beside(source) or writing.generation_config
-        writing.to(device=where, dtype=number)
         return OwnWriter(writing, tokenizer, source, decoding, said, language, task)
     raise other_use(source, type(model).__name__, "which cannot summarise")
 
@@ -110,25 +102,6 @@ def _check_rows(tokenizer: Any, model: Any) -> None:
     """Refuse a tokenizer that cannot belong to a model. Special tokens may differ: those that end a turn do."""
     rows = SimpleNamespace(vocab_size=len(model.get_input_embeddings().weight))
     check_tokenizer(tokenizer, rows)
-
-
-def _device(name: str | None) -> Any:
-    import torch
-
-    try:
-        device = torch.device(name or "cpu")
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"device={name!r} is not on this machine; give 'cpu', or 'cuda' where there is one") from error
-    return device
-
-
-def _dtype(name: str | None) -> Any:
-    import torch
-
-    if name not in (None, *DTYPES):
-        raise InputError(f"dtype={show(name)} is not known; choose one of {', '.join(DTYPES)}")
-    return getattr(torch, name or "float32")
 
 
 def tagging_task(source: str, model: Any) -> Any | None:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from longspan.characters import on_one_line
 from longspan.checkpoints.sources import local_folder
 from longspan.data.text.blocks import Document
 from longspan.data.text.documents import documents_in
 from longspan.data.text.passages import Passage, passages_of
+from longspan.devices import check_numbers, check_place
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
 from longspan.inference.answer import Answerer, Source, open_documents
@@ -39,6 +40,9 @@ from longspan.inference.results import DocumentAnswer, notes
 from longspan.progress import progress_bar
 from longspan.settings import check_kind, show
 
+if TYPE_CHECKING:
+    from longspan.inference.reranker import Reranker
+
 SHARD_BYTES = 64 * 2**20
 """A shard is written when its states take so much."""
 Stored = Literal["float16", "bfloat16", "float32"]
@@ -54,6 +58,7 @@ def index(
     encoding: str | None = None,
     raw: bool = False,
     encoder: str | Path | None = None,
+    device: str | None = None,
 ) -> DocumentIndex | SearchIndex:
     """Make an index of documents, or add documents to one that is there.
 
@@ -71,6 +76,8 @@ def index(
         raw: as for `longspan.answer`.
         encoder: of an index without a model, a sentence encoder in the place of the bundled one, as for
             `longspan.answer`.
+        device: where the model or the encoder computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None
+            is the processor.
 
     Returns:
         The index; `added` and `notes` say what was done.
@@ -81,12 +88,12 @@ def index(
     """
     folder = output_folder(output)
     if model is None and not has_index(folder):
-        return _searchable(documents, output, lower_layers, encoding, raw, encoder)
+        return _searchable(documents, output, lower_layers, encoding, raw, encoder, device)
     if has_search_index(folder) or encoder is not None:
         given = f"model={show(model)}" if encoder is None else f"encoder={show(encoder)}"
         raise InputError(f"{given} does not fit the index {on_one_line(str(output))!r}; leave it out, or make another")
     if has_index(folder):
-        library = DocumentIndex(folder, model)
+        library = DocumentIndex(folder, model, device=device)
         if lower_layers is not None and library.contents.made_by["lower_layers"] not in (None, lower_layers):
             raise InputError(
                 f"lower_layers={lower_layers}, but the index {on_one_line(str(output))!r} has "
@@ -94,7 +101,7 @@ def index(
             )
     else:
         assert model is not None
-        library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype)
+        library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype, device=device)
     skipped = library.add(documents, encoding=encoding, raw=raw)
     library.notes += skipped
     return library
@@ -107,6 +114,7 @@ def _searchable(
     encoding: str | None,
     raw: bool,
     encoder: str | Path | None,
+    device: str | None,
 ) -> SearchIndex:
     """An index without a model, made or added to."""
     if lower_layers is not None:
@@ -114,7 +122,8 @@ def _searchable(
             f"lower_layers={lower_layers} decomposes a model, and none is given; give one, or leave it out"
         )
     folder = output_folder(output)
-    library = SearchIndex(folder, encoder) if has_search_index(folder) else SearchIndex.new(folder, encoder)
+    opening = SearchIndex if has_search_index(folder) else SearchIndex.new
+    library = opening(folder, encoder, device=device)
     skipped = library.add(documents, encoding=encoding, raw=raw)
     library.notes += skipped
     return library
@@ -127,17 +136,31 @@ class DocumentIndex:
         folder: of the index.
         model: where its model lies now, or its Hub name; None takes the place from which it was made, if it is a folder
             here or a name that was fetched before: the Hub is not asked for what an index says.
+        reranker: a cross-encoder that orders the best passages again, as in `longspan.answer`.
+        device: where model and reranker compute, as PyTorch names devices; None is the processor.
+        dtype: of the reranker's weights; the model computes in float32, as its states are.
 
     Attributes:
         notes: a sentence each on shards that are damaged and left out, and on what `index` passed over.
         added: what the last `add` did.
 
     Raises:
-        InputError: there is no index, its list is damaged, or the model is another one than it was made by.
+        InputError: there is no index, its list is damaged, or the model is another one than it was made by; a device
+            that is not there.
     """
 
-    def __init__(self, folder: str | Path, model: str | Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        model: str | Path | None = None,
+        *,
+        reranker: str | Path | Reranker | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
         check_kind(folder, "folder", (str, Path), "the folder of an index")
+        check_place(device, dtype)
+        check_numbers(dtype, reranker)
         self.folder, self.added = Path(folder), Added()
         self.contents, _ = read_contents(self.folder)
         name, recorded = on_one_line(str(folder)), self.contents.made_by["source"]
@@ -150,7 +173,7 @@ class DocumentIndex:
             )
         lower = self.contents.made_by["lower_layers"]
         try:
-            self._reader = StateReader(*open_model(source, lower), self._pieces)
+            self._reader = StateReader(*open_model(source, lower, device), self._pieces)
         except InputError as error:
             made = "" if lower is None else f" with lower_layers={lower}"
             raise InputError(
@@ -165,10 +188,21 @@ class DocumentIndex:
                     f"the index {name!r} was built by another model: the {what} of {str(source)!r} differ from those "
                     f"of {recorded!r} then; give that model with --model, or make the index again"
                 )
+        self._reranker = None
+        if reranker is not None:
+            from longspan.inference.reranker import load_reranker
+
+            self._reranker = load_reranker(reranker, device, dtype)
 
     @classmethod
     def new(
-        cls, folder: str | Path, model: str | Path, *, lower_layers: int | None = None, dtype: Stored = "float16"
+        cls,
+        folder: str | Path,
+        model: str | Path,
+        *,
+        lower_layers: int | None = None,
+        dtype: Stored = "float16",
+        device: str | None = None,
     ) -> DocumentIndex:
         """An empty index in a folder that is not there, or empty; errors as in `index`."""
         if not isinstance(dtype, str) or dtype not in DTYPES:
@@ -176,11 +210,11 @@ class DocumentIndex:
         place = output_folder(folder)
         if not is_empty(place):
             raise InputError(f"{on_one_line(str(folder))!r} is not empty and no index; give another place")
-        made = made_by(*open_model(model, lower_layers))
+        made = made_by(*open_model(model, lower_layers, device))
         about = {"source": str(model), "lower_layers": lower_layers, "dtype": dtype}
         with claimed(place):
             Contents({**about, **made}).write(place)
-        return cls(place, model)
+        return cls(place, model, device=device)
 
     def _read(self) -> None:
         """The list of shards as it is now, and every shard that is whole."""
@@ -228,7 +262,8 @@ class DocumentIndex:
                 f"the index {on_one_line(str(self.folder))!r} holds no document that can be read"
                 f"{''.join(f' ({note})' for note in self.notes[:1])}; add some with `longspan index`"
             )
-        return Answerer(self.documents, self._reader, passages=[passages for _, _, passages, _ in self._indexed])
+        passages = [passages for _, _, passages, _ in self._indexed]
+        return Answerer(self.documents, self._reader, passages=passages, reranker=self._reranker)
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
         """See `longspan.answer`; the words come from the stored states."""

@@ -43,6 +43,7 @@ class GrowingIndex:
     added: Added
     _list: dict[str, Any]
     _parts: list[tuple[Part, dict[str, Any]]]
+    device: str | None
     _given: Any
     _encoder: Any
 
@@ -165,7 +166,7 @@ class GrowingIndex:
             self._list["language"] = guess_language(document.text[:SAMPLE])
             bundled = self._list["encoder"] is None
             if bundled and reads_english(document.text[:SAMPLE]):
-                self._list["width"] = bundled_encoder().dimensions
+                self._list["width"] = bundled_encoder(self.device).dimensions
             elif not bundled:
                 self._list["width"] = 1  # until the encoder says
                 self._list["width"] = self._encoder.dimensions

@@ -12,10 +12,17 @@ from longspan.settings import show
 
 if TYPE_CHECKING:
     from longspan.inference.indexing.documents import DocumentIndex
+    from longspan.inference.reranker import Reranker
 
 
 def open_index(
-    folder: str | Path, model: str | Path | None = None, encoder: str | Path | None = None
+    folder: str | Path,
+    model: str | Path | None = None,
+    encoder: str | Path | None = None,
+    *,
+    reranker: str | Path | Reranker | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
 ) -> DocumentIndex | SearchIndex:
     """The index of a folder, with or without a model, ready to be asked; its `notes` say which files it is older than.
 
@@ -23,6 +30,7 @@ def open_index(
         folder: of the index.
         model: as for `DocumentIndex`.
         encoder: as for `SearchIndex`.
+        reranker, device, dtype: as for both.
 
     Raises:
         InputError: as those two; a model or an encoder that the index has no use for.
@@ -32,9 +40,9 @@ def open_index(
             raise InputError(f"encoder={show(encoder)} is for an index without a model; leave it out")
         from longspan.inference.indexing.documents import DocumentIndex
 
-        return DocumentIndex(folder, model)
+        return DocumentIndex(folder, model, reranker=reranker, device=device, dtype=dtype)
     if model is not None:
         raise InputError(f"the index {on_one_line(str(folder))!r} has no use for model={show(model)}; leave it out")
-    index = SearchIndex(folder, encoder)
+    index = SearchIndex(folder, encoder, reranker=reranker, device=device, dtype=dtype)
     index.notes += filter(None, [index.stale()])
     return index

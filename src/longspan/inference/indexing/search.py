@@ -22,7 +22,7 @@ from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
-from longspan.inference.answer import check_asked, ranked_passage
+from longspan.inference.answer import FIRST, check_asked, ranked_passage
 from longspan.inference.encoders import bundled_encoder
 from longspan.inference.indexing.checks import AGAIN, check_search_listing
 from longspan.inference.indexing.growing import FORMAT, LIST, GrowingIndex, write_list
@@ -35,6 +35,7 @@ from longspan.model_files import read_json
 from longspan.settings import check_kind, show
 
 if TYPE_CHECKING:
+    from longspan.inference.reranker import Reranker
     from longspan.inference.sentence_encoder import SentenceEncoder
 
 
@@ -50,36 +51,61 @@ class SearchIndex(GrowingIndex):
         folder: of the index.
         encoder: where its encoder lies now, for one that was made by an encoder of one's own; None takes the place from
             which it was made, if that is here.
+        reranker: a cross-encoder that orders the best passages again, as in `longspan.answer`.
+        device: where encoder and reranker compute, as PyTorch names devices; None is the processor.
+        dtype: of the weights of the reranker and of an encoder of one's own; None is float32.
 
     Attributes:
         notes: a sentence each on parts that are damaged and left out, and on what was passed over.
         added: what the last `add` did.
 
     Raises:
-        InputError: there is no index, its list is damaged, or its encoder is not here.
+        InputError: there is no index, its list is damaged, or its encoder is not here; a device that is not there.
     """
 
-    def __init__(self, folder: str | Path, encoder: str | Path | SentenceEncoder | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        encoder: str | Path | SentenceEncoder | None = None,
+        *,
+        reranker: str | Path | Reranker | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
         check_kind(folder, "folder", (str, Path), "the folder of an index")
         self.folder, self.added = Path(folder), Added()
-        self._given = encoder
+        self._given, self.device, self.dtype = encoder, device, dtype
         self._read()
+        self._reranker = None
+        if device is not None or dtype is not None or reranker is not None:
+            from longspan.devices import check_numbers, check_place
+
+            check_numbers(dtype, self._list["encoder"], reranker)
+            check_place(device, dtype)
+        if reranker is not None:
+            from longspan.inference.reranker import load_reranker
+
+            self._reranker = load_reranker(reranker, device, dtype)
 
     @classmethod
-    def new(cls, folder: str | Path, encoder: str | Path | None = None) -> SearchIndex:
+    def new(cls, folder: str | Path, encoder: str | Path | None = None, *, device: str | None = None) -> SearchIndex:
         """An empty index in a folder that is not there, or empty."""
+        if device is not None:
+            from longspan.devices import check_place
+
+            check_place(device)
         place = output_folder(folder)
         if not is_empty(place):
             raise InputError(f"{on_one_line(str(folder))!r} is not empty and no index; give another place")
         if encoder is not None:
             from longspan.inference.sentence_encoder import load_sentence_encoder
 
-            load_sentence_encoder(encoder)  # it is refused before anything is written
+            load_sentence_encoder(encoder, device)  # it is refused before anything is written
         with claimed(place):
             write_list(
                 place, {"encoder": None if encoder is None else str(encoder), "language": None, "width": 0, "parts": []}
             )
-        return cls(place, encoder)
+        return cls(place, encoder, device=device)
 
     def _read(self) -> None:
         if not (self.folder / LIST).is_file():
@@ -146,7 +172,7 @@ class SearchIndex(GrowingIndex):
         if not self._list["width"]:
             return None
         if self._list["encoder"] is None:
-            return bundled_encoder()
+            return bundled_encoder(self.device)
         from longspan.checkpoints.sources import local_folder
         from longspan.inference.sentence_encoder import load_sentence_encoder
 
@@ -156,14 +182,16 @@ class SearchIndex(GrowingIndex):
         if source is None:
             raise InputError(f"{made}, which is no folder here and not in the cache; give it with --encoder")
         try:
-            return load_sentence_encoder(source)
+            return load_sentence_encoder(source, self.device, self.dtype)
         except InputError as error:
             raise InputError(f"{made}, and {show(source)} is none: {error}; give it with --encoder") from error
 
     @cached_property
     def _questions(self) -> Any:
-        """The encoder of questions and of sentences that are shown: the bundled one without PyTorch, or one's own."""
-        return plain_encoder() if self._list["width"] and self._list["encoder"] is None else self._encoder
+        """The encoder of questions and of sentences that are shown: the bundled one, without PyTorch unless a device is
+        named, or one's own."""
+        plain = self._list["width"] and self._list["encoder"] is None and self.device is None
+        return plain_encoder() if plain else self._encoder
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
@@ -184,13 +212,19 @@ class SearchIndex(GrowingIndex):
         for name, weight in weights.rank.items():
             score += weight * columns[name]
         alive = np.flatnonzero(self._alive)
-        order = alive[np.argsort(-score[alive], kind="stable")][: max(top, SHOWN)]
+        ranked = alive[np.argsort(-score[alive], kind="stable")]
+        order = ranked[: max(top, SHOWN)]
         read = [self._passage(int(number)) for number in order]
         columns["names"] = np.zeros(len(score))
         columns["names"][order] = named_shares(question, [f"{one.heading or ''}\n{one.text}" for _, one, _ in read])
         table = np.stack(list(columns.values()), axis=1)[alive]
         ranking = weights.ranking(Evidence(tuple(columns), table))
         chance = dict(zip(alive.tolist(), ranking.passage_probabilities.tolist(), strict=True))
+        if self._reranker is not None:
+            order = ranked[: max(top, FIRST)]
+            read += [self._passage(int(number)) for number in order[len(read) :]]
+            again = self._reranker.order(question, [passage.text for _, passage, _ in read])
+            order, read = order[again], [read[place] for place in again]
         shown = [
             self._ranked(question, rarities, entry, passage, document, chance[int(number)])
             for number, (document, passage, entry) in zip(order[:top], read[:top], strict=True)

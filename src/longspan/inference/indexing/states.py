@@ -36,13 +36,14 @@ STAND_IN = "?"
 """Stands for the other part where a tokenizer wants both."""
 
 
-def open_model(source: str | Path, lower_layers: int | None = None) -> tuple[Any, Any]:
-    """A decomposed model of questions and its tokenizer; `lower_layers` decomposes one that is not.
+def open_model(source: str | Path, lower_layers: int | None = None, device: str | None = None) -> tuple[Any, Any]:
+    """A decomposed model of questions on a device (None: the processor), and its tokenizer; `lower_layers` decomposes
+    one that is not.
 
     Raises:
         InputError: it cannot be loaded, cannot answer questions, or reads passages together with their question.
     """
-    model, tokenizer = load_pair(source)
+    model, tokenizer = load_pair(source, device)
     if not type(model).__name__.endswith("ForQuestionAnswering"):
         raise InputError(
             f"model {str(source)!r} is a {type(model).__name__}, which has no start and end of an answer; give a "

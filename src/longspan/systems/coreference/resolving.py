@@ -89,11 +89,16 @@ class Resolver:
 
 
 @lru_cache(maxsize=2)
-def load_resolver(source: str | Path) -> Resolver:
+def load_resolver(source: str | Path, device: str | None = None, dtype: str | None = None) -> Resolver:
     """Load a model of coreference once, for many documents.
 
+    Args:
+        source: its folder.
+        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
+
     Raises:
-        InputError: it cannot be loaded, or is none.
+        InputError: it cannot be loaded, or is none; a device that is not there.
     """
     from longspan.checkpoints.loading import load_pair
     from longspan.inference.model_use import other_use
@@ -101,7 +106,7 @@ def load_resolver(source: str | Path) -> Resolver:
     from longspan.systems.coreference.task import Coreference
     from longspan.tasks import task_beside
 
-    model, tokenizer = load_pair(source)
+    model, tokenizer = load_pair(source, device, dtype)
     if not isinstance(model, LongspanForCoreference):
         raise other_use(source, type(model).__name__, "which finds no coreference")
     beside = task_beside(Path(source))

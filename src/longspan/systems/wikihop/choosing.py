@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import check_characters
+from longspan.devices import check_loads
 from longspan.errors import InputError
 from longspan.inference.answer import Source, check_question, open_documents
 from longspan.settings import check_kind
@@ -39,7 +40,13 @@ class Choice:
 
 
 def choose(
-    document: Source | Sequence[Source], question: str, candidates: Sequence[str], model: str | Path | Chooser
+    document: Source | Sequence[Source],
+    question: str,
+    candidates: Sequence[str],
+    model: str | Path | Chooser,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
 ) -> Choice:
     """Choose the candidate that answers a question, by what documents say together.
 
@@ -49,17 +56,21 @@ def choose(
         candidates: what the answer may be, each once.
         model: the folder of a model that `longspan train` made for the task `candidate_choice`; or what `load_chooser`
             returned.
+        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Returns:
         A `Choice`; `print` shows the answer.
 
     Raises:
         InputError: nothing to read, no question, no candidates or two that are the same; a model that cannot be loaded,
-            or does not choose; candidates that leave no room for documents.
+            or does not choose; candidates that leave no room for documents; a device that is not there, or one for a
+            chooser that is loaded already.
     """
     documents, _ = open_documents(document)
     check_kind(model, "model", (str, Path, Chooser), "a folder, or what `load_chooser` returned")
-    chooser = model if isinstance(model, Chooser) else load_chooser(model)
+    check_loads("model", model, device, dtype)
+    chooser = model if isinstance(model, Chooser) else load_chooser(model, device, dtype)
     return chooser.choose([one.text for one in documents], question, candidates)
 
 
@@ -95,14 +106,14 @@ class Chooser:
 
 
 @lru_cache(maxsize=2)
-def load_chooser(model: str | Path) -> Chooser:
-    """Load a model that chooses once, for many questions; argument and errors as in `choose`."""
+def load_chooser(model: str | Path, device: str | None = None, dtype: str | None = None) -> Chooser:
+    """Load a model that chooses once, for many questions; arguments and errors as in `choose`."""
     from longspan.checkpoints.loading import load_pair
     from longspan.models import LongspanForCandidateScoring
     from longspan.systems.wikihop.task import CandidateChoice
     from longspan.tasks import task_beside
 
-    loaded, tokenizer = load_pair(model)
+    loaded, tokenizer = load_pair(model, device, dtype)
     if not isinstance(loaded, LongspanForCandidateScoring):
         raise InputError(
             f"model {str(model)!r} is a {type(loaded).__name__}, which does not choose among candidates; give one that "

@@ -157,7 +157,7 @@ class CandidateChoice(Task):
         for batch in batches(model, dataset, self.collator(tokenizer), batch_size):
             batch.pop("labels", None)
             with torch.no_grad():
-                shares = model(**batch).logits.double().softmax(-1).tolist()
+                shares = model(**batch).logits.cpu().double().softmax(-1).tolist()
             probabilities_of_rows += [
                 one[: len(row.candidates)] for one, row in zip(shares, rows[len(probabilities_of_rows) :], strict=False)
             ]

@@ -130,8 +130,8 @@ class Tagger:
 
 
 @lru_cache(maxsize=2)
-def load_tagger(source: str) -> Tagger:
-    """The tagger in a folder.
+def load_tagger(source: str, device: str | None = None, dtype: str | None = None) -> Tagger:
+    """The tagger in a folder, on a device (None: the processor) and in a type (None: float32).
 
     Raises:
         InputError: there is no model, or one of another kind.
@@ -139,7 +139,7 @@ def load_tagger(source: str) -> Tagger:
     from longspan.checkpoints.loading import load_pair
     from longspan.models import LongspanForTokenClassification
 
-    model, tokenizer = load_pair(source)
+    model, tokenizer = load_pair(source, device, dtype)
     if not isinstance(model, LongspanForTokenClassification) or model.config.num_labels != 1:
         raise InputError(
             f"model {source!r} is a {type(model).__name__} and no importance tagger; give one that `longspan train` "
