@@ -32,6 +32,20 @@ def test_a_folder_becomes_records_and_what_cannot_be_read_is_named(
     assert "1 document, 3 passages" in err
 
 
+def test_passages_of_so_many_tokens_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from longspan.training.tokenizers import train_tokenizer
+
+    train_tokenizer([NOTES], 300).save_pretrained(tmp_path / "model")
+    (tmp_path / "bees.md").write_text(NOTES + "\n" + "hives " * 40)
+    asked = ["chunks", str(tmp_path / "bees.md"), "--json", "--max-tokens", "11"]
+    assert main([*asked, "--model", str(tmp_path / "model")]) == 0
+    counted = json.loads(capsys.readouterr().out)
+    assert main([*asked, "--tokenizer", str(tmp_path / "model")]) == 0
+    assert json.loads(capsys.readouterr().out) == counted
+    assert max(record["tokens"] for record in counted) <= 11
+    assert sum(record["words"] for record in counted) == 9 + 40
+
+
 def test_text_stands_below_its_place_and_does_not_steer_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,4 +63,5 @@ def test_text_stands_below_its_place_and_does_not_steer_the_terminal(
 def test_mistakes_are_refused(refused: Callable[..., str], tmp_path: Path) -> None:
     assert "does not exist" in refused("chunks", tmp_path / "no.txt")
     assert "--max-words='3' must be at least 4" in refused("chunks", "-", "--max-words", 3)
+    assert "--max-tokens='7' must be at least 8" in refused("chunks", "-", "--max-tokens", 7)
     assert "nowhere" in refused("chunks", __file__, "--tokenizer", tmp_path / "nowhere")

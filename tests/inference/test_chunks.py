@@ -68,10 +68,42 @@ def test_bytes_are_those_of_the_text_at_any_distance() -> None:
     assert document_of("plain").byte(5) == 5
 
 
-def test_tokens_are_those_of_the_tokenizer_that_is_asked() -> None:
-    def letters(texts: list[str], **_: Any) -> dict[str, Any]:
-        return {"input_ids": [list(text) for text in texts]}
+def letters(texts: list[str], **_: Any) -> dict[str, Any]:
+    """A tokenizer of characters."""
+    return {"input_ids": [list(text) for text in texts]}
 
+
+def test_a_bound_in_tokens_cuts_sentences_between_words_and_words_between_characters() -> None:
+    text = "# A\n\nOne two. Three four five six seven eight nine ten.\n\nAbcdefghijklmnopqrstuvwxyz\n\n## B\n\nEnd."
+    passages = longspan.chunks(text, max_tokens=20, tokenizer=letters)
+    # 41 characters of the second sentence: halves at the space that is nearest to their middle, and so on.
+    told = ["Three four five six", "seven eight", "nine ten.", "Abcdefghijklm", "nopqrstuvwxyz"]
+    assert [str(passage) for passage in passages] == ["One two.", *told, "End."]
+    assert [passage.sentences[0] for passage in passages] == [0, 1, 1, 1, 2, 2, 3]
+    assert [passage.headings for passage in passages] == [("A",)] * 6 + [("A", "B")]
+    for passage in passages:
+        assert text[passage.quote.start : passage.quote.end] == str(passage)
+
+
+@pytest.mark.parametrize("bounds", [{}, {"max_words": 23}])
+@pytest.mark.parametrize("most", [8, 61, 130, 1000])
+def test_no_passage_has_more_tokens_and_none_of_the_text_is_lost(most: int, bounds: dict[str, int]) -> None:
+    whole = longspan.chunks(TEXT, tokenizer=letters)
+    passages = longspan.chunks(TEXT, max_tokens=most, tokenizer=letters, **bounds)
+    assert all(passage.tokens == len(str(passage)) <= most for passage in passages)
+    assert "".join("".join(map(str, passages)).split()) == "".join("".join(map(str, whole)).split())
+    assert all(before.quote.end <= after.quote.start for before, after in pairwise(passages))
+    sections = {passage.headings: [] for passage in whole}
+    for passage in passages:
+        sections[passage.headings].append(str(passage))
+    # Sentences of 53 characters: as many as fit stand together, where words set no other bound.
+    if most == 130:
+        assert {len(one) for one in sections["Märchen", "Tanz"]} == {107, 53}
+    if most == 1000 and not bounds:
+        assert [len(one) for one in sections["Märchen", "Tanz"]] == [9 * 53 + 8]
+
+
+def test_tokens_are_those_of_the_tokenizer_that_is_asked() -> None:
     for passage in longspan.chunks(TEXT, tokenizer=letters):
         assert passage.tokens == len(passage.text)
     for passage in longspan.chunks(TEXT):

@@ -15,12 +15,22 @@ if TYPE_CHECKING:
 
 def chunks(
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files or folders; - is standard input.")],
-    max_words: Annotated[int, typer.Option(min=4, help="Words that a passage does not exceed.")] = 120,
+    max_words: Annotated[
+        int | None,
+        typer.Option(min=4, help="Words that a passage does not exceed.", show_default="120; none beside --max-tokens"),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=8, help="Tokens that no passage exceeds, without special ones.", show_default="none"),
+    ] = None,
     overlap: Annotated[int, typer.Option(min=0, help="Sentences that a passage repeats of the one before it.")] = 0,
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="Folder or Hub name of the model whose tokens are counted.", show_default="the bundled encoder's"
+            "--tokenizer",
+            "--model",
+            help="Folder or Hub name of the model whose tokens are counted.",
+            show_default="the bundled encoder's",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list with places and counts.")] = False,
@@ -32,16 +42,18 @@ def chunks(
     A passage is a run of whole sentences that stays inside one section, with paragraphs, turns and tables kept together
     where they fit: what `longspan answer` ranks and `longspan index` keeps. `--json` gives for each its file, words,
     characters, bytes, lines and page, the headings above it, who speaks, the numbers of its sentences and how many
-    tokens it has. Files of a folder that cannot be read are named and passed over.
+    tokens it has. With `--max-tokens` every passage fits a model that reads so many. Files of a folder that cannot be
+    read are named and passed over.
 
     Examples: `longspan chunks paper.pdf`, `longspan chunks docs/ --json > passages.json`, `longspan chunks book.epub
-    --max-words 300 --overlap 2 --json`, `longspan chunks notes.md --tokenizer bert-base-uncased --json`.
+    --max-words 300 --overlap 2 --json`, `longspan chunks notes.md --max-tokens 510 --model bert-base-uncased --json`.
     """
     from longspan.inference.answer import open_documents
     from longspan.inference.chunks import chunks as cut
 
     documents, skipped = open_documents([Path(one) for one in inputs], encoding=encoding, raw=raw)
-    several = [cut(one, max_words=max_words, overlap=overlap, tokenizer=tokenizer) for one in documents]
+    bounds = {"max_words": max_words, "max_tokens": max_tokens, "overlap": overlap}
+    several = [cut(one, tokenizer=tokenizer, **bounds) for one in documents]
     if json:
         say_json([passage.record() for passages in several for passage in passages])
     else:

@@ -6,7 +6,7 @@ They are the passages that `longspan.answer` ranks and `longspan index` keeps: w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from numbers import Integral
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.text.blocks import Document
-from longspan.data.text.passages import MOST, passages_of
+from longspan.data.text.passages import MOST, Measure, passages_of, within
 from longspan.data.text.reading import as_document
 from longspan.errors import InputError
 from longspan.inference.results import Quote, quote_of
@@ -22,6 +22,8 @@ from longspan.settings import check_kind
 
 FEWEST_WORDS = 4
 """The smallest bound on a passage's words; below it a passage is a sentence."""
+FEWEST_TOKENS = 8
+"""The smallest bound on its tokens: a character may be four of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,8 @@ class PlacedPassage:
 def chunks(
     document: str | Path | Document,
     *,
-    max_words: int = MOST,
+    max_words: int | None = None,
+    max_tokens: int | None = None,
     overlap: int = 0,
     tokenizer: str | Path | Callable[..., Any] | None = None,
 ) -> tuple[PlacedPassage, ...]:
@@ -71,7 +74,10 @@ def chunks(
     Args:
         document: the text itself, a `Path` to a file, or what `longspan.data.text.reading.read` gave.
         max_words: that a passage does not exceed, but for one long sentence, or a rest of less than a quarter of it
-            at the end of a section. From half as many on, a passage ends with its paragraph.
+            at the end of a section. From half as many on, a passage ends with its paragraph. None takes 120, or, with
+            `max_tokens`, sets no bound.
+        max_tokens: that no passage exceeds, without special tokens: a sentence that is longer is cut between words,
+            and the rest of a section stands alone.
         overlap: sentences at the end of a passage with which the next one of its section begins, where they fit.
         tokenizer: that counts the tokens: a folder, a Hub name, or a tokenizer of transformers; None takes that of the
             bundled encoder.
@@ -80,17 +86,25 @@ def chunks(
         The passages in order.
 
     Raises:
-        InputError: nothing to read, `max_words` below 4, a negative overlap, or a tokenizer that cannot be loaded.
+        InputError: nothing to read, `max_words` below 4, `max_tokens` below 8, a negative overlap, or a tokenizer that
+            cannot be loaded.
     """
-    check_kind(max_words, "max_words", Integral, "a whole number")
     check_kind(overlap, "overlap", Integral, "a whole number")
-    if max_words < FEWEST_WORDS:
-        raise InputError(f"max_words={max_words} leaves no room for a sentence; give at least {FEWEST_WORDS}")
+    for name, bound, fewest in (("max_words", max_words, FEWEST_WORDS), ("max_tokens", max_tokens, FEWEST_TOKENS)):
+        if bound is not None:
+            check_kind(bound, name, Integral, "a whole number")
+            if bound < fewest:
+                raise InputError(f"{name}={bound} leaves no room for a sentence; give at least {fewest}")
     if overlap < 0:
         raise InputError(f"overlap={overlap} is negative; give a number of sentences, or 0 for none")
     count = _counter(tokenizer)
     opened = as_document(document)
-    passages = passages_of(opened, most=max_words, overlap=overlap)
+    if max_words is None and max_tokens is not None:
+        passages = passages_of(opened, most=max_tokens, overlap=overlap, measure=count)
+    else:
+        passages = passages_of(opened, most=max_words or MOST, overlap=overlap)
+    if max_tokens is not None:
+        passages = [part for passage in passages for part in within(opened, passage, max_tokens, count)]
     paths = headings_above(opened)
     texts = [passage.text for passage in passages]
     return tuple(
@@ -123,14 +137,14 @@ def headings_above(document: Document) -> dict[int | None, tuple[str, ...]]:
     return paths
 
 
-def _counter(tokenizer: str | Path | Callable[..., Any] | None) -> Callable[[list[str]], list[int]]:
+def _counter(tokenizer: str | Path | Callable[..., Any] | None) -> Measure:
     """What counts the tokens of texts."""
     if tokenizer is not None and not callable(tokenizer):
         check_kind(tokenizer, "tokenizer", (str, Path), "a folder, a name, or a tokenizer of transformers")
     used = tokenizer if callable(tokenizer) else _load(tokenizer and str(tokenizer))
 
-    def count(texts: list[str]) -> list[int]:
-        ids = used(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+    def count(texts: Sequence[str]) -> list[int]:
+        ids = used(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
         return list(map(len, ids))
 
     return count

@@ -8,11 +8,11 @@ them too. `chunk_map` says which tokens each chunk holds, and which it answers f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 
-from longspan.data.text.blocks import Document
+from longspan.data.text.blocks import SPOKEN, Document
 from longspan.data.text.reading import DocumentSentence, document_of, sentences_of
 from longspan.data.text.sentences import split_words
 from longspan.errors import InputError
@@ -80,6 +80,64 @@ class Passage:
         return end - len(self.sentences[number].text), end
 
 
+Measure = Callable[[Sequence[str]], Sequence[int]]
+"""Gives the length of each of some texts."""
+
+
+def words_in(texts: Sequence[str]) -> list[int]:
+    """How many words each of some texts has."""
+    return [len(split_words(text)) for text in texts]
+
+
+def within(document: Document, passage: Passage, most: int, measure: Measure) -> Iterator[Passage]:
+    """A passage of a document, in parts of at most a length by their `text`: in halves of sentences, of a sentence that
+    is longer between words, and of a longer word between characters.
+
+    Args:
+        document: of the passage.
+        passage: as `passages_of` gave it.
+        most: the bound.
+        measure: gives the length of a text.
+    """
+    units = passage.sentences
+    if measure([passage.text])[0] <= most:
+        yield passage
+        return
+    if len(units) > 1:
+        ends = list(accumulate(len(unit.text) for unit in units))
+        cut = min(range(1, len(units)), key=lambda place: abs(2 * ends[place - 1] - ends[-1]))
+        parts = [(units[:cut], passage.first), (units[cut:], passage.first + cut)]
+    else:
+        parts = [((half,), passage.first) for half in _halves(document, units[0])]
+    for sentences, first in parts:
+        blocks, page = {unit.block for unit in sentences}, document.page(sentences[0].start)
+        part = replace(passage, sentences=sentences, first=first, page=page, by_lines=passage.by_lines & blocks)
+        if len(units) == 1 and len(parts) == 1:  # a character alone
+            yield part
+        else:
+            yield from within(document, part, most, measure)
+
+
+def _halves(document: Document, unit: DocumentSentence) -> list[DocumentSentence]:
+    """A unit cut at the space nearest to its middle, or else there; what is too short to be cut, alone."""
+    spoken = document.blocks[unit.block].kind in SPOKEN | BY_LINES if unit.block < len(document.blocks) else False
+    home = document if spoken else document_of(document.text, raw=True)  # as `units_of` found it
+    body = home.blocks[unit.block].body
+    start, end = body.place(unit.start), body.place(unit.end - 1) + 1
+    words = body.text[start:end]
+    middle = len(words) // 2
+    spaces = [words.rfind(" ", 1, middle), words.find(" ", middle, len(words) - 1)]
+    cut = min([place for place in spaces if place > 0] or [middle], key=lambda place: abs(place - middle))
+    halves = []
+    for first, last in ((0, cut), (cut, len(words))):
+        piece = words[first:last]
+        if kept := piece.strip():
+            first += piece.index(kept[0])
+            place = body.span(start + first, start + first + len(kept))
+            halves.append(replace(unit, text=" ".join(kept.split()), start=place[0], end=place[1]))
+    return halves
+
+
 def units_of(document: Document, language: str | None = None) -> list[DocumentSentence]:
     """The sentences of a document and the lines of its tables, code and captions, in order.
 
@@ -114,16 +172,18 @@ def passages_of(
     most: int = MOST,
     overlap: int = 0,
     language: str | None = None,
+    measure: Measure = words_in,
 ) -> list[Passage]:
     """The passages of a document, in order; together they hold every unit, and without overlap each once.
 
     Args:
         document: what `read` or `document_of` gave.
         units: what `units_of` gave for it, where that is known.
-        most: words that no further sentence exceeds; from half as many on, a passage ends with its paragraph. A
+        most: length that no further sentence exceeds; from half as much on, a passage ends with its paragraph. A
             sentence that is longer stands whole, alone.
         overlap: units at the end of a passage that the next one of the section repeats, where both fit.
         language: of the units, as `units_of` takes it.
+        measure: gives the length of each unit; by default in words.
 
     Raises:
         InputError: as `sentences_of`.
@@ -135,7 +195,7 @@ def passages_of(
     for section, together in groupby(units, key=lambda one: one.section):
         run = list(together)
         heading = None if section is None else " ".join(document.blocks[section].text.split())
-        for group in _grouped(run, most, overlap):
+        for group in _grouped(run, measure([unit.text for unit in run]), most, overlap):
             passage = Passage(
                 sentences=tuple(run[group.start : group.stop]),
                 first=begun + group.start,
@@ -148,25 +208,24 @@ def passages_of(
     return passages
 
 
-def _grouped(units: list[DocumentSentence], most: int, overlap: int) -> list[range]:
-    """The places of the units of one section, cut so that each group has about `most // 2` to `most` words."""
+def _grouped(units: list[DocumentSentence], lengths: Sequence[int], most: int, overlap: int) -> list[range]:
+    """The places of the units of one section, cut so that each group is about `most // 2` to `most` long."""
     fewest = most // 2
-    lengths = [len(split_words(unit.text)) for unit in units]
     cuts, firsts = [0], [0]  # where a group's own units begin, and those that it repeats
-    own = words = 0
+    own = together = 0
     for index, length in enumerate(lengths):
         new_block = index > 0 and units[index].block != units[index - 1].block
-        if index > cuts[-1] and (words + length > most or (new_block and own >= fewest)):
-            first, words = index, 0
+        if index > cuts[-1] and (together + length > most or (new_block and own >= fewest)):
+            first, together = index, 0
             for again in range(index - 1, max(index - 1 - overlap, cuts[-1] - 1), -1):
-                if words + lengths[again] + length > most:
+                if together + lengths[again] + length > most:
                     break
-                first, words = again, words + lengths[again]
+                first, together = again, together + lengths[again]
             cuts.append(index)
             firsts.append(first)
             own = 0
         own += length
-        words += length
+        together += length
     if len(cuts) > 1 and own < fewest // 2:  # a rest too short to stand alone
         cuts.pop()
         firsts.pop()
