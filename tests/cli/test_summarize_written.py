@@ -48,6 +48,30 @@ def test_a_model_that_writes(document: Path, bart: Path, capsys: pytest.CaptureF
     assert " ".join(sentence["text"] for sentence in record["sentences"]).split() == words.split()
 
 
+def test_several_files_are_written_in_batches_and_told_in_their_order(
+    tmp_path: Path, bart: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / name for name in ("b.txt", "a.txt", "c.txt")]
+    for file, text in zip(files, (TEXT, TEXT * 20, TEXT[:300]), strict=True):
+        file.write_text(text, encoding="utf-8")
+    options = ("--model", bart, "--max-tokens", 5)
+    assert run(*files, *options, "--json") == 0
+    records = json.loads(capsys.readouterr().out)
+    assert [record["file"] for record in records] == [*map(str, files)]
+    for record, file in zip(records, files, strict=True):
+        assert run(file, *options, "--json") == 0
+        (alone,) = json.loads(capsys.readouterr().out)
+        assert (alone["sentences"], alone["tokens"]) == (record["sentences"], record["tokens"])
+    assert run(*files, *options) == 0
+    out, err = capsys.readouterr()
+    headings = [line for line in out.splitlines() if line.startswith("== ")]
+    assert headings == [f"== {file} ==" for file in files]
+    places = [err.index(f"[{file}: ") for file in files]
+    assert places == sorted(places)
+    assert run(*files, *options, "--query", " ") == 2
+    assert "query is blank" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("long", "says"), [("lengthen", "lengthened to 4,800"), ("parts", "read in 6 parts")])
 def test_a_document_too_long_for_a_model_that_writes(
     tmp_path: Path, bart: Path, capsys: pytest.CaptureFixture[str], long: str, says: str

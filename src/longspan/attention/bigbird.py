@@ -122,6 +122,11 @@ class BigBirdConfig(AttentionConfig):
         return min(float(length), around + 2.0 * (self.own_globals + global_tokens))
 
     @property
+    def counts_padding(self) -> bool:
+        """Blocks are those of the padded input with "transformers"."""
+        return self.random == "transformers"
+
+    @property
     def own_globals(self) -> int:
         """Tokens that are global by their place in a long document: extra ones and the blocks at both ends."""
         return self.extra_tokens + 2 * self.global_blocks * self.block_tokens

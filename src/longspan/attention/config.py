@@ -266,6 +266,11 @@ class AttentionConfig:
         return "globals" not in self.exempt
 
     @property
+    def counts_padding(self) -> bool:
+        """Whether what it gives of a text depends on the padding beside it, as some published forms do."""
+        return False
+
+    @property
     def inputs_add_loss(self) -> bool:
         """Whether the module has an `inputs_loss` in training; only stacks with `takes_losses` ask for it."""
         return False

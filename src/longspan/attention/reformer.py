@@ -134,6 +134,11 @@ class ReformerConfig(AttentionConfig):
         """Rounds of hashing; 1 where nothing is hashed."""
         return 1 if self.local else self.rounds
 
+    @property
+    def counts_padding(self) -> bool:
+        """Buckets are as many as the padded input has with "published"."""
+        return self.chunks == "published"
+
     def padded(self, length: int) -> int:
         """How many tokens the published form computes for a text of `length`."""
         size, other = self.chunk_tokens, self.beside_tokens or self.chunk_tokens

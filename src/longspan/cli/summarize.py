@@ -1,7 +1,7 @@
 """`longspan summarize`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,8 +14,9 @@ from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
+    from longspan.data.text.blocks import Document
     from longspan.inference.outline import Section
-    from longspan.inference.results import Summary
+    from longspan.inference.results import Extent, Summary
 
 
 def summarize(
@@ -94,26 +95,16 @@ def summarize(
 
     from longspan.inference.outline import outline as outline_of
     from longspan.inference.results import Decoding
-    from longspan.inference.summarize import summarize as run
 
     given = {"beams": beams, "length_penalty": length_penalty, "max_tokens": max_tokens}
     given |= {"max_source_tokens": max_source_tokens, "long_documents": long_documents}
     decoding: Any = {name: value for name, value in given.items() if value is not None}
     pieces = _Pieces() if _streams(stream, files, json, outline) else None
+    loading = {"model": model, "encoder": encoder, "language": language, "device": device, "dtype": dtype}
+    loading["decoding"] = Decoding(**decoding) if decoding else None
     done = []
-    for file, document in zip(files, documents, strict=True):
-        summary = run(
-            document,
-            **vars(extent),
-            query=query,
-            model=model,
-            encoder=encoder,
-            language=language,
-            decoding=Decoding(**decoding) if decoding else None,
-            device=device,
-            dtype=dtype,
-            stream=pieces,
-        )
+    summaries = _summaries(documents, extent, query, loading, pieces)
+    for file, document, summary in zip(files, documents, summaries, strict=True):
         sections = outline_of(document, summary) if outline else ()
         if outline and not summary.document:
             raise InputError(f"--outline needs a model that picks sentences, but {model} writes; leave one of them out")
@@ -136,6 +127,23 @@ def summarize(
         say_json([_record(file, summary, sections, outline, other) for (file, summary, sections), other in rows])
         for file, summary, _ in done:
             _print_note(file, summary)
+
+
+def _summaries(
+    documents: "list[Document]", extent: "Extent", query: str | None, loading: dict[str, Any], pieces: "_Pieces | None"
+) -> "Iterator[Summary]":
+    """The summaries of documents in their order; a model that writes reads several in batches."""
+    from longspan.inference.summarize import check_query, load_summarizer
+    from longspan.inference.summarize import summarize as run
+
+    if loading["model"] is not None and len(documents) > 1:
+        check_query(query)
+        summarizer: Any = load_summarizer(**loading)
+        if hasattr(summarizer, "summarize_several"):
+            yield from summarizer.summarize_several(documents, extent, query)
+            return
+    for document in documents:
+        yield run(document, **vars(extent), query=query, stream=pieces, **loading)
 
 
 class _Pieces:

@@ -90,6 +90,44 @@ def test_one_model_for_several_documents(folder: Folder) -> None:
         assert words(alone) == words(peer(folder("T5"), [text], num_beams=1, max_new_tokens=7)[0])
 
 
+@pytest.mark.parametrize("kind", SIZES)
+def test_several_documents_come_out_in_their_order_as_each_alone(
+    folder: Folder, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [TEXT * 2, "Rain sleeps.", TEXT * 5, TEXT, "The old snail sees the rain of the green garden at night."]
+    documents = [document_of(text) for text in texts]
+    summarizer: Any = load_summarizer(folder(kind), decoding=IN_PARTS)
+    alone = [summarizer.summarize(document) for document in documents]
+    sizes: list[int] = []
+    generate = summarizer.writer.model.generate
+
+    def counted(**inputs: Any) -> Any:
+        sizes.append(len(inputs["input_ids"]))
+        return generate(**inputs)
+
+    monkeypatch.setattr(summarizer.writer.model, "generate", counted)
+    together = list(summarizer.summarize_several(documents))
+    assert [words(one) for one in together] == [words(one) for one in alone]
+    assert [(one.tokens, one.note) for one in together] == [(one.tokens, one.note) for one in alone]
+    # The four that are read at once, then the parts of the third and the summary of theirs; where padding counts, those
+    # of one length together.
+    if kind == "BigBirdPegasus":
+        assert sizes[:4] == [1, 1, 1, 1]
+    else:
+        assert sizes == [4, 3, 1]
+        assert len({one.seconds for one in together}) == 2
+
+
+def test_a_batch_that_is_full_is_given_before_the_next_is_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longspan.inference.abstractive.writers.BATCH_TOKENS", 30)
+    summarizer: Any = load_summarizer(folder("T5"), decoding=IN_PARTS)
+    texts = ["Rain sleeps.", TEXT, "The snail sleeps."]
+    given = [words(one) for one in summarizer.summarize_several([document_of(text) for text in texts])]
+    assert given == [words(summarizer.summarize(document_of(text))) for text in texts]
+    with pytest.raises(InputError, match="is given, but model"):
+        next(summarizer.summarize_several([document_of(TEXT)], 3))
+
+
 def test_a_summary_that_did_not_come_to_its_end_says_so(folder: Folder) -> None:
     """What transformers' own output holds: a token that ends the text, or none."""
     cut = []

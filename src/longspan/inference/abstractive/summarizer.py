@@ -9,7 +9,7 @@ picks the sentences that are read. Where that is asked for and can be done, the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -71,17 +71,11 @@ class Abstractive:
             InputError: a number of sentences or words is given to a model that follows no instructions, or the model
                 cannot write as it is configured.
         """
-        writer, extent = self.writer, extent_of(sentences)
-        if extent.given and not writer.follows:
-            raise InputError(
-                f"{extent.given} is given, but model {writer.source!r} writes its summary; "
-                "give the longest length in tokens instead (max_tokens)"
-            )
+        writer, asked = self.writer, self._asked(sentences, query)
         begin = time.perf_counter()
-        asked = Asked(query=query, extent=extent)
         encoded = writer.encode(document.words, asked)
         tokens, note = len(encoded["input_ids"]), None
-        if writer.limit is None or tokens <= writer.limit:
+        if self._fits(encoded):
             (written,) = writer.write([encoded], stream)
         elif (longer := self._lengthened(tokens)) is not None:
             note = (
@@ -91,10 +85,50 @@ class Abstractive:
             (written,) = longer.write([encoded], stream)
         else:
             written, note = self._in_parts(document, tokens, asked, stream)
+        return self._summary(written, tokens, time.perf_counter() - begin, note)
+
+    def summarize_several(
+        self, documents: Sequence[Document], sentences: int | Extent | None = None, query: str | None = None
+    ) -> Iterator[Summary]:
+        """What `summarize` gives of each of some documents, in their order, as soon as it is there.
+
+        Documents that the model reads at once go through it in batches of like length, of whose time each has an equal
+        share; a longer one follows when its turn comes. Arguments and errors as in `summarize`.
+        """
+        asked = self._asked(sentences, query)
+        encoded = [self.writer.encode(document.words, asked) for document in documents]
+        short = [place for place, each in enumerate(encoded) if self._fits(each)]
+        batches = self.writer.write_batches([encoded[place] for place in short])
+        done: dict[int, Summary] = {}
+        for place, document in enumerate(documents):
+            if not self._fits(encoded[place]):
+                done[place] = self.summarize(document, sentences, query)
+            while place not in done:
+                begin = time.perf_counter()
+                chosen, written = next(batches)
+                share = (time.perf_counter() - begin) / len(chosen)
+                for index, one in zip(chosen, written, strict=True):
+                    done[short[index]] = self._summary(one, len(encoded[short[index]]["input_ids"]), share)
+            yield done.pop(place)
+
+    def _asked(self, sentences: int | Extent | None, query: str | None) -> Asked:
+        extent = extent_of(sentences)
+        if extent.given and not self.writer.follows:
+            raise InputError(
+                f"{extent.given} is given, but model {self.writer.source!r} writes its summary; "
+                "give the longest length in tokens instead (max_tokens)"
+            )
+        return Asked(query=query, extent=extent)
+
+    def _fits(self, encoded: dict[str, Any]) -> bool:
+        """Whether the model reads a text at once."""
+        return self.writer.limit is None or len(encoded["input_ids"]) <= self.writer.limit
+
+    def _summary(self, written: Written, tokens: int, seconds: float, note: str | None = None) -> Summary:
         return Summary(
             sentences=tuple(ScoredSentence(one.text) for one in split_sentences(written.text, self.language)),
             tokens=tokens,
-            seconds=time.perf_counter() - begin,
+            seconds=seconds,
             note=notes(note, None if written.text else "the model wrote an empty summary", CUT * (not written.ended)),
         )
 

@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -138,18 +139,32 @@ class Writer:
         Raises:
             InputError: the model cannot write as it is configured.
         """
-        from longspan.progress import progress_bar
-
         texts = [Written("")] * len(encoded)
-        batches = batches_of([len(each["input_ids"]) for each in encoded], self._batch_tokens())
-        for chosen in progress_bar(batches, doing="writing"):
-            written = self._write([encoded[index] for index in chosen], stream if len(encoded) == 1 else None)
+        for chosen, written in self.write_batches(encoded, stream if len(encoded) == 1 else None):
             for index, text in zip(chosen, written, strict=True):
                 texts[index] = text
         return texts
 
+    def write_batches(
+        self, encoded: Sequence[dict[str, Any]], stream: Callable[[str], None] | None = None
+    ) -> Iterator[tuple[list[int], list[Written]]]:
+        """The same in batches of texts of like length, as they are done: the places of the texts, and what was written;
+        arguments and errors as in `write`."""
+        from longspan.progress import progress_bar
+
+        lengths = [len(each["input_ids"]) for each in encoded]
+        batches = batches_of(lengths, self._batch_tokens())
+        if self._counts_padding():
+            batches = [list(equal) for chosen in batches for _, equal in groupby(chosen, lengths.__getitem__)]
+        for chosen in progress_bar(batches, doing="writing"):
+            yield chosen, self._write([encoded[index] for index in chosen], stream)
+
     def _batch_tokens(self) -> int:
         return BATCH_TOKENS
+
+    def _counts_padding(self) -> bool:
+        """Whether what it writes of a text depends on the padding beside it."""
+        return False
 
     def _write(self, batch: Sequence[dict[str, Any]], stream: Callable[[str], None] | None) -> list[Written]:
         import torch
@@ -251,6 +266,10 @@ class OwnWriter(Writer):
     def _batch_tokens(self) -> int:
         # A prefix language model writes behind its source, where padding would stand.
         return BATCH_TOKENS if self.model.config.is_encoder_decoder else 1
+
+    def _counts_padding(self) -> bool:
+        config = self.model.config
+        return any(config.layer_attention(layer).counts_padding for layer in range(config.num_hidden_layers))
 
     def encode(self, text: str, asked: Asked) -> dict[str, Any]:
         """See `Writer.encode`: a query stands before the text, and its tokens are global; a model that weighs tokens
