@@ -30,6 +30,7 @@ from longspan.inference.reranker import load_reranker
 from longspan.inference.results import Decoding
 from longspan.inference.sentence_encoder import load_sentence_encoder
 from longspan.inference.summarize import load_summarizer
+from longspan.mapping.work import verb_of
 from longspan.models import (
     LongspanConfig,
     LongspanForCandidateScoring,
@@ -43,6 +44,7 @@ from longspan.models import (
     LongspanForTokenClassification,
 )
 from longspan.planning.fake_cuda import FakeCuda
+from longspan.serve.worker import Desk
 from longspan.systems.coreference.resolving import load_resolver
 from longspan.systems.wikihop.task import MARKERS, CandidateChoice
 from longspan.tasks.questions.natural_questions import NaturalQuestions
@@ -103,6 +105,21 @@ def evaluated(folder: Path, model: Path, place: dict[str, Any]) -> list[float]:
     return list(
         evaluate(model, str(folder / "texts.txt"), output=folder / f"{place['device']}", **place).scores.values()
     )
+
+
+def mapped(place: dict[str, Any]) -> list[float]:
+    vector = verb_of("embed", place).ready(raw=False)(STORY, {})["vector"]
+    answer = verb_of("answer", {"question": QUESTION, **place}).ready(raw=False)(STORY, {})
+    return [*vector, answer["probability"]]
+
+
+def served(place: dict[str, Any], **models: str) -> list[float]:
+    desk = Desk(lambda **_: None, **models, **place)
+    document = {"id": None, "name": "story", "text": STORY}
+    (answer,) = desk.answer([document], [QUESTION], 3, None)
+    scores = desk.summarize(document, {"sentences": 2}, "rain", True)["scores"]
+    vector = desk.embed([document], False)[0]["vector"]
+    return [*(one["probability"] for one in answer["passages"]), *(score for _, score in scores), *vector]
 
 
 READER = {"reader": bert(BertForQuestionAnswering)}
@@ -193,6 +210,9 @@ CASES: dict[str, Case] = {
         {"model": ours(LongspanForMaskedLM)},
         lambda folder, model, **place: evaluated(folder, model, place),
     ),
+    "map": Case({}, lambda folder, **place: mapped(place)),
+    "serve": Case({}, lambda folder, **place: served(place)),
+    "serve-encoder": Case(ENCODER, lambda folder, encoder, **place: served(place, encoder=str(encoder))),
     "pipeline": Case(
         READER,
         lambda folder, reader, **place: [

@@ -116,7 +116,8 @@ def generate(
     input_ids = torch.tensor([ids], device=model.device)
     failed: list[Exception] = []
     streamer = None if stream is None or writing.beams > 1 else streamer_of(tokenizer, stream, failed)
-    seeded = nullcontext() if writing.seed is None else torch.random.fork_rng()
+    every = range(torch.cuda.device_count())  # named, since PyTorch warns of more than one that is not
+    seeded = nullcontext() if writing.seed is None else torch.random.fork_rng(every)
     try:
         with torch.inference_mode(), seeded, one_sentence("the model cannot continue the prompt"):
             if writing.seed is not None:

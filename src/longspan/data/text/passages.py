@@ -108,7 +108,7 @@ def within(document: Document, passage: Passage, most: int, measure: Measure) ->
         cut = min(range(1, len(units)), key=lambda place: abs(2 * ends[place - 1] - ends[-1]))
         parts = [(units[:cut], passage.first), (units[cut:], passage.first + cut)]
     else:
-        parts = [((half,), passage.first) for half in _halves(document, units[0])]
+        parts = [((half,), passage.first) for half in _halves(document, passage.sentences[0])]
     for sentences, first in parts:
         blocks, page = {unit.block for unit in sentences}, document.page(sentences[0].start)
         part = replace(passage, sentences=sentences, first=first, page=page, by_lines=passage.by_lines & blocks)
