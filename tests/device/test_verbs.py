@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -229,6 +230,7 @@ def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Any], 
     tokenizer = train_tokenizer([STORY, QUESTION], 320)
     tokenizer.add_tokens(list(MARKERS))
 
+    @cache
     def made(name: str, make: Any) -> Path:
         place = tmp_path_factory.mktemp(name)
         if isinstance(make, str):
@@ -254,12 +256,25 @@ def _nothing_stays_loaded() -> Iterator[None]:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_verb_comes_to_the_same_on_a_device(case: Case, folder_of: Callable[..., Path], tmp_path: Path) -> None:
-    folders = {name: folder_of(name, make) for name, make in case.models.items()}
-    here = np.array(case.call(tmp_path, **folders, device=None), dtype=float)
+    here = computed(case, folder_of, tmp_path, None)
     with FakeCuda():
-        there = np.array(case.call(tmp_path, **folders, device="cuda"), dtype=float)
-    assert here.size
+        there = computed(case, folder_of, tmp_path, "cuda")
     np.testing.assert_allclose(there, here, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_verb_comes_to_the_same_on_cuda(case: Case, folder_of: Callable[..., Path], tmp_path: Path) -> None:
+    there = computed(case, folder_of, tmp_path, "cuda")
+    np.testing.assert_allclose(there, computed(case, folder_of, tmp_path, None), atol=1e-4)
+
+
+def computed(case: Case, folder_of: Callable[..., Path], folder: Path, device: str | None) -> np.ndarray:
+    """What the call of a case comes to on a device: some numbers."""
+    folders = {name: folder_of(name, make) for name, make in case.models.items()}
+    numbers = np.array(case.call(folder, **folders, device=device), dtype=float)
+    assert numbers.size
+    return numbers
 
 
 LOADED: dict[str, tuple[Any, Callable[..., Any]]] = {

@@ -193,14 +193,10 @@ def load_summarizer(
         )
     if dtype is not None:
         check_numbers(dtype, model)
-    return _bundled(language, device)
-
-
-@lru_cache(maxsize=2)
-def _bundled(language: str | None, device: str | None = None) -> Summarizer:
     return _picking(language, device)
 
 
+@lru_cache(maxsize=2)
 def _picking(language: str | None, device: str | None, judge: SentenceEncoder | None = None) -> Summarizer:
     """The bundled model, with another encoder to compare sentences and query where one is given."""
     scorer = PackageScorer(Picker.load(WEIGHTS), bundled_encoder(device), judge)
@@ -218,7 +214,7 @@ def _load(
     opened = load_summarizing(source, language=language, decoding=decoding, device=device, dtype=dtype)
     if isinstance(opened, tuple):
         return Extractive(ModelScorer(*opened, source), language=language)
-    return Abstractive(opened, decoding=decoding, picks=partial(_bundled, language, device), language=language)
+    return Abstractive(opened, decoding=decoding, picks=partial(_picking, language, device), language=language)
 
 
 class Extractive:
