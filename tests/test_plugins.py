@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from transformers.utils import ModelOutput
 
 import longspan
 from closeness import check_outputs, check_weights
+from forked import forked
 from longspan import imports
 from longspan.attention import Attention, AttentionConfig, LongformerConfig, ProjectedAttention
 from longspan.attention.config import Reach
@@ -429,11 +429,11 @@ def install(folder: Path, code: str, package: str = "letterbox") -> None:
 
 def command(*arguments: str, site: Path) -> subprocess.CompletedProcess[str]:
     """Run `longspan` in a process of its own that finds packages in `site`."""
-    code = f"import sys; sys.path.insert(0, {str(site)!r}); sys.argv[0] = 'longspan'\nfrom longspan.cli import main\n"
-    code += "sys.exit(main(sys.argv[1:]))"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, encoding="utf-8", check=False
+    script = site.parent / "command.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(site)!r})\nfrom longspan.cli import main\nsys.exit(main())\n"
     )
+    return forked(1, script, *arguments)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from forked import without_leaks
 from longspan.characters import on_one_line
 from longspan.cli import main
 
@@ -61,9 +62,8 @@ def run_each(commands: list[str], line: str, folder: Path) -> list[tuple[int, li
         ["bash", "-c", line.replace("COMMANDS", python)], cwd=folder, env=environment, capture_output=True, check=False
     )
     *every, _ = re.split(r"^exit (-?\d+)\n", done.stderr.decode(), flags=re.MULTILINE)
-    # What is frozen is not looked through when a process ends, of which Triton's bindings complain last.
-    said = [errors.partition("nanobind: leaked")[0] for errors in every[::2]]
-    errors = [[line for line in lines.splitlines() if line and not line.startswith("[")] for lines in said]
+    said = [without_leaks(errors).splitlines() for errors in every[::2]]
+    errors = [[line for line in lines if line and not line.startswith("[")] for lines in said]
     return list(zip(map(int, every[1::2]), errors, strict=True))
 
 
