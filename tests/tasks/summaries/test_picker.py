@@ -166,10 +166,10 @@ def test_an_abstract_without_a_name_comes_first_and_a_heading_needs_no_guess() -
 
 OPENING = (
     "Fast trails for Python",
-    "https://example.org/trails",
+    "It has:",
     "Mailing list: https://example.org/list",
     "Trails reads the slime of snails and tells where they went, such as:",
-    "It has:",
+    "Read this in | English | German | French |",
     "Trails is released under the MIT license.",
     "See section 3 of the manual.",
     "It reads a trail in a second.",
@@ -185,12 +185,14 @@ def test_the_opening_has_what_says_something_up_to_its_words() -> None:
 
 def test_where_the_opening_summarises_it_comes_first_after_an_abstract() -> None:
     found = document(OPENING)
-    leads = {"lead.mean": np.zeros(19), "lead.spread": np.ones(19), "lead.weight": np.array([0.0] * 19 + [1.0])}
+    leads = {"lead.mean": np.zeros(20), "lead.spread": np.ones(20), "lead.weight": np.array([0.0] * 20 + [1.0])}
     order = Picker(weights() | leads).order(found, 60)
     assert order.indices[:4] == [0, 3, 7, 8]
     assert order.leading == (0, 3, 7, 8)
-    never = Picker(weights() | leads | {"lead.weight": np.array([0.0] * 19 + [-9.0])}).order(found, 60)
+    never = Picker(weights() | leads | {"lead.weight": np.array([0.0] * 20 + [-9.0])}).order(found, 60)
     assert never.leading == ()
+    spoken = replace(found, spoken=np.ones(len(OPENING), bool))
+    assert Picker(weights() | leads).order(spoken, 60).leading == ()
     near = np.zeros(len(OPENING))
     assert Picker(weights() | leads).order(found, 60, Relevance(near, near, frozenset())).leading == ()
 

@@ -122,13 +122,15 @@ def end_of_opening(texts: Sequence[str], paragraphs: np.ndarray, sections: np.nd
 OPENING_WORDS = 150
 """Words of a document's first sentences that may summarise it."""
 LEAD = -1.0
-"""How many points of ROUGE-1 the first sentences must promise more than those that are picked."""
+"""Logit from which on a document is taken for one whose first sentences summarise it, as those of READMEs do."""
 
 
 def lead_features(document: Sentences) -> np.ndarray:
-    """What tells whether the first sentences of a document summarise it, `(19,)`: what kind of text it is; how long;
+    """What tells whether the first sentences of a document summarise it, `(20,)`: what kind of text it is; how long;
     how many of its sentences are none, and how many name files, options and code; how far its beginning is from the
-    rest, and whether it says what something is; how many of four headings are those of software and how to use it."""
+    rest, and whether it says what something is; how many of four headings are those of software and how to use it; and
+    how many of five things it names that those who publish software tell: where it lives, how to build it, its licence.
+    """
     texts, vectors = document.texts, document.vectors
     words = sum(len(text.split()) for text in texts)
     first = leading(texts, OPENING_WORDS) or [0]
@@ -140,6 +142,7 @@ def lead_features(document: Sentences) -> np.ndarray:
             np.mean([_TECHNICAL.search(text) is not None for text in texts]),
             *(near, _IS_A.search(" ".join(texts[index] for index in first[:2])) is not None),
             min(len({match[0].lower() for one in document.headings if (match := _OF_SOFTWARE.match(one))}), 4) / 4,
+            min(len({match[0].lower() for text in texts for match in _PUBLISHED.finditer(text)}), 5) / 5,
         ],
         np.float32,
     )
@@ -161,7 +164,7 @@ def leading(texts: Sequence[str], words: int) -> list[int]:
 def _tells(text: str) -> bool:
     solid, words = "".join(text.split()), split_words(text)
     letters = sum(map(str.isalpha, solid))
-    if len(words) < FEWEST_WORDS or letters < LETTERS * len(solid) or _ADDRESS.match(text):
+    if len(words) < FEWEST_WORDS or letters < LETTERS * len(solid) or text.count("|") > 2 or _ADDRESS.match(text):
         return False
     return not text.rstrip().endswith(":") or len(words) >= PROMISE
 
@@ -174,6 +177,13 @@ _OF_SOFTWARE = re.compile(
     r"(?:name|synopsis|description|options|exit status|environment|files|bugs|authors?|see also|diagnostics|copyright"
     r"|install|usage|(?:quick ?)?start|getting started|licen[cs]e|requirements?|dependenc|contribut|documentation"
     r"|features|build|download|command|changelog|changes|development|support|api\b|configur|help|community|test|example)",
+    re.IGNORECASE,
+)
+_PUBLISHED = re.compile(
+    r"\b(?:INSTALL|README|COPYING|AUTHORS|NEWS|ChangeLog|mailing list|home ?page|web ?site|tarball|git clone"
+    r"|(?:make|pip|npm|brew|apt(?:-get)?|cargo|conda) install|General Public License|L?GPL|(?:MIT|BSD|Apache) license"
+    r"|(?:report|send)(?:ing)? (?:\w+ )?bugs?|bug (?:reports?|tracker)|github\.com|patches)\b"
+    r"|\./configure|@\w+\.(?:org|com|net)\b",
     re.IGNORECASE,
 )
 _IS_A = re.compile(
@@ -325,11 +335,11 @@ class Picker:
         return end_of_opening(document.texts, document.paragraphs, document.sections) if logit > OPENING else 0
 
     def leads(self, document: Sentences) -> bool:
-        """Whether the first sentences summarise the document better than those that would be picked, by a regression:
-        true of READMEs, manual pages, descriptions of packages."""
+        """Whether a document is of a kind whose first sentences summarise it better than those that would be picked, by
+        a logistic regression: true of READMEs, manual pages, descriptions of packages."""
         of = self.weights
-        if "lead.weight" not in of:
-            return False
+        if "lead.weight" not in of or 2 * document.spoken.sum() > len(document):
+            return False  # nobody opens a conversation with its summary
         known = (lead_features(document) - of["lead.mean"]) / of["lead.spread"]
         return float(np.clip(known, -BOUND, BOUND) @ of["lead.weight"][:-1] + of["lead.weight"][-1]) > LEAD
 
@@ -352,13 +362,14 @@ class Picker:
             chances = chances_about(table, chances, relevance)
         elif share := self.share_of_centrality(document):
             own = own + CENTRAL * share * standardised(word_centrality(document.contents))
-        if relevance is None:
-            own = own + FIGURES * figures(document.texts)
+        reported = figures(document.texts) if relevance is None else np.zeros(len(document))
+        own = own + FIGURES * reported
         lengths = np.array([len(text.split()) for text in document.texts], float)
         needs = antecedents(document.texts)
         worth = mix * own - wording_penalties(document.texts, needs)
         opening = self.opening(document) if relevance is None else 0
-        led = leading(document.texts, min(words, OPENING_WORDS)) if relevance is None and self.leads(document) else []
+        leads = relevance is None and not reported.any() and self.leads(document)
+        led = leading(document.texts, min(words, OPENING_WORDS)) if leads else []
         first = list(dict.fromkeys([*range(opening), *led]))
         before = [each or () for each in needs]
         order = cover(table, chances, worth, lengths, before, document.vectors, words, first)
