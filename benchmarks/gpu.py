@@ -40,6 +40,8 @@ MOST_FOLLOWED = 65_536
 """Tokens up to which launches are followed for a prediction."""
 MOST_RUNS = 50
 """Of a cell."""
+LOST = ("CUDA error", "illegal memory access", "AcceleratorError")
+"""What the reason of a row says after which a process cannot use the device any more."""
 TOLERANCE = 6e-2
 """Of outputs in bfloat16, as a share of the largest."""
 
@@ -234,7 +236,7 @@ def run_cells(
         row["predicted"] = predicted
         add_run(file, {"cell": asdict(cell), **row, "machine": machine("cuda" if _is_cuda(setting) else "cpu")})
         say(f"{words_of(cell)}: {result_of(row)}")
-        if "CUDA error" in row.get("reason", "") or "illegal memory access" in row.get("reason", ""):
+        if any(words in row.get("reason", "") for words in LOST):
             say("the device is lost to this process; call again to go on behind this row")
             return len(left) - number - 1
         if _is_cuda(setting):

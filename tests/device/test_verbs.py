@@ -263,10 +263,12 @@ def test_a_verb_comes_to_the_same_on_a_device(case: Case, folder_of: Callable[..
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_verb_comes_to_the_same_on_cuda(case: Case, folder_of: Callable[..., Path], tmp_path: Path) -> None:
     there = computed(case, folder_of, tmp_path, "cuda")
-    np.testing.assert_allclose(there, computed(case, folder_of, tmp_path, None), atol=1e-4)
+    # A GPU sums up in another order.
+    np.testing.assert_allclose(there, computed(case, folder_of, tmp_path, None), rtol=1e-5, atol=1e-4)
 
 
 def computed(case: Case, folder_of: Callable[..., Path], folder: Path, device: str | None) -> np.ndarray:

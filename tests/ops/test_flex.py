@@ -123,7 +123,10 @@ def test_tables_are_as_wide_as_their_fullest_row():
     sizes = (Window(150, 150), 128 * 64, 128 * 64, 0, 0)
     tables = tables_of(*sizes, False, torch.device("cpu"))
     assert tables.partial.index.shape == (1, 1, 64, 4)
-    assert tables.full.index.shape == (1, 1, 64, 1)
+    # One block is full; but PyTorch 2.11 reads both tables by the strides of the first.
+    assert tables.full.index.shape == (1, 1, 64, 4)
+    assert int(tables.full.count.max()) == 1
+    assert tables.full_of_keys.index.shape == tables.partial_of_keys.index.shape
     # Two blocks lie wholly in padding, and nobody reads them.
     thin = tables_of(*sizes, True, torch.device("cpu")).thinned(torch.arange(128 * 64)[None] < 128 * 62)
     assert thin.partial.index.shape == (1, 1, 64, 5)
@@ -254,6 +257,9 @@ def test_compiled_programs_equal_the_reference():
 
 
 @pytest.mark.gpu
+# PyTorch 2.11 says so of every compiled function of what is computed from leaves.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_flex_equals_reference_on_a_gpu(pattern, dtype):

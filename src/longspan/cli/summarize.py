@@ -100,8 +100,8 @@ def summarize(
     given |= {"max_source_tokens": max_source_tokens, "long_documents": long_documents}
     decoding: Any = {name: value for name, value in given.items() if value is not None}
     pieces = _Pieces() if _streams(stream, files, json, outline) else None
-    loading = {"model": model, "encoder": encoder, "language": language, "device": device, "dtype": dtype}
-    loading["decoding"] = Decoding(**decoding) if decoding else None
+    loading: dict[str, Any] = {"model": model, "encoder": encoder, "language": language, "device": device}
+    loading |= {"dtype": dtype, "decoding": Decoding(**decoding) if decoding else None}
     done = []
     summaries = _summaries(documents, extent, query, loading, pieces)
     for file, document, summary in zip(files, documents, summaries, strict=True):

@@ -41,7 +41,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Tables:
-    """Blocks that are shown in part, and in full, by rows of queries and by rows of keys."""
+    """Blocks that are shown in part, and in full, by rows of queries and by rows of keys.
+
+    The indices of both are of one width: PyTorch 2.11 reads those of full blocks by the strides of the partial ones.
+    """
 
     partial: Table
     full: Table | None
@@ -101,7 +104,10 @@ def tables_of(
     """The tables of a pattern that reads no length, computed on the host from the tiles that it shows."""
     own = {each: _tables_of_head(each, queries, keys, offset, beside, masked) for each in by_pattern(pattern)}
     tables = _side_by_side([own[pattern.head(index)] for index in range(pattern.heads or 1)], dim=1)
-    parts = [tables.partial, tables.full, tables.partial_of_keys, tables.full_of_keys]
+    parts = [
+        *_of_one_width(tables.partial, tables.full),
+        *_of_one_width(tables.partial_of_keys, tables.full_of_keys),
+    ]
     placed = [None if each is None else Table(each.count.to(device), each.index.to(device)) for each in parts]
     return Tables(*placed)  # pyright: ignore[reportArgumentType]
 
@@ -143,6 +149,14 @@ def _table(pairs: tuple[Tensor, Tensor], count: int) -> Table:
     index = torch.zeros(count, max(1, int(counts.max()) if count else 0), dtype=torch.int32)
     index[rows, place] = columns.int()
     return Table(counts.int()[None, None], index[None, None])
+
+
+def _of_one_width(partial: Table, full: Table | None) -> tuple[Table, Table | None]:
+    if full is None:
+        return partial, None
+    width = max(partial.index.shape[-1], full.index.shape[-1])
+    both = (Table(each.count, F.pad(each.index, (0, width - each.index.shape[-1]))) for each in (partial, full))
+    return next(both), next(both)
 
 
 def _side_by_side(tables: list[Tables], dim: int) -> Tables:
