@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.exc import BackendCompilerFailed
 
 from longspan.errors import InputError
 from longspan.ops import attend
@@ -254,6 +255,29 @@ def test_compiled_programs_equal_the_reference():
             for backend in ("reference", "flex")
         )
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_kernel_that_is_too_large_loads_one_block_at_a_time(monkeypatch):
+    """No kernel for processors is: what stands for FlexAttention says of one what Triton says, and its words are from
+    an H200."""
+    asked = []
+
+    def too_large(*tensors, **options):
+        asked.append(options.get("kernel_options"))
+        if options.get("kernel_options") != {"num_stages": 1}:
+            raise BackendCompilerFailed(
+                too_large, RuntimeError("No valid triton configs. OutOfMemoryError: out of resource: triton_tem"), None
+            )
+        return tensors[0]
+
+    monkeypatch.setattr(flex, "_kernel", lambda: too_large)
+    monkeypatch.setattr(flex, "_unstaged", set())
+    monkeypatch.setattr(flex, "_failed", set())
+    query = torch.zeros(1)
+    for _ in range(2):
+        assert flex.run_compiled("relative", "a window", query, scale=1.0) is query
+    assert asked == [None, {"num_stages": 1}, {"num_stages": 1}]
+    assert flex.compiles("relative")
 
 
 @pytest.mark.gpu

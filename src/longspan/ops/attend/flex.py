@@ -52,15 +52,22 @@ class FlexFailedError(InputError):
 
 _failed: set[Hashable] = set()
 """What could not be compiled, so that it is not tried in every layer and step."""
+_unstaged: set[Hashable] = set()
+"""What fits into shared memory only where one block of keys is loaded at a time. The loads of captured tables, such as
+those of relative positions, are staged beside those of keys and values: on an H200 376,832 bytes of 232,448."""
+TOO_LARGE = "out of resource"
+"""What Triton says of a kernel that wants more shared memory than there is."""
 
 
 def flex_serves(call: Call) -> bool:
     """Whether FlexAttention serves such a call well: on CUDA, in half or single precision, with terms that learn
-    nothing. Gradients of a table are sums over all pairs, which its backward pass would add one by one."""
+    nothing. Gradients of a table are sums over all pairs, which its backward pass would add one by one. What only reads
+    in single precision, such as the bundled models, would wait longer for a program than for the document."""
     query = call.query
     return (
         query.is_cuda
         and query.dtype in TYPES
+        and not (query.dtype == torch.float32 and torch.is_inference_mode_enabled())
         and query.shape[2] > 0
         and all(width >= LEAST_WIDTH and width & (width - 1) == 0 for width in (query.shape[-1], call.value.shape[-1]))
         and (not call.terms or (not _terms_learn(call) and products_of(call) <= MOST_PRODUCTS * query.shape[1]))
@@ -218,8 +225,12 @@ def run_compiled(kind: Hashable, what: str, *tensors: Tensor, **options: Any) ->
         limits: dict[str, Any] = {"recompile_limit": PROGRAMS, "accumulated_recompile_limit": 4 * PROGRAMS}
         # Inductor's kernel for processors takes no symbols beside its own.
         with config.patch(specialize_int=True, automatic_dynamic_shapes=tensors[0].is_cuda, **limits):
-            return _kernel()(*tensors, **options)
+            staged = {"kernel_options": {"num_stages": 1}} if kind in _unstaged else {}
+            return _kernel()(*tensors, **options, **staged)
     except (TorchDynamoException, FailOnRecompileLimitHit) as error:
+        if TOO_LARGE in str(error) and kind not in _unstaged:
+            _unstaged.add(kind)
+            return run_compiled(kind, what, *tensors, **options)
         _failed.add(kind)
         reason = " ".join([line.strip() for line in str(error).splitlines() if line.strip()][:2])
         raise FlexFailedError(
