@@ -59,9 +59,7 @@ class Processes:
     def greatest(self, tensor: Tensor, what: str) -> Tensor:
         """The greatest of what each process has, element by element, in every process, without gradients."""
         self._count_ring(what, tensor)
-        most = tensor.detach().clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(most, dist.ReduceOp.MAX, self.group)
-        return most
+        return _reduced(tensor.detach(), self.group, dist.ReduceOp.MAX)
 
     def any(self, flag: bool, device: torch.device) -> bool:
         """Whether it is so in any of the processes."""
@@ -263,9 +261,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        total = grad.contiguous().clone()
-        dist.all_reduce(total, group=ctx.group)
-        return total[dist.get_rank(ctx.group)], None
+        return _reduced(grad, ctx.group)[dist.get_rank(ctx.group)], None
 
 
 class _Sum(torch.autograd.Function):
@@ -274,16 +270,17 @@ class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, group: Any) -> Tensor:
         ctx.group = group
-        return _all_summed(tensor, group)
+        return _reduced(tensor, group)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return _all_summed(grad, ctx.group), None
+        return _reduced(grad, ctx.group), None
 
 
-def _all_summed(tensor: Tensor, group: Any) -> Tensor:
+def _reduced(tensor: Tensor, group: Any, operation: Any = dist.ReduceOp.SUM) -> Tensor:
+    """What all processes have, put together element by element, in every process, without gradients."""
     total = tensor.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(total, group=group)
+    dist.all_reduce(total, operation, group)
     return total
 
 
