@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))
 
 from contract.forms import FORMS, WIDTH, Form
-from longspan.attention import Tokens
+from longspan.attention import Attention, Tokens
 from longspan.errors import InputError
 from longspan.ops.shards import Shards
 from longspan.stacks import Sizes, StarConfig
@@ -27,6 +29,8 @@ from longspan.stacks import Sizes, StarConfig
 PADDINGS = ("none", "right", "left", "holes")
 LENGTHS = {1: [29], 2: [10, 43], 3: [1, 30, 22], 4: [19, 2, 1, 31]}
 """Processes → how many tokens each holds: some fewer than a window reaches."""
+MEMORY = 7
+"""Positions of a memory before whole rows: fewer than some windows reach."""
 
 
 def part_of(tokens: Tokens, shards: Shards) -> Tokens:
@@ -41,21 +45,30 @@ def part_of(tokens: Tokens, shards: Shards) -> Tokens:
     return replace(tokens, mask=mask, is_global=flags, shards=shards)
 
 
-def difference(form: Form | Stars, group: Any, lengths: list[int], padding: str, globals_: str) -> float:
-    """The largest distance of outputs and gradients in one case."""
+def difference(
+    form: Form | Stars, group: Any, lengths: list[int], padding: str, globals_: str, memory: int = 0
+) -> float:
+    """The largest distance of outputs and gradients in one case; with a memory, behind so many positions that every
+    process has."""
     torch.manual_seed(sum(lengths) + len(padding))
     module, total = form.build(), sum(lengths)
+    if memory:
+        assert isinstance(module, Attention)
+        module.check_reads_shards()
+    past = torch.randn(2, memory, WIDTH, dtype=torch.float64)
     hidden = torch.randn(2, total, WIDTH, dtype=torch.float64, requires_grad=True)
     towards, tokens = torch.randn(2, total, WIDTH, dtype=torch.float64), form.tokens(total, padding, globals_)
     weights = list(module.parameters())
-    whole = module(hidden, tokens)
+    read: Any = partial(module.forward_with_memory, past) if isinstance(module, Attention) and memory else module
+    mask = None if tokens.mask is None else functional.pad(tokens.mask, (memory, 0), value=True)
+    whole = read(hidden, replace(tokens, mask=mask))
     expected = torch.autograd.grad(whole, [hidden, *weights], towards, allow_unused=True)
     rank = dist.get_rank(group)
     first = sum(lengths[:rank])
     places = slice(first, first + lengths[rank])
     own = hidden.detach()[:, places].clone().requires_grad_()
     shards = Shards.of(own, group)
-    output = module(own, part_of(tokens, shards))
+    output = read(own, part_of(tokens, shards))
     grads = torch.autograd.grad(output, [own, *weights], towards[:, places], allow_unused=True)
     pairs = [(output, whole[:, places]), (grads[0], expected[0][:, places])]
     for got, wanted in zip(grads[1:], expected[1:], strict=True):
@@ -103,6 +116,14 @@ STARS = [
 ]
 
 
+def cases(form: Form | Stars, count: int, padding: str) -> list[tuple[str, str, int]]:
+    """The name of each case of a form, its kind of global tokens, and how long a memory there is."""
+    name = f"{form.name}, {count} processes, padding {padding}"
+    kinds = form.globals if len(form.globals) < 2 else ("none", "some")
+    behind = [(f"{name}, behind a memory", "none", MEMORY)] if not isinstance(form, Stars) and form.causal else []
+    return [(f"{name}, globals {globals_}", globals_, 0) for globals_ in kinds] + behind
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     groups = {count: dist.new_group(list(range(count))) for count in LENGTHS}
@@ -112,10 +133,9 @@ def main() -> None:
             if dist.get_rank() >= count:
                 continue
             for padding in PADDINGS:
-                for globals_ in form.globals if len(form.globals) < 2 else ("none", "some"):
-                    name = f"{form.name}, {count} processes, padding {padding}, globals {globals_}"
+                for name, globals_, memory in cases(form, count, padding):
                     try:
-                        found[name] = difference(form, groups[count], lengths, padding, globals_)
+                        found[name] = difference(form, groups[count], lengths, padding, globals_, memory)
                     except InputError as error:
                         found[name] = str(error)
     every: list[Any] = [None] * dist.get_world_size()

@@ -10,7 +10,7 @@ import pytest
 from forked import forked
 from longspan.errors import InputError
 
-from .divided_rows import LENGTHS, PADDINGS, STARS, Stars
+from .divided_rows import LENGTHS, PADDINGS, STARS, Stars, cases
 from .forms import FORMS, Form
 
 
@@ -27,7 +27,8 @@ def refusal(form: Form | Stars) -> str | None:
 
 @pytest.mark.slow
 def test_parts_of_rows_are_those_of_whole_rows() -> None:
-    """Outputs and all gradients in float64, with parts shorter than a window, padding, and global tokens anywhere."""
+    """Outputs and all gradients in float64, with parts shorter than a window, padding, global tokens anywhere, and of
+    causal forms behind a memory, too."""
     done = forked(max(LENGTHS), Path(__file__).with_name("divided_rows.py"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
@@ -35,8 +36,7 @@ def test_parts_of_rows_are_those_of_whole_rows() -> None:
     for form in (*FORMS, *STARS):
         for count in LENGTHS:
             for padding in PADDINGS:
-                for globals_ in form.globals if len(form.globals) < 2 else ("none", "some"):
-                    name = f"{form.name}, {count} processes, padding {padding}, globals {globals_}"
+                for name, *_ in cases(form, count, padding):
                     words, result = refusal(form), found.pop(name)
                     if words is None:
                         assert result < 1e-10, name
@@ -48,8 +48,10 @@ def test_parts_of_rows_are_those_of_whole_rows() -> None:
 
 
 def test_what_is_unbounded_reads_whole_rows() -> None:
-    """Windows, pools and kernels read parts; what sees, sorts, hashes or sums up everything does not."""
+    """Windows, pools and kernels read parts, and so does what sees everything before it; what sees both ways without
+    end, sorts, hashes or sums up everything does not."""
     reads = {form.config.mechanism for form in FORMS if refusal(form) is None}
-    assert reads == {"longformer", "poolingformer", "fusion", "adaptive_span", "linear", "performer"}
-    whole = [form for form in FORMS if form.config.mechanism == "full"]
+    assert reads == {"longformer", "poolingformer", "fusion", "adaptive_span", "linear", "performer", "full"}
+    assert all(refusal(form) is None for form in FORMS if form.config.mechanism == "full" and form.causal)
+    whole = [form for form in FORMS if form.config.mechanism == "full" and not form.causal]
     assert all("nothing bounds how far a token sees" in str(refusal(form)) for form in whole)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import copy
 import json
+from itertools import pairwise, product
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.models import (
@@ -52,6 +54,7 @@ CASES: dict[str, tuple[type, dict[str, Any]]] = {
     ),
     "single label": (LongspanForTokenClassification, {"attention": WINDOW, "num_labels": 1}),
     "text": (LongspanForCausalLM, {"attention": WINDOW}),
+    "text of all before": (LongspanForCausalLM, {"attention": "full"}),
     "text in sums": (LongspanForCausalLM, {"attention": {"mechanism": "linear"}, "position_embedding": "sinusoidal"}),
     "text in layers": (
         LongspanForCausalLM,
@@ -123,6 +126,94 @@ def difference(name: str) -> float:
     return max(float(each.detach().abs()) for each in differences)
 
 
+SEGMENTS = (0, 23, 29, 53, 63)
+"""Where segments of a stream begin and end: shorter than a memory, and longer."""
+PIECE = {"stack": "recurrent", "memory_tokens": 11}
+COMPRESSED = {"compressed_tokens": 3, "rate": 2, "compression": "dilated"}
+RELATIVE = {"mechanism": "full", "positions": "relative", "bias": False}
+STREAMS: dict[str, dict[str, Any]] = {
+    "Transformer-XL": {"attention": RELATIVE, "position_embedding": "none", "stack": PIECE},
+    "keys of the same number": {"attention": RELATIVE, "stack": {**PIECE, "same_length": True}},
+    "a window and dilated heads": {
+        "attention": [{"layers": "0", **WINDOW}, {"layers": "1-2", **WINDOW, "dilation": [1, 3]}],
+        "normalization": "pre",
+        "stack": {**PIECE, "memory_tokens": 30},
+    },
+    "pools and sums": {
+        "attention": [{"layers": "0", **POOLED}, {"layers": "1-2", "mechanism": "performer"}],
+        "stack": PIECE,
+    },
+    "spans of each token": {
+        "attention": {
+            "mechanism": "adaptive_span",
+            "span_tokens": 12,
+            "ramp_tokens": 4,
+            "dynamic": True,
+            "span_penalty": 0.1,
+        },
+        "stack": {**PIECE, "memory_tokens": 13},
+    },
+    "states compressed by what queries gather": {
+        "attention": RELATIVE,
+        "position_embedding": "none",
+        "stack": {**PIECE, "memory_tokens": 5, "compressed_tokens": 4},
+    },
+    "states compressed by what they hold": {
+        "attention": WINDOW,
+        "normalization": "pre",
+        "stack": {**PIECE, **COMPRESSED, "compression_loss": "auto_encoding"},
+    },
+    "the greatest of each four": {
+        "attention": "linear",
+        "stack": {**PIECE, "compressed_tokens": 2, "rate": 4, "compression": "max"},
+    },
+}
+"""Language models that read segment by segment."""
+
+
+def part_of_segment(batch: dict[str, Tensor], cut: str) -> dict[str, Tensor]:
+    """This process's part of a segment: equal ones, or one token for each but the first or the last."""
+    if cut == "even":
+        return part_of(batch)
+    length, rank, last = next(iter(batch.values())).shape[1], dist.get_rank(), dist.get_world_size() - 1
+    first = rank + (length - last - 1 if rank and cut == "first" else 0)
+    end = length if rank == last else rank + 1 + (length - last - 1 if cut == "first" else 0)
+    return {name: each[:, first:end] for name, each in batch.items()}
+
+
+def streamed(name: str, cut: str, *, training: bool) -> float:
+    """The largest distance of losses, logits, memories, and the sum of all gradients of a stream."""
+    torch.manual_seed(0)
+    sizes = {**SIZES, "max_position_embeddings": 71, **STREAMS[name]}
+    whole = LongspanForCausalLM(LongspanConfig(**sizes)).double().train(training)
+    part, count = copy.deepcopy(whole), dist.get_world_size()
+    divide_sequence(part)
+    ids = torch.randint(3, 61, (2, 64), generator=torch.Generator().manual_seed(3))
+    labels = torch.where(torch.rand(ids.shape, generator=torch.Generator().manual_seed(4)) < 0.7, ids, -100)
+    memories, differences = [None, None], []
+    for first, end in pairwise(SEGMENTS):
+        batch = {"input_ids": ids[:, first:end], "shift_labels": labels[:, first + 1 : end + 1]}
+        outputs: list[Any] = []
+        for model, given, memory in zip((whole, part), (batch, part_of_segment(batch, cut)), memories, strict=True):
+            with torch.set_grad_enabled(training):
+                outputs.append(model(**given, past_key_values=memory, use_cache=True))
+            if training:
+                outputs[-1].loss.backward()
+        memories = [output.past_key_values for output in outputs]
+        total = outputs[1].loss.detach().clone()
+        dist.all_reduce(total)
+        differences += [total / count - outputs[0].loss, whole_rows(outputs[1].logits) - outputs[0].logits]
+        for ours, theirs in zip(memories[1].layers, memories[0].layers, strict=True):
+            assert ours.get_seq_length() == theirs.get_seq_length() == end
+            if training:  # else one process holds keys and values
+                differences.append(ours.hidden - theirs.hidden)
+    for own, other in zip(part.parameters(), whole.parameters(), strict=True) if training else ():
+        summed = torch.zeros_like(own) if own.grad is None else own.grad.clone()
+        dist.all_reduce(summed)
+        differences.append(summed / count - (0 if other.grad is None else other.grad))
+    return max(float(each.detach().abs().max()) for each in differences)
+
+
 def written() -> dict[str, float]:
     """How many tokens of what is generated differ from those of one process; the largest distance between logits of the
     processes where training drops some of their states; and whether other targets are refused."""
@@ -155,6 +246,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     shards.PAIRS = 64  # so that decoders read their sources some queries at a time
     found = {name: difference(name) for name in CASES} | written()
+    for name, (cut, training) in product(STREAMS, (("even", True), ("first", False), ("last", True))):
+        found[f"{name}, {cut}, {training}"] = streamed(name, cut, training=training)
     if dist.get_rank() == 0:
         print(json.dumps(found))
     dist.destroy_process_group()

@@ -15,6 +15,7 @@ from forked import forked
 from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
+    LongspanForCausalLM,
     LongspanForSentenceScoring,
     LongspanForTokenClassification,
     LongspanModel,
@@ -33,7 +34,7 @@ def test_models_are_those_of_one_process() -> None:
     done = forked(3, Path(__file__).with_name("divided_models.py"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 22
+    assert len(found) == 23 + 24
     assert found.pop("single label") < 1e-6
     assert {name: distance for name, distance in found.items() if not distance < 1e-11} == {}
 
@@ -54,6 +55,7 @@ def alone(tmp_path: Path) -> Iterator[None]:
         (LongspanModel, {"attention": {"mechanism": "bigbird"}}, "'bigbird' cannot read a row that is divided"),
         (LongspanModel, {"stack": {"stack": "universal"}}, "the stack 'universal' does more with tokens"),
         (LongspanModel, {"num_memory_tokens": 2}, "num_memory_tokens=2 stand before each row"),
+        (LongspanForCausalLM, {"attention": {"mechanism": "sparse"}}, "'sparse' cannot read a row that is divided"),
         (LongspanForSentenceScoring, {}, "looks for its output in a whole row"),
     ],
 )
@@ -91,6 +93,29 @@ def test_the_rule_by_question_asks_for_a_mask() -> None:
     divide_sequence(model)
     with pytest.raises(InputError, match="global_tokens='question' looks at whole rows"):
         model(torch.full((1, 7), 2))
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("other", [False, True])
+def test_a_memory_knows_no_padding(other: bool) -> None:
+    """Nor does generation know parts; a model with other options, over the same weights, is divided like it."""
+    model = LongspanForCausalLM(LongspanConfig(**SIZES, stack={"stack": "recurrent", "memory_tokens": 5})).eval()
+    begun = model(torch.full((1, 7), 3), use_cache=True).past_key_values
+    with torch.no_grad():
+        keys = model(torch.full((1, 7), 3), use_cache=True).past_key_values
+    divide_sequence(model)
+    read = model.with_memory(memory_tokens=4) if other else model
+    ids, mask = torch.full((1, 7), 4), torch.ones(1, 7, dtype=torch.int64)
+    for memory in (None, begun):
+        read(ids, mask, past_key_values=memory, use_cache=True)
+    mask[0, 0] = 0
+    read(ids, mask, use_cache=False)
+    with pytest.raises(InputError, match="attention_mask tells padding from tokens, and rows that are divided"):
+        read(ids, mask)
+    with pytest.raises(InputError, match="past_key_values holds keys and values, and rows that are divided"):
+        read(ids, past_key_values=keys)
+    with pytest.raises(InputError, match=r"generate\(\) goes on behind whole rows"):
+        read.generate(ids, max_new_tokens=2)
 
 
 @pytest.mark.usefixtures("alone")

@@ -272,7 +272,10 @@ class AdaptiveSpanAttention(OffsetAttention):
             return None
         spans = self.spans(hidden)
         real = torch.ones_like(spans[:, 0], dtype=torch.bool) if mask is None else mask
-        mean = (spans * real[:, None]).sum() / (real.sum() * self.heads).clamp(min=1)
+        sums = torch.stack([(spans * real[:, None]).sum(), real.sum() * self.heads])
+        if tokens.shards is not None:
+            sums = tokens.shards.summed(sums, "spans")
+        mean = sums[0] / sums[1].clamp(min=1)
         return config.span_penalty * config.span_tokens * mean
 
     def distances(self, tokens: Tokens) -> Tensor:

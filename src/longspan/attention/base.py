@@ -211,7 +211,15 @@ class Attention(nn.Module):
 
     def forward_with_memory(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Outputs `(B, T, E)` of the last T of M + T positions, causal: `(B, M, E)` and `(B, T, E)`, and what is known
-        of all of them."""
+        of all of them.
+
+        Where rows are divided between processes, every process has the same M positions before whole rows, all real,
+        and the T are its own part, of which alone something is known.
+        """
+        if tokens.shards is not None:
+            from longspan.attention.parts.shards import through_the_first
+
+            return through_the_first(self, past, hidden, tokens)
         return self(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
 
     def needed_states(self, tokens: int) -> int:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from torch import Tensor
+
 from longspan.attention.config import Lengthening
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
+from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import WindowedAttention, WindowedConfig
 from longspan.errors import InputError
 from longspan.patterns import Pattern
@@ -67,6 +70,10 @@ class LongformerAttention(WindowedAttention, RelativeAttention):
     def add_weights(self) -> None:
         super().add_weights()
         self.add_positions()
+
+    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        kind = RelativeAttention if self.causal else WindowedAttention
+        return kind.forward_shard(self, hidden, tokens)
 
     def make_pattern(self) -> Pattern:
         dilation = self.config.dilation

@@ -93,12 +93,16 @@ class Decoder(Network):
         given = input_ids if inputs_embeds is None else inputs_embeds
         shards, places = None, position_ids
         if self.sequence_group is not None and given is not None:
-            from longspan.models.divided_rows import part_of_text
+            from longspan.models.divided_rows import check_all_real, part_of_text
 
-            whole = {"past_key_values": past_key_values, "use_cache": use_cache or None}
-            whole |= {"prefix": prefix, "seq_idx": documents}
+            whole = {"prefix": prefix, "seq_idx": documents}
+            if not self.returns.keeps_memory:
+                whole |= {"past_key_values": past_key_values, "use_cache": use_cache or None}
+                use_cache = False
+            elif past_key_values is not None or (config.use_cache if use_cache is None else use_cache):
+                attention_mask = check_all_real(attention_mask, given, self.sequence_group)
             shards, position_ids = part_of_text(given, self.sequence_group, attention_mask, position_ids, **whole)
-            use_cache, places = False, None
+            places = None
         wanted = config.use_cache and self.keeps_state if use_cache is None else use_cache
         if past_key_values is None and wanted:
             past_key_values = DynamicCache()
@@ -110,7 +114,7 @@ class Decoder(Network):
         first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         mask = self._mask(attention_mask, first, given)
         rows = None if documents is not None else self._rows(mask, first, position_ids)
-        first = first if shards is None else shards.first
+        first = first if shards is None else first + shards.first
         hidden = self.embeddings(input_ids, None, inputs_embeds, first, rows, documents=documents)
         if source is not None:
             source_mask = _source_mask(hidden, source, source_mask, check=first == 0)

@@ -70,6 +70,17 @@ def part_of_text(
     return shards, position_ids
 
 
+def check_all_real(mask: Tensor | None, given: Tensor, group: Any) -> None:
+    """Raise `InputError` where the mask `(B, T_r)` of some process tells padding from tokens, since a memory of divided
+    rows does not know of any."""
+    here = mask is not None and not bool(mask.all())
+    if any(gathered_from(torch.tensor([here], device=given.device), group).flatten().tolist()):
+        raise InputError(
+            "attention_mask tells padding from tokens, and rows that are divided between processes go on behind a "
+            "memory, which keeps no padding; give segments without any, or use_cache=False to read each by itself"
+        )
+
+
 def _refuse(**given: Any) -> None:
     for name, value in given.items():
         if value is not None:

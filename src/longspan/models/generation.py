@@ -180,8 +180,14 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         Raises:
             InputError: `max_new_tokens` or `max_length` asks for more tokens than the decoder has positions, which
                 would otherwise show only when it gets there; `use_cache=True` for layers that keep no state; a
-            static `cache_implementation` for layers that keep something else than keys and values; a `compile_config`.
+            static `cache_implementation` for layers that keep something else than keys and values; a `compile_config`;
+            rows that are divided between processes.
         """
+        if self.decoder.sequence_group is not None:
+            raise InputError(
+                "generate() goes on behind whole rows, and those of this model are divided between processes; generate "
+                "with a model that divide_sequence has not changed"
+            )
         if not self.decoder.keeps_state and not kwargs.get("use_cache"):
             kwargs["use_cache"] = False
         settings = args[1] if len(args) > 1 else kwargs.get("generation_config")

@@ -205,7 +205,8 @@ class LongspanForCausalLM(DecoderOnly):
     @torch.no_grad()
     def score(self, labels: Tensor, **inputs: Any) -> tuple[Tensor, Tensor, Cache | None]:
         """How well labels are predicted: nats and whether the likeliest token is right, `(N,)` each, of the N labels
-        that are not −100, row by row; and the cache. Arguments as in `forward`."""
+        that are not −100, row by row; and the cache. Arguments as in `forward`; where rows are divided between
+        processes, those of this process's part, whose labels are `(B, T_r + 1)`."""
         decoded = self.decoder(**inputs)
         states, labels = shifted(decoded.last_hidden_state, labels)
         real = labels != IGNORED
@@ -248,6 +249,8 @@ def with_options(
         parent, _, last = name.rpartition(".")
         holder = variant.get_submodule(parent)
         (holder._parameters if last in holder._parameters else holder._buffers)[last] = ours[name]
+    if isinstance(decoder := getattr(model, "decoder", None), Decoder):
+        variant.decoder.divide(decoder.sequence_group)  # pyright: ignore
     if hasattr(model, "generation_config"):
         variant.generation_config = model.generation_config
     return variant.train(model.training)

@@ -175,7 +175,7 @@ class Network(nn.Module):
 
     block: ClassVar[type[Block]] = Block
     sequence_group: Any = None
-    """The processes between which rows are divided, as `divide_sequence` sets it; `None` where each has whole rows."""
+    """The processes between which rows are divided, as `divide` sets it; `None` where each has whole rows."""
 
     def __init__(self, config: ModelFields, *, decoder: bool = False, causal: bool = False) -> None:
         super().__init__()
@@ -196,6 +196,11 @@ class Network(nn.Module):
         pre = config.normalization == "pre" and not self.returns.normalized
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
         self.final_dropout = nn.Dropout(config.dropout) if self.returns.dropout else None
+
+    def divide(self, group: Any) -> None:
+        """From now on read parts of rows that processes of this group divide; see `divide_sequence`."""
+        self.sequence_group = group
+        self.layers.divided = group is not None
 
     def run(
         self,

@@ -51,7 +51,7 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
     check_divisible(model)
     group = dist.group.WORLD if group is None else group
     network = _networks(model)[0]
-    network.sequence_group = group
+    network.divide(group)
     for module in model.modules():
         if isinstance(module, CrossAttention):
             module.processes = Processes(group)
@@ -83,7 +83,7 @@ def check_divisible(model: nn.Module) -> None:
     if not network.stack.reads_parts:
         raise InputError(
             f"the stack {network.stack.stack!r} does more with tokens than attention does, and reads whole rows; "
-            "choose the stack 'sequential' or 'star' to divide rows between processes"
+            "choose the stack 'sequential', 'star' or 'recurrent' to divide rows between processes"
         )
     config = network.config
     if config.num_memory_tokens:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -151,6 +151,22 @@ class Shards(Processes):
         """`(B, T_r, …)` → `(B, N, …)`, the places of `halo_of`; gradients of the halo go back to its owners."""
         wanted = [self.halo_of(rank, left, right, period) for rank in range(self.count)]
         return _Halo.apply(tensor, self, wanted)  # pyright: ignore[reportReturnType]
+
+    def last(self, tensor: Tensor, count: int, what: str) -> Tensor:
+        """Of `(B, T_r, …)` the last so many places of whole rows, fewer where there are fewer, in every process and
+        without gradients: `(B, N, …)`."""
+        low, (first, end) = max(0, self.total - count), self.range_of(self.rank)
+        own = tensor.new_zeros(tensor.shape[0], self.total - low, *tensor.shape[2:])
+        if end > low:
+            start = max(first, low)
+            own[:, start - low : end - low] = tensor.detach()[:, start - first :]
+        self._count_ring(what, own)
+        return _reduced(own, self.group) if own.numel() else own
+
+    def behind(self, count: int) -> Shards:
+        """The rows with so many places more in front, which the first process holds with its own."""
+        longer = (self.lengths[0] + count, *self.lengths[1:])
+        return self.once(("behind", count), lambda: replace(self, lengths=longer, _shared={}, sent=self.sent))
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What all layers share, made when the first of them asks."""

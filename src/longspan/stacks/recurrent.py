@@ -29,6 +29,7 @@ from longspan.stacks.sequential import Sequential
 
 if TYPE_CHECKING:
     from longspan.attention.parts.state import CompressedLayer, PastLayer
+    from longspan.ops.shards import Shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,7 @@ class RecurrentConfig(StackConfig):
 
     stack: ClassVar[str] = "recurrent"
     bidirectional: ClassVar[bool] = False
+    reads_parts: ClassVar[bool] = True
     takes_losses: ClassVar[bool] = True
     unused: ClassVar[Mapping[str, str]] = {
         "decoder_layers": "which goes on with one text, and has no encoder beside it",
@@ -149,7 +151,8 @@ class Recurrent(Sequential):
     remember. Without states that are kept it is `Sequential`.
 
     Where something learns, a state holds the inputs of its layer, so that the projections of keys and values learn from
-    the memory, and the memory itself does not. Elsewhere it holds keys and values, if the mechanism can continue those
+    the memory, and the memory itself does not; and where rows are divided between processes, each of which then has the
+    memory that stands before whole rows. Elsewhere it holds keys and values, if the mechanism can continue those
     (`Attention.memory_state`), which is the same without projecting the memory again for every segment. Where states
     are compressed, their inputs are held beside keys and values, too, since it is these that are compressed.
 
@@ -184,8 +187,8 @@ class Recurrent(Sequential):
         from longspan.attention.parts.state import CompressedLayer, HiddenLayer
 
         block: Any = self[step]
-        learns = torch.is_grad_enabled() or self.training
-        state = None if learns else block.attention.memory_state(self.config.memory_tokens)
+        hidden = self.divided or torch.is_grad_enabled() or self.training
+        state = None if hidden else block.attention.memory_state(self.config.memory_tokens)
         if self.compressors is not None:
             return CompressedLayer(has_keys=state is not None)
         return HiddenLayer(self.config.memory_tokens) if state is None else state
@@ -222,12 +225,21 @@ class Recurrent(Sequential):
             if self.training:
                 losses.append(block.attention_loss(hidden, tokens))
             if isinstance(memory, HiddenLayer):
-                past = 0 if memory.hidden is None else memory.hidden.shape[1]
-                visible = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
+                past, shards, visible = 0 if memory.hidden is None else memory.hidden.shape[1], tokens.shards, tokens
+                if shards is None:
+                    visible = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
                 written = block(hidden, visible, *given, memory=memory.hidden)
                 memory.limit = block.attention.needed_states(self.config.memory_tokens)
-                memory.remember(hidden)
+                if shards is None:
+                    memory.remember(hidden)
+                else:
+                    memory.remember(shards.last(hidden, memory.limit, "memory"), shards.total)
                 hidden = written
+            elif tokens.shards is not None:
+                raise InputError(
+                    "past_key_values holds keys and values, and rows that are divided between processes go on behind "
+                    "hidden states; begin the text with a new cache"
+                )
             elif hidden.requires_grad and memory.get_seq_length():
                 raise InputError(
                     "past_key_values holds keys and values, from which nothing can learn; begin the text with a new "
@@ -249,9 +261,12 @@ class Recurrent(Sequential):
         output_hidden_states: bool,
     ) -> StackOutput:
         """The layers of these states over `[compressed ∘ memory ∘ segment]`, the real tokens of each row one behind the
-        other wherever its padding stands; arguments as in `forward`."""
+        other wherever its padding stands; arguments as in `forward`. Where rows are divided between processes, without
+        padding, each of them compresses what leaves the memory before whole rows."""
         memories = {layer: _compressed_layer(state.own) for layer, state in states.items()}
-        step = MemoryStep.of(self.config.memory_sizes, next(iter(memories.values())), hidden.shape[1], tokens)
+        shards = tokens.shards
+        new, known = (hidden.shape[1], tokens) if shards is None else (shards.total, Tokens())
+        step = MemoryStep.of(self.config.memory_sizes, next(iter(memories.values())), new, known)
         tokens, back = replace(tokens, mask=step.mask), None
         if step.order is not None:
             hidden, back = in_order(hidden, step.order), inverse_order(step.order)
@@ -262,14 +277,14 @@ class Recurrent(Sequential):
             past = None
             if self.training:
                 losses.append(block.attention_loss(hidden, tokens))
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() or shards is not None:
                 memory.forget_keys()
             if memory.has_keys:
                 past = memory.past()
                 written = block(hidden, tokens, *given, past_key_values=BlockState(past))
             else:
                 written = block(hidden, tokens, *given, memory=memory.hidden)
-            losses.append(self._remember(layer, memory, hidden.detach(), step, past, learns=learns))
+            losses.append(self._remember(layer, memory, hidden.detach(), step, past, shards, learns=learns))
             hidden = written
             if output_hidden_states:
                 all_hidden_states.append(hidden)
@@ -288,16 +303,20 @@ class Recurrent(Sequential):
         new: Tensor,
         step: MemoryStep,
         past: PastLayer | None,
+        shards: Shards | None,
         *,
         learns: bool,
     ) -> Tensor | None:
         """Add what went into a layer, `(B, T, E)` in the step's order, to its memory and compress what leaves this;
-        `past` are the keys and values of all of that. Returns what the compression has lost, where it learns."""
+        `past` are the keys and values of all of that. Returns what the compression has lost, where it learns.
+
+        Of divided rows this is a part, and every process gets the whole.
+        """
         assert self.compressors is not None
         block: Any = self[layer]
         compressor: Any = self.compressors[layer]
-        made = None
-        both = new if memory.hidden is None else torch.cat([memory.hidden.to(new.dtype), new], dim=1)
+        made, whole = None, new if shards is None else shards.with_halo(new, shards.total, shards.total)
+        both = whole if memory.hidden is None else torch.cat([memory.hidden.to(new.dtype), whole], dim=1)
         loss = compressor.nothing() if learns else None
         if step.groups:
             old = step.oldest(both)
@@ -313,6 +332,8 @@ class Recurrent(Sequential):
                     step.made_mask(),
                     None if step.mask is None else step.mask[:, step.held :],
                 )
+                if shards is not None and compressor.loss == "attention":  # a mean over the queries of this part
+                    loss = shards.summed(loss * (new.shape[1] / shards.total), "compression")
             made = made.detach().to(both.dtype)
         tensors = {"hidden": step.joined(both, made)}
         if past is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.nn import functional
 
+from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.models.decoder import Decoder
 from longspan.models.losses import IGNORED
@@ -36,6 +37,9 @@ def divide_rows(trainer: Any, together: int) -> None:
             f"optimisation.best_by is {best_by!r}, a score of whole rows, and optimisation.parallel.sequence divides "
             f"them; choose {' or '.join(map(repr, known))}"
         )
+    for dataset in (trainer.train_dataset, trainer.eval_dataset):
+        if getattr(dataset, "in_order", False):
+            check_segments(dataset.columns, together)
     # Every process takes part in making every group.
     groups = [
         dist.new_group(list(range(first, first + together)), timeout=WAIT)
@@ -48,6 +52,17 @@ def divide_rows(trainer: Any, together: int) -> None:
     writes = not source and any(isinstance(module, Decoder) for module in trainer.model.modules())
     whole = ("labels",) if trainer.model.config.is_encoder_decoder else ()
     trainer.data_collator = partial(_part_of_batch, trainer.data_collator, group, writes, whole)
+
+
+def check_segments(columns: Any, together: int) -> None:
+    """Raise `InputError` where the last segment of the columns of a stream has fewer tokens than processes read it."""
+    last = (columns.tokens - 1) % columns.segment_tokens + 1
+    if last < together:
+        raise InputError(
+            f"optimisation.parallel.sequence is {together}, and the last segment of columns of {columns.tokens} tokens "
+            f"has {counted(last, 'token')} where others have {columns.segment_tokens}; choose another task.max_tokens, "
+            "or task.evaluation.segment_tokens where it is validation that reads so"
+        )
 
 
 def _part_of_batch(
@@ -65,7 +80,8 @@ def _part_of_batch(
             "rows hold several documents that are read apart (task.cross_documents is false), and "
             "optimisation.parallel.sequence divides rows between processes; leave one of the two out"
         )
-    if writes:
-        moved = functional.pad(batch["labels"][:, 1:], (0, 1), value=IGNORED)
+    if writes:  # of the last token it is mostly not known what follows
+        moved, length = batch["labels"][:, 1:], batch["input_ids"].shape[1]
+        moved = functional.pad(moved, (0, length - moved.shape[1]), value=IGNORED)
         batch = {**batch, "labels": moved, "shift_labels": moved}
     return part_of(batch, group, whole=whole)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
@@ -32,6 +33,34 @@ def through_halo(attention: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
     """
     halo = Halo.of(attention, hidden, tokens)
     return halo.own(attention(halo.hidden, halo.tokens))
+
+
+def through_the_first(attention: Any, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """What a causal mechanism makes of this process's part of rows, `(B, T_r, E)`, that stand behind `(B, M, E)`, which
+    every process has: the first one reads these with its own."""
+    shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
+    count, mask = past.shape[1], tokens.mask
+    if shards.rank:
+        return attention(hidden, replace(tokens, shards=shards.behind(count)))
+    mask = None if mask is None else functional.pad(mask, (count, 0), value=True)
+    both = torch.cat([past.to(hidden.dtype), hidden], dim=1)
+    return attention(both, replace(tokens, mask=mask, shards=shards.behind(count)))[:, count:]
+
+
+def all_before(
+    attention: Any, past: Tensor, hidden: Tensor, tokens: Tokens, reach: int | None
+) -> tuple[Tensor, Tokens]:
+    """What comes before this process's part of rows within reach, `(B, N, E)`, and what is known of that and of the
+    part: states of the processes before it, and where these are too few, the last of `(B, M, E)`, which every process
+    has. A reach of `None` has no bound."""
+    check_shard(attention, hidden, tokens)
+    shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
+    halo = Halo.of(attention, hidden, tokens, sides=(shards.total if reach is None else reach, 0, 1))
+    before, mask = halo.hidden[:, : halo.before], halo.tokens.mask
+    missing = past.shape[1] if reach is None else min(past.shape[1], reach - halo.before)
+    past = past[:, past.shape[1] - missing :].to(hidden.dtype)
+    mask = None if mask is None else functional.pad(mask, (missing, 0), value=True)
+    return torch.cat([past, before], dim=1), replace(halo.tokens, mask=mask)
 
 
 @dataclass(frozen=True)
@@ -53,10 +82,19 @@ class Halo:
     count: int
 
     @classmethod
-    def of(cls, attention: Any, hidden: Tensor, tokens: Tokens, *, further: int = 0) -> Halo:
-        """The halo of a mechanism, and so many tokens more at its left; as `through_halo`."""
+    def of(
+        cls,
+        attention: Any,
+        hidden: Tensor,
+        tokens: Tokens,
+        *,
+        further: int = 0,
+        sides: tuple[int, int, int] | None = None,
+    ) -> Halo:
+        """The halo of a mechanism, and so many tokens more at its left, or the one of these `sides`, which are as
+        `needed` gives them; errors as there."""
         shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
-        left, right, period = needed(attention)
+        left, right, period = sides or needed(attention)
         sides = left + further, right, period
         mask = mask_of_all(shards, hidden, tokens)
         if mask is not None:

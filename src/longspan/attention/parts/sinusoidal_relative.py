@@ -139,10 +139,30 @@ class OffsetAttention(ProjectedAttention):
 
         return WindowLayer(min(tokens, -self.shown_offsets[0]))
 
+    def needed_states(self, tokens: int) -> int:
+        """Those that the pattern reaches."""
+        return min(tokens, -self.shown_offsets[0])
+
+    def check_reads_shards(self) -> None:
+        """The causal form reads what comes before a part, however much that is."""
+        if not self.causal:
+            super().check_reads_shards()
+
+    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """By keys and values of what comes before this process's part; both ways, as `ProjectedAttention`."""
+        if not self.causal:
+            return super().forward_shard(hidden, tokens)
+        return self.forward_with_memory(hidden[:, :0], hidden, tokens)
+
     def forward_with_memory(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Of the past only keys and values are made, and only as far as the pattern reaches."""
         from transformers.cache_utils import DynamicLayer
 
+        if tokens.shards is not None:
+            from longspan.attention.parts.shards import all_before
+
+            reach = -self.shown_offsets[0]
+            past, tokens = all_before(self, past, hidden, tokens, None if reach > ANY else reach)
         first = 0 if torch.compiler.is_compiling() else max(0, past.shape[1] + self.shown_offsets[0])
         past, state = past[:, first:], DynamicLayer()
         state.update(*self.keys_and_values(past))

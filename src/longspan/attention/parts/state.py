@@ -258,12 +258,14 @@ class HiddenLayer(RecurrentLayer):
         hidden = self.tensors.get("hidden")
         return None if hidden is None or not hidden.shape[1] else hidden
 
-    def remember(self, hidden: Tensor) -> None:
-        """Append `(B, T, E)`, and forget what is further back than the limit."""
+    def remember(self, hidden: Tensor, tokens: int | None = None) -> None:
+        """Append `(B, T, E)`, and forget what is further back than the limit; where these are only the last of so many
+        tokens, there are as many of them as the limit, or all."""
         past, new = self.hidden, hidden.detach()
         both = new if past is None else torch.cat([past, new], dim=1)
         # A copy, or a short memory would hold on to all of a long segment.
-        self.advance(hidden.shape[1], hidden=both[:, max(0, both.shape[1] - self.limit) :].clone())
+        kept = both[:, max(0, both.shape[1] - self.limit) :].clone()
+        self.advance(hidden.shape[1] if tokens is None else tokens, hidden=kept)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Number of positions that the next `query_length` queries read, and the first of them."""

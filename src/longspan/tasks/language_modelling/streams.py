@@ -157,16 +157,26 @@ class LanguageStream(CorpusTask):
     def walk(self, model: Any, dataset: StreamSegments) -> Iterator[tuple[float, int, int]]:
         """The bits of every segment, of how many tokens the likeliest is right, and how many there are."""
         from longspan.models.decoder import StreamMemory
+        from longspan.models.sequence_parallel import part_of
+        from longspan.ops.shards import gathered_from
 
         reader, columns = self.reader(model, dataset.columns), dataset.columns
+        group = reader.decoder.sequence_group
         was_training, carried = reader.training, StreamMemory(reader.config)
         reader.eval()
         try:
             for segment in progress_bar(range(columns.segments), doing="reading"):
                 ids = torch.from_numpy(columns.segment(segment)).to(reader.device)
+                if group is not None:
+                    part = part_of({"input_ids": ids[:, :-1], "following": ids[:, 1:]}, group)
+                    ids = torch.cat([part["input_ids"][:, :1], part["following"]], dim=1)
                 nats, right, cache = reader.score(ids, input_ids=ids[:, :-1], **carried.before(segment, 0))
                 carried.after(segment, 0, cache)
-                yield float(nats.double().sum()) / math.log(2), int(right.sum()), len(nats)
+                counts: Any = torch.stack([nats.double().sum(), right.sum(), torch.tensor(len(nats)).to(right.device)])
+                if group is not None:
+                    counts = gathered_from(counts, group).sum(0)
+                total, hits, count = counts.tolist()
+                yield total / math.log(2), int(hits), int(count)
         finally:
             reader.train(was_training)
 
