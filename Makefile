@@ -18,7 +18,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 $(shell rm -f $(STAMP))
 endif
 
-.PHONY: help install demo test test-all check format gpu bench docs clean
+.PHONY: help install demo test test-all check lint types format gpu bench docs clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 18
@@ -42,9 +42,13 @@ test: $(STAMP)  ## all tests but those marked slow, in minutes (PYTEST='-k windo
 test-all: $(STAMP)  ## all tests, as CI runs them
 	$(TESTS) $(PYTEST)
 
-check: $(STAMP)  ## lint, format and types
+check: lint types  ## lint, format and types
+
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(STAMP)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(STAMP)  ## repair what ruff can repair
