@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))
 
 from contract.forms import FORMS, WIDTH, Form
 from longspan.attention import Attention, Tokens
+from longspan.attention.etc import EtcConfig
 from longspan.errors import InputError
 from longspan.ops.shards import Shards
 from longspan.stacks import Sizes, StarConfig
@@ -42,7 +43,8 @@ def part_of(tokens: Tokens, shards: Shards) -> Tokens:
         mask = None
     if flags is not None and not bool(flags.any()):
         flags = None
-    return replace(tokens, mask=mask, is_global=flags, shards=shards)
+    belongs = None if tokens.belongs_to is None else tokens.belongs_to[:, first:end]
+    return replace(tokens, mask=mask, is_global=flags, belongs_to=belongs, shards=shards)
 
 
 def difference(
@@ -58,6 +60,9 @@ def difference(
     past = torch.randn(2, memory, WIDTH, dtype=torch.float64)
     hidden = torch.randn(2, total, WIDTH, dtype=torch.float64, requires_grad=True)
     towards, tokens = torch.randn(2, total, WIDTH, dtype=torch.float64), form.tokens(total, padding, globals_)
+    if form in STRUCTURED and (flags := tokens.global_mask(total)) is not None:
+        owners = torch.rand(2, total) * (flags.sum(1, keepdim=True) + 1) - 1
+        tokens = replace(tokens, belongs_to=owners.ceil().long().clamp(max=flags.sum(1, keepdim=True) - 1))
     weights = list(module.parameters())
     read: Any = partial(module.forward_with_memory, past) if isinstance(module, Attention) and memory else module
     mask = None if tokens.mask is None else functional.pad(tokens.mask, (memory, 0), value=True)
@@ -116,6 +121,15 @@ STARS = [
 ]
 
 
+HARD = {"hard_global_to_long": True, "hard_long_to_global": True, "clamp_tokens": 2}
+STRUCTURED = [
+    Form("etc in blocks", EtcConfig(radius_tokens=6, window="blocks", block_tokens=4, **HARD), causal=False),
+    Form("etc in pieces", EtcConfig(radius_tokens=5, projections="pieces", clamp_tokens=None), causal=False),
+    Form("etc, hard", EtcConfig(radius_tokens=3, projections="parts", shared_output=True, **HARD), causal=False),
+]
+"""Forms whose tokens belong to global ones, where there are any."""
+
+
 def cases(form: Form | Stars, count: int, padding: str) -> list[tuple[str, str, int]]:
     """The name of each case of a form, its kind of global tokens, and how long a memory there is."""
     name = f"{form.name}, {count} processes, padding {padding}"
@@ -128,7 +142,7 @@ def main() -> None:
     dist.init_process_group("gloo")
     groups = {count: dist.new_group(list(range(count))) for count in LENGTHS}
     found: dict[str, float | str] = {}
-    for form in (*FORMS, *STARS):
+    for form in (*FORMS, *STRUCTURED, *STARS):
         for count, lengths in LENGTHS.items():
             if dist.get_rank() >= count:
                 continue

@@ -10,7 +10,7 @@ import pytest
 from forked import forked
 from longspan.errors import InputError
 
-from .divided_rows import LENGTHS, PADDINGS, STARS, Stars, cases
+from .divided_rows import LENGTHS, PADDINGS, STARS, STRUCTURED, Stars, cases
 from .forms import FORMS, Form
 
 
@@ -33,7 +33,7 @@ def test_parts_of_rows_are_those_of_whole_rows() -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     served = 0
-    for form in (*FORMS, *STARS):
+    for form in (*FORMS, *STRUCTURED, *STARS):
         for count in LENGTHS:
             for padding in PADDINGS:
                 for name, *_ in cases(form, count, padding):
@@ -51,7 +51,10 @@ def test_what_is_unbounded_reads_whole_rows() -> None:
     """Windows, pools and kernels read parts, and so does what sees everything before it; what sees both ways without
     end, sorts, hashes or sums up everything does not."""
     reads = {form.config.mechanism for form in FORMS if refusal(form) is None}
-    assert reads == {"longformer", "poolingformer", "fusion", "adaptive_span", "linear", "performer", "full"}
+    assert reads == {"longformer", "poolingformer", "fusion", "adaptive_span", "linear", "performer", "full", "etc"}
     assert all(refusal(form) is None for form in FORMS if form.config.mechanism == "full" and form.causal)
+    drawn = {form.name: refusal(form) for form in FORMS if form.config.mechanism == "etc"}
+    assert [name for name, words in drawn.items() if words is None] == ["etc"]
+    assert "random_blocks=2 of attention 'etc' are drawn from whole rows" in str(drawn["etc-drawn"])
     whole = [form for form in FORMS if form.config.mechanism == "full" and not form.causal]
     assert all("nothing bounds how far a token sees" in str(refusal(form)) for form in whole)

@@ -19,7 +19,7 @@ def part_of_rows(network: Any, inputs: ModelInputs) -> ModelInputs:
     Raises:
         InputError: what only whole rows have is given.
     """
-    _refuse(seq_idx=inputs.documents, belongs_to=inputs.belongs_to, importance=inputs.importance)
+    _refuse(seq_idx=inputs.documents, importance=inputs.importance)
     config, given = network.config, inputs.input_ids if inputs.input_ids is not None else inputs.inputs_embeds
     if given is None:
         return inputs  # refused by the embeddings, as without shards

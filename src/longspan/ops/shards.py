@@ -149,7 +149,10 @@ class Shards(Processes):
 
     def with_halo(self, tensor: Tensor, left: int, right: int, period: int = 1) -> Tensor:
         """`(B, T_r, …)` → `(B, N, …)`, the places of `halo_of`; gradients of the halo go back to its owners."""
-        wanted = [self.halo_of(rank, left, right, period) for rank in range(self.count)]
+        return self.with_places(tensor, [self.halo_of(rank, left, right, period) for rank in range(self.count)])
+
+    def with_places(self, tensor: Tensor, wanted: list[tuple[int, int]]) -> Tensor:
+        """As `with_halo`, the first place that each process needs and the one behind its last being given."""
         return _Halo.apply(tensor, self, wanted)  # pyright: ignore[reportReturnType]
 
     def last(self, tensor: Tensor, count: int, what: str) -> Tensor:

@@ -208,11 +208,12 @@ def check_shard(attention: Any, hidden: Tensor, tokens: Tokens) -> None:
             f"hidden has {hidden.shape[1]} tokens, but shards say that process {shards.rank} holds "
             f"{shards.lengths[shards.rank]}; make shards of the same states"
         )
+    structured = attention.config.reads_structure
     for flag in ("documents", "belongs_to", "prefix"):
-        if getattr(tokens, flag) is not None:
+        if getattr(tokens, flag) is not None and not (flag == "belongs_to" and structured):
             raise InputError(f"{flag} was given with rows that are divided between processes; leave it out")
     attention.check_reads_shards()
-    attention.check_tokens(hidden, replace(tokens, shards=None))
+    attention.check_tokens(hidden, replace(tokens, shards=None, belongs_to=None))
 
 
 def window_in_halo(attention: Any, halo: Halo, hidden: Tensor, tokens: Tokens) -> Tensor:
@@ -276,6 +277,99 @@ def _global_rows(attention: Any, known: Globals, copies: Tensor, hidden: Tensor,
         dropout_prob=attention.dropout_prob,
     )
     return attention.merge_heads(context)
+
+
+@dataclass(frozen=True)
+class LongShard:
+    """The long part of rows, their real tokens but the global ones, around this process's shard: the same for all
+    layers of a mechanism.
+
+    Long tokens are counted without what stands between them, so that it depends on the rows how far off the nearest r
+    of them are. Every process knows which tokens of whole rows are long, a byte for each.
+
+    Attributes:
+        wanted: the first place that each process needs, and the one behind its last.
+        order: `(B, N)` int64, which of the places around this shard each long token is, in their order; the first slot
+            has a multiple of `period` long tokens before it in the row.
+        there: `(B, N)` bool, which slots hold one.
+        own: `(B, T_r)` int64, the slots of this process's tokens, −1 where they are not long.
+    """
+
+    wanted: list[tuple[int, int]]
+    order: Tensor
+    there: Tensor
+    own: Tensor
+
+    @classmethod
+    def of(cls, hidden: Tensor, tokens: Tokens, sides: tuple[int, int, int]) -> LongShard:
+        """With so many long tokens at the left and the right, and the period, as `needed` gives them."""
+        shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
+        return shards.once(("long", sides), lambda: cls._looked_for(shards, hidden, tokens, *sides))
+
+    @classmethod
+    def _looked_for(
+        cls, shards: Shards, hidden: Tensor, tokens: Tokens, left: int, right: int, period: int
+    ) -> LongShard:
+        flags, mask = tokens.global_mask(hidden.shape[1]), mask_of_all(shards, hidden, tokens)
+        is_long = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device) if mask is None else mask
+        is_long = is_long if flags is None else is_long & ~flags
+        whole = shards.with_halo(is_long.to(torch.uint8), shards.total, shards.total).long()
+        upto = functional.pad(whole.cumsum(1), (1, 0))  # of each place, the long tokens before it
+        wanted = [_around(upto, shards.range_of(rank), left, right) for rank in range(shards.count)]
+        low, high = wanted[shards.rank]
+        before = upto[:, low : low + 1]
+        room = high - low + period - 1
+        slots = torch.where(whole[:, low:high].bool(), upto[:, low:high] - before + before % period, room)
+        places = torch.arange(high - low, device=hidden.device).expand_as(slots)
+        order = upto.new_zeros(len(upto), room + 1).scatter(1, slots, places)
+        there = torch.zeros_like(order, dtype=torch.bool).scatter(1, slots, torch.ones_like(slots, dtype=torch.bool))
+        own = slots[:, shards.first - low : shards.first - low + hidden.shape[1]]
+        return cls(wanted, order[:, :room], there[:, :room], torch.where(own == room, -1, own))
+
+    def of_own(self, values: Tensor) -> Tensor:
+        """`(B, T_r)` of this process's tokens → `(B, N)` in the slots of the long ones, −1 in others."""
+        room = self.there.shape[1]
+        slots = torch.where(self.own < 0, room, self.own)
+        return values.new_full((len(values), room + 1), -1).scatter(1, slots, values)[:, :room]
+
+
+def check_owners(hidden: Tensor, tokens: Tokens, known: Globals | None) -> None:
+    """Raise `InputError` in all processes where a long token of one belongs to a global token that whole rows have
+    not; looked at once for all layers."""
+    shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
+    belongs = tokens.belongs_to
+
+    def fits() -> bool:
+        if belongs is None:
+            return True
+        if belongs.shape != hidden.shape[:2]:
+            return False
+        count = 0 if known is None else known.there.sum(1)[:, None]
+        read, flags = tokens.mask, tokens.global_mask(hidden.shape[1])
+        wrong = (belongs < -1) | (belongs >= count)
+        wrong = wrong if read is None else wrong & read
+        return not bool((wrong if flags is None else wrong & ~flags).any())
+
+    if shards.once("owners", lambda: shards.any(not fits(), hidden.device)):
+        raise InputError(
+            "belongs_to of some process has another shape than its part of the rows, or a number that no global token "
+            "of the whole row has; give the number of one of them, counted from 0 in whole rows, or -1 for none"
+        )
+
+
+def _around(upto: Tensor, part: tuple[int, int], left: int, right: int) -> tuple[int, int]:
+    """The first place that a part of rows needs, and the one behind its last, for so many long tokens at each side;
+    `(B, T + 1)` are the long tokens before each place."""
+    first, end = part
+    low, high = upto[:, first : first + 1] - left, upto[:, end : end + 1] + right
+    some = upto[:, end] > upto[:, first]  # rows in which the part has long tokens
+    if not bool(some.any()):
+        return part
+    # The place of the i-th long token is the last that has no more than i of them before it.
+    total = upto[:, -1:]
+    starts = torch.searchsorted(upto, low.clamp(min=0), right=True)[some] - 1
+    ends = torch.searchsorted(upto, high.clamp(max=total))[some]
+    return min(first, int(starts.min())), max(end, int(ends.max()))
 
 
 def sums_of_others(shards: Shards, features: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
