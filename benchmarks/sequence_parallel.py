@@ -30,7 +30,7 @@ from longspan.planning.devices import device_of
 from longspan.planning.memory import Choice, halo_of, memory_of
 from longspan.planning.plan import block_of
 from longspan.planning.prediction import BANDWIDTH_SHARE
-from longspan.planning.processes import LINK
+from longspan.planning.processes import LINK, sent_for_globals
 from longspan.planning.source import Planned
 from longspan.planning.tracing import module_launches
 
@@ -95,7 +95,7 @@ def predicted(model: LongspanModel, name: str, processes: int) -> int:
         once = min(2, processes - 1) + ring(4 * WIDTH, processes) + (processes - 1) * 4 * WIDTH
         return LAYERS * each + once
     layer = next(each for each in model.modules() if isinstance(each, Attention))
-    beside = sent_for_globals(1, processes, WIDTH, HEADS, 4) if name in WITH_GLOBAL else 0
+    beside = sent_for_globals(1, processes=processes, width=WIDTH, heads=HEADS, number=4) if name in WITH_GLOBAL else 0
     return LAYERS * (sent_by(layer, TOKENS, processes, WIDTH, HEADS, 4) + beside)
 
 
@@ -115,13 +115,6 @@ def sent_by(layer: Attention, tokens: int, processes: int, width: int, heads: in
         low, high = shards.halo_of(other, reach.left, reach.right, reach.period)
         sent += 0 if other == rank else max(0, min(high, own[1]) - max(low, own[0]))
     return number * width * sent
-
-
-def sent_for_globals(count: int, processes: int, width: int, heads: int, number: int) -> int:
-    """Bytes that so many global tokens add to a layer: their states, and in float32 what they gather, the sums of their
-    weights and the greatest of their scores."""
-    gathered = heads * count * (width // heads + 1)
-    return ring(number * count * width, processes) + ring(4 * gathered, processes) + ring(4 * heads * count, processes)
 
 
 def worker(name: str, rounds: int) -> None:
@@ -175,7 +168,7 @@ def extrapolated(name: str) -> list[str]:
     block, device = block_of(config, spec, train=True), device_of("h100")
     part, halo = FAR // GPUS, halo_of(spec)
     sent = sent_by(block.attention, FAR, GPUS, 768, 12, 2)
-    sent += sent_for_globals(1, GPUS, 768, 12, 2) if name in WITH_GLOBAL else 0
+    sent += sent_for_globals(1, processes=GPUS, width=768, heads=12, number=2) if name in WITH_GLOBAL else 0
     both = module_launches(block, tokens=part + halo, width=768, training=True, in_model=True).seconds(device)
     planned = Planned(name=name, config=config, model_class=LongspanModel)
     memory = memory_of(planned, Choice(tokens=part + halo, train=True, precision="bfloat16", checkpointing=True)).peak

@@ -26,6 +26,11 @@ from longspan.models import (
 )
 from longspan.models.sequence_parallel import divide_sequence, part_of, whole_rows
 from longspan.ops import shards
+from longspan.ops.shards import Shards
+from longspan.planning.memory import Choice
+from longspan.planning.processes import check_processes, sent_for_rows
+from longspan.planning.source import Planned
+from longspan.stacks.block import CrossAttention
 
 IDS = torch.randint(3, 61, (3, 53), generator=torch.Generator().manual_seed(1))
 MASK = torch.ones_like(IDS)
@@ -36,6 +41,9 @@ SIZES = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 3, "num_atten
 SIZES |= {"intermediate_size": 24, "max_position_embeddings": 61, "init_std": 0.2, "num_labels": 5}
 WINDOW = {"mechanism": "longformer", "left_tokens": 5, "right_tokens": 4}
 POOLED = {"mechanism": "poolingformer", "left_tokens": 3, "right_tokens": 3, "pooled_left_tokens": 9}
+ETC = {"mechanism": "etc", "radius_tokens": 4, "clamp_tokens": 3, "hard_global_to_long": True}
+OWNERS = torch.arange(53).expand(3, -1) // 20 - 1
+"""To which of the tokens 5 and 40 each belongs, the first twenty to none."""
 WRITER = {"is_encoder_decoder": True, "decoder_layers": 2, "decoder_attention_heads": 2, "pad_token_id": 0}
 WRITER |= {"decoder_start_token_id": 2, "bos_token_id": 2, "eos_token_id": 1}
 STAR = {"intermediate_size": None}  # which it has not
@@ -69,6 +77,7 @@ CASES: dict[str, tuple[type, dict[str, Any]]] = {
         LongspanForTokenClassification,
         {"attention": {**POOLED, "mechanism": "fusion", "relative_span": 7}, "global_tokens": "first"},
     ),
+    "summary tokens": (LongspanForTokenClassification, {"attention": ETC}),
     "star": (LongspanForTokenClassification, {"stack": {"stack": "star"}, **STAR}),
     "ring of a star": (
         LongspanForTokenClassification,
@@ -99,6 +108,10 @@ def difference(name: str) -> float:
         batch["labels"] = LABELS if writes else torch.tensor([1, 0, 4])
     elif kind is not LongspanModel:
         batch["labels"] = LABELS.clamp(max=1) if changes.get("num_labels") == 1 else LABELS
+    if name == "summary tokens":
+        batch |= {"belongs_to": OWNERS, "global_attention_mask": torch.isin(torch.arange(53), torch.tensor([5, 40]))}
+        batch["global_attention_mask"] = batch["global_attention_mask"].expand(3, -1) & MASK.bool()
+        batch["belongs_to"] = OWNERS.clamp(max=batch["global_attention_mask"].sum(1, keepdim=True) - 1)
     options = {"only_masked": False} if kind is LongspanForMaskedLM else {}
     options |= {"output_hidden_states": True} if "cutoffs" in changes else {}  # with labels there are no logits then
     outputs = []
@@ -124,6 +137,49 @@ def difference(name: str) -> float:
         dist.all_reduce(summed)
         differences.append((summed / count - (0 if other.grad is None else other.grad)).abs().max())
     return max(float(each.detach().abs()) for each in differences)
+
+
+PLANNED: dict[str, tuple[type, dict[str, Any]]] = {
+    "encoder": (LongspanModel, {"attention": WINDOW, "global_tokens": "first"}),
+    "encoder and decoder": (
+        LongspanForConditionalGeneration,
+        {**WRITER, "attention": WINDOW, "global_tokens": "first"},
+    ),
+    "sums and a decoder": (LongspanForConditionalGeneration, {**WRITER, "attention": {"mechanism": "linear"}}),
+    "text": (LongspanForCausalLM, {"attention": WINDOW}),
+    "stream": (LongspanForCausalLM, {"attention": WINDOW, "stack": {"stack": "recurrent", "memory_tokens": 5}}),
+}
+"""Models whose bytes are counted beside what a plan says."""
+
+
+def sent_besides(name: str) -> float:
+    """How many bytes the process in the middle sends in a forward pass of one row, less those that a plan counts."""
+    kind, changes = PLANNED[name]
+    torch.manual_seed(0)
+    model, made = kind(LongspanConfig(**{**SIZES, **changes})).eval(), []
+    divide_sequence(model)
+    of = Shards.of
+
+    def remembered(*arguments: Any) -> Shards:
+        made.append(of(*arguments))
+        return made[-1]
+
+    batch, options = {"input_ids": IDS[:1]}, {}
+    if kind is LongspanForConditionalGeneration:
+        options = {"decoder_input_ids": IDS[:1, :11]}
+    Shards.of = remembered  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        with torch.no_grad():
+            model(**part_of(batch), **options)
+    finally:
+        Shards.of = of
+    beside = [module.processes for module in model.modules() if isinstance(module, CrossAttention)]
+    sent = sum(sum(each.sent.values()) for each in (*made, *beside) if each is not None)
+    processes = dist.get_world_size()
+    choice = Choice(tokens=53, output_tokens=11, processes=processes, sequence=processes)
+    planned = Planned(name=name, config=model.config, model_class=kind)
+    check_processes(planned, choice)
+    return float(sent - sent_for_rows(planned, choice)) if dist.get_rank() == processes // 2 else 0.0
 
 
 SEGMENTS = (0, 23, 29, 53, 63)
@@ -248,6 +304,10 @@ def main() -> None:
     found = {name: difference(name) for name in CASES} | written()
     for name, (cut, training) in product(STREAMS, (("even", True), ("first", False), ("last", True))):
         found[f"{name}, {cut}, {training}"] = streamed(name, cut, training=training)
+    for name in PLANNED:
+        difference_there = torch.tensor(sent_besides(name))
+        dist.all_reduce(difference_there)
+        found[f"bytes of {name}"] = abs(float(difference_there))
     if dist.get_rank() == 0:
         print(json.dumps(found))
     dist.destroy_process_group()

@@ -30,11 +30,12 @@ SIZES |= {"intermediate_size": 12, "max_position_embeddings": 40, "attention": W
 
 @pytest.mark.slow
 def test_models_are_those_of_one_process() -> None:
-    """Loss, states and gradients in float64; the loss of a single label is float32 in either."""
+    """Loss, states and gradients in float64; the loss of a single label is float32 in either. And bytes are those
+    that a plan counts."""
     done = forked(3, Path(__file__).with_name("divided_models.py"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) == 23 + 24
+    assert len(found) == 24 + 24 + 5
     assert found.pop("single label") < 1e-6
     assert {name: distance for name, distance in found.items() if not distance < 1e-11} == {}
 

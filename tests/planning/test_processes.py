@@ -9,7 +9,13 @@ import pytest
 import torch
 
 from longspan.errors import InputError
-from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSentenceScoring
+from longspan.models import (
+    LongspanConfig,
+    LongspanForCausalLM,
+    LongspanForConditionalGeneration,
+    LongspanForMaskedLM,
+    LongspanForSentenceScoring,
+)
 from longspan.planning.devices import DEVICES
 from longspan.planning.memory import Choice, memory_of, weights_of
 from longspan.planning.plan import Forecast, make_plan
@@ -87,6 +93,22 @@ def test_what_is_sent() -> None:
     assert sent(model, twice, weights) - sent(model, four, weights) == 2 * 5 * 3 * 48 * 64 * 4
     again = replace(twice, checkpointing=True)
     assert sent(model, again, weights) - sent(model, four, weights) == 3 * 5 * 3 * 48 * 64 * 4
+    # Targets of 7 tokens: in float32 what 2 heads of 32 numbers gather, the sums of weights, and forward the greatest.
+    writer = planned(kind=LongspanForConditionalGeneration, decoder_layers=3, is_encoder_decoder=True)
+    short, own = replace(rows, output_tokens=7), weights_of(writer)
+    assert sent(writer, short, own) == 5 * 3 * 48 * 64 * 4 + 3 * (1.5 * 4 * 35 * 66 + 1.5 * 4 * 35 * 2)
+    steps = [sent(writer, replace(short, train=True, checkpointing=again), own) for again in (False, True)]
+    assert steps[1] - steps[0] == 5 * 3 * 48 * 64 * 4 + 3 * (1.5 * 4 * 35 * 66 + 1.5 * 4 * 35 * 2)
+    assert steps[0] - int(1.5 * 4 * own.total) == 2 * 5 * 3 * 48 * 64 * 4 + 3 * (
+        2 * 1.5 * 4 * 35 * 66 + 1.5 * 4 * 35 * 2
+    )
+    # Text looks left alone; a memory of 20 states goes to all once, and a first global token to and fro.
+    text = {"kind": LongspanForCausalLM, "position_embedding": "none"}
+    assert sent(planned(**text), rows, weights) == 5 * 3 * 32 * 64 * 4
+    stream = planned(**text, stack={"stack": "recurrent", "memory_tokens": 20})
+    assert sent(stream, rows, weights) == 5 * 3 * (32 * 64 * 4 + 1.5 * 20 * 64 * 4)
+    first = planned(global_tokens="first")
+    assert sent(first, rows, weights) == 5 * 3 * (48 * 64 * 4 + 1.5 * 64 * 4 + 1.5 * 4 * 66 + 1.5 * 4 * 2)
     # Of each of 2 heads, 32 features of keys times 32 values and their own sums, to three others, in 3 layers.
     assert sent(linear, replace(rows, batch=1), weights_of(linear)) == 3 * 4 * 3 * 2 * 32 * 33
 
@@ -102,7 +124,11 @@ def test_what_is_sent() -> None:
         ({}, {"shard": True}, "--processes is 1; give more"),
         ({}, {"processes": 2000, "sequence": 2000}, "more processes than the 1000 tokens of a row"),
         ({"attention": "full"}, {"processes": 2, "sequence": 2}, "nothing bounds how far a token sees"),
-        ({"decoder_layers": 1}, {"processes": 2, "sequence": 2}, "is not counted; plan the encoder alone"),
+        (
+            {"attention": "full", "kind": LongspanForCausalLM},
+            {"processes": 2, "sequence": 2},
+            "what attention 'full' reads of all parts before is not counted; plan a model with a window",
+        ),
         (
             {"kind": LongspanForSentenceScoring},
             {"processes": 2, "sequence": 2},

@@ -248,10 +248,12 @@ def test_a_run_goes_on_in_any_number_of_processes(
     tmp_path: Path,
     curve: Callable[..., Any],
 ) -> None:
-    """Four that divide the weights, then one, then two, with the memory of streams in columns."""
+    """Four that divide the weights, then one, then two that divide segments too, with the memory of streams in
+    columns."""
     steady = [*STREAM, "optimisation.schedule=constant"]
     train(load_recipe(recipe, [*steady, "optimisation.steps=6"]), tmp_path / "alone")
-    for processes, steps, changes in ((4, 2, [SHARD]), (1, 4, []), (2, 6, [SHARD])):
+    both = [SHARD, "optimisation.parallel.sequence=2"]
+    for processes, steps, changes in ((4, 2, [SHARD]), (1, 4, []), (2, 6, both)):
         changed = [*steady, f"optimisation.steps={steps}", *changes]
         begun = ["--resume"] if steps > 2 else []
         done = forked(processes, LONGSPAN, "train", str(recipe), "--output", str(tmp_path / "run"), *begun, *changed)

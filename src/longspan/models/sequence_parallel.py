@@ -1,5 +1,5 @@
 """One document divided between processes: sequence parallelism for encoders and language models whose attention is
-local or a kernel.
+local, a kernel, or looks back alone.
 
 Each of P processes holds a run of every row, computes what is said of single tokens for it, and attention exchanges
 what its queries see (`longspan.attention.parts.shards`). So a document may be P times as long as one process has memory
@@ -30,6 +30,9 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
 
     Positions and the first global token are those of the whole row, and the loss of a head is such that its mean over
     the processes is the loss of the whole rows, as are the gradients.
+
+    A language model that reads segments behind a memory is given its part of each, and the cache of the one before,
+    which holds the memory of whole segments in every process.
 
     A model with an encoder and a decoder divides its sources alone: every process is given the same targets, decodes
     all of them, and gets all logits.

@@ -162,10 +162,10 @@ def choice_of_process(config: Any, choice: Choice) -> Choice:
     return replace(choice, tokens=min(choice.tokens, part + halo), sequence=1)
 
 
-def halo_of(spec: Any) -> int:
+def halo_of(spec: Any, *, causal: bool = False) -> int:
     """How many tokens of its neighbours a part reads in a layer; 0 where it needs their sums alone."""
     reach = spec.reach()
-    return 0 if reach.left is None or reach.right is None else reach.left + reach.right
+    return 0 if reach.left is None or reach.right is None else reach.left + (0 if causal else reach.right)
 
 
 def stack_cost(config: Any, tokens: int) -> StackCost:

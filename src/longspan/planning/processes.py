@@ -8,11 +8,15 @@ stacks for the whole step. One that reads a part of each row reads what its quer
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from longspan.characters import duration
 from longspan.errors import InputError
+from longspan.models.language_model import DecoderOnly
 from longspan.models.sequence_parallel import check_divisible
+from longspan.ops.shards import ring
 from longspan.planning.memory import Choice, Weights, halo_of
 from longspan.planning.source import Planned
 from longspan.stacks import stack_config
@@ -36,39 +40,74 @@ def check_processes(planned: Planned, choice: Choice) -> None:
         raise InputError(
             f"--sequence is {choice.sequence}, more processes than the {choice.tokens} tokens of a row; give fewer"
         )
-    if planned.config.is_encoder_decoder:
-        raise InputError(
-            f"--sequence is {choice.sequence}, and what a decoder gathers from divided sources is not counted; plan "
-            "the encoder alone (LongspanModel), or leave --sequence out"
-        )
     with torch.device("meta"):
         check_divisible(planned.model_class(planned.config))
+    for spec in _mechanisms(planned):
+        if not hasattr(spec, "feature_count") and spec.reach().left is None:
+            raise InputError(
+                f"--sequence is {choice.sequence}, and what attention {spec.mechanism!r} reads of all parts before is "
+                "not counted; plan a model with a window, or leave --sequence out"
+            )
 
 
 def sent(planned: Planned, choice: Choice, weights: Weights) -> int:
     """Bytes that a process sends in a step or a forward pass.
 
     Gradients of whole weights go around a ring, `2 (P − 1) / P` of them; divided weights are fetched forward and
-    backward, and their gradients brought together, each `(P − 1) / P` of all. States of a halo, or sums over keys, go
-    forward, again where activations are computed twice, and backward.
+    backward, and their gradients brought together, each `(P − 1) / P` of all.
     """
-    ring = (choice.processes - 1) / choice.processes * 4 * weights.total
+    ring_of_weights = (choice.processes - 1) / choice.processes * 4 * weights.total
     passes = (3 if choice.train else 1) if choice.shard else 2 * choice.train
-    rows = 0
-    if choice.sequence > 1:
-        config, number = planned.config, choice.number
-        head_width, stack = config.hidden_size // config.num_attention_heads, stack_config(config.stack)
-        sizes = {"width": config.hidden_size, "heads": config.num_attention_heads, "processes": choice.sequence}
-        rows += config.num_hidden_layers * stack.sent(number=number, **sizes)
-        for layer in range(0 if stack.brings_attention else config.num_hidden_layers):
-            spec = config.layer_attention(layer)
-            if (halo := halo_of(spec)) or not hasattr(spec, "feature_count"):
-                rows += number * halo * config.hidden_size
-            else:
-                sums = config.num_attention_heads * spec.feature_count(head_width) * (head_width + 1)
-                rows += 4 * (choice.sequence - 1) * sums
-        rows *= choice.batch * ((3 if choice.checkpointing else 2) if choice.train else 1)
-    return int(passes * ring) + rows
+    return int(passes * ring_of_weights) + (sent_for_rows(planned, choice) if choice.sequence > 1 else 0)
+
+
+def sent_for_rows(planned: Planned, choice: Choice) -> int:
+    """Bytes that a process in the middle sends of its part of rows.
+
+    States of a halo and of a first global token, or sums over keys, go forward, again where activations are computed
+    twice, and backward, and so does what few queries gather of all parts: those of global tokens, and of a decoder.
+    """
+    config, number, together = planned.config, choice.number, choice.sequence
+    passes = {"forward": 2 if choice.train and choice.checkpointing else 1, "backward": int(choice.train)}
+    width, heads, stack = config.hidden_size, config.num_attention_heads, stack_config(config.stack)
+    sizes = {"width": width, "heads": heads, "processes": together}
+    each, causal = sum(passes.values()), issubclass(planned.model_class, DecoderOnly)
+    of_stack = stack.sent(tokens=choice.tokens, number=number, passes=each, **sizes)
+    total = config.num_hidden_layers * choice.batch * of_stack
+    for spec in _mechanisms(planned):
+        if hasattr(spec, "feature_count"):
+            sums = heads * spec.feature_count(width // heads) * (width // heads + 1)
+            total += 4 * each * choice.batch * (together - 1) * sums
+            continue
+        total += each * number * choice.batch * halo_of(spec, causal=causal) * width
+        if config.global_tokens == "first" and "globals" not in spec.exempt:
+            total += sent_for_globals(choice.batch, number=number, **sizes, **passes)
+    sizes["heads"] = config.decoder_attention_heads or heads
+    written = choice.batch * choice.output_tokens
+    return total + config.decoder_layers * sent_for_queries(written, **sizes, **passes)
+
+
+def _mechanisms(planned: Planned) -> list[Any]:
+    """Those of the layers that read parts of rows."""
+    config = planned.config
+    brings = stack_config(config.stack).brings_attention
+    return [] if brings else [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+
+
+def sent_for_globals(
+    count: int, *, width: int, heads: int, processes: int, number: int, forward: int = 1, backward: int = 0
+) -> int:
+    """Bytes that so many global tokens add to a layer: their states, and what they gather."""
+    states = (forward + backward) * ring(number * count * width, processes)
+    sizes = {"width": width, "heads": heads, "processes": processes}
+    return states + sent_for_queries(count, **sizes, forward=forward, backward=backward)
+
+
+def sent_for_queries(count: int, *, width: int, heads: int, processes: int, forward: int = 1, backward: int = 0) -> int:
+    """Bytes of what so many queries, which every process has, gather of all parts in a layer, in float32: the sums of
+    values and of weights, and in the forward pass the greatest scores."""
+    sums, greatest = 4 * count * (width + heads), 4 * count * heads
+    return (forward + backward) * ring(sums, processes) + forward * ring(greatest, processes)
 
 
 def said_of(planned: Planned, choice: Choice, weights: Weights) -> str:

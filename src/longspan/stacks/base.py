@@ -227,9 +227,10 @@ class StackConfig:
         block by block, since training does not keep what each computes until it comes back to it."""
         return None
 
-    def sent(self, *, width: int, heads: int, processes: int, number: int) -> int:
-        """Bytes that a process in the middle sends in the forward pass of a layer, besides those of its attention,
-        where so many processes read a part of each row; `number` is the size of one number of its states."""
+    def sent(self, *, width: int, heads: int, processes: int, number: int, tokens: int = 0, passes: int = 1) -> int:
+        """Bytes that a process in the middle sends for a layer, besides those of its attention, where so many processes
+        read a part of each row of so many tokens: forward, perhaps again, and backward, which are the `passes`;
+        `number` is the size of one number of its states."""
         return 0
 
     def first_joint(self, layers: int) -> int:

@@ -13,6 +13,7 @@ from longspan.attention import Tokens
 from longspan.attention.base import LayerState
 from longspan.attention.parts.tokens import in_order, inverse_order
 from longspan.errors import InputError
+from longspan.ops.shards import Shards, ring
 from longspan.settings import Range, Whole
 from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
 from longspan.stacks.block import Block, BlockState, total_loss
@@ -29,7 +30,6 @@ from longspan.stacks.sequential import Sequential
 
 if TYPE_CHECKING:
     from longspan.attention.parts.state import CompressedLayer, PastLayer
-    from longspan.ops.shards import Shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +136,12 @@ class RecurrentConfig(StackConfig):
             states=memory * width,
             multiply_adds=work,
         )
+
+    def sent(self, *, width: int, heads: int, processes: int, number: int, tokens: int = 0, passes: int = 1) -> int:
+        """The memory, once, of which a narrower window needs less; or the states of a whole segment, to compress it."""
+        if self.compressed_tokens:
+            return number * width * (processes - 1) * -(-tokens // processes)
+        return ring(number * width * self.memory_tokens, processes)
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Recurrent:
         if not sizes.causal:

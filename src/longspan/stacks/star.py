@@ -53,12 +53,12 @@ class StarConfig(StackConfig):
     def returns(self) -> StackReturns:
         return StackReturns(normalized=True, summary=True)
 
-    def sent(self, *, width: int, heads: int, processes: int, number: int) -> int:
+    def sent(self, *, width: int, heads: int, processes: int, number: int, tokens: int = 0, passes: int = 1) -> int:
         """Keys and values of the tokens at both of its ends; in float32 what the relay gathers, the sums of its weights
         and the greatest of its scores; and the keys and values of both ends of a ring."""
         neighbours = number * 2 * width * min(2, processes - 1)
         gathered = ring(4 * (width + heads), processes) + ring(4 * heads, processes)
-        return neighbours + gathered + (ring(number * 4 * width, processes) if self.cyclic else 0)
+        return passes * (neighbours + gathered + (ring(number * 4 * width, processes) if self.cyclic else 0))
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Star:
         if sizes.causal:
