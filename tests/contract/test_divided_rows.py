@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from forked import forked
+from longspan.attention import MECHANISMS
 from longspan.errors import InputError
+from longspan.stacks import STACKS
 
 from .divided_rows import LENGTHS, PADDINGS, STARS, STRUCTURED, Stars, cases
 from .forms import FORMS, Form
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "sequence-parallel.md"
 
 
 def refusal(form: Form | Stars) -> str | None:
@@ -44,7 +48,7 @@ def test_parts_of_rows_are_those_of_whole_rows() -> None:
                     else:
                         assert words in result, name
     assert not found
-    assert served > 700
+    assert served > 1200
 
 
 def test_what_is_unbounded_reads_whole_rows() -> None:
@@ -58,3 +62,19 @@ def test_what_is_unbounded_reads_whole_rows() -> None:
     assert "random_blocks=2 of attention 'etc' are drawn from whole rows" in str(drawn["etc-drawn"])
     whole = [form for form in FORMS if form.config.mechanism == "full" and not form.causal]
     assert all("nothing bounds how far a token sees" in str(refusal(form)) for form in whole)
+
+
+def test_the_guide_says_what_can_be_divided() -> None:
+    """Every mechanism that has a form, plain, and every stack."""
+    said: dict[str, list[str]] = {}
+    for line in GUIDE.read_text(encoding="utf-8").splitlines():
+        names, *answers = [cell.strip() for cell in line.strip("| ").split("|")]
+        if names.startswith("`") and answers and answers[0] in ("yes", "no", "–"):
+            said |= dict.fromkeys(names.replace("`", "").split(", "), answers[:2])
+    for name in STACKS:
+        assert said.pop(name)[0] == ("yes" if STACKS[name].reads_parts else "no"), name
+    forms = {(form.config.mechanism, form.causal): refusal(form) is None for form in reversed(FORMS)}
+    for name in MECHANISMS:
+        words = [{None: "–", True: "yes", False: "no"}[forms.get((name, causal))] for causal in (False, True)]
+        assert said.pop(name) == words, name
+    assert not said
