@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,10 +59,15 @@ def imports_of(tree: ast.AST, modules: Mapping[str, object]) -> set[str]:
 
 
 MODULES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-ARROWS = {
-    name: imports_of(ast.parse(path.read_text(encoding="utf-8")), MODULES) - {name} for name, path in MODULES.items()
-}
-"""Module → the modules of ours that it imports."""
+
+
+@cache
+def arrows() -> dict[str, set[str]]:
+    """Module → the modules of ours that it imports; seconds, since every file is read."""
+    return {
+        name: imports_of(ast.parse(path.read_text(encoding="utf-8")), MODULES) - {name}
+        for name, path in MODULES.items()
+    }
 
 
 def lines_of_rooms() -> dict[str, int]:
@@ -76,12 +82,12 @@ def draw_rooms() -> Figure:
     """A box for each room, higher ones above lower ones, as wide as it is long; beside it the rooms that it imports."""
     pyplot = require("matplotlib.pyplot", extra="pictures", purpose="drawing the rooms")
     lines = lines_of_rooms()
-    arrows = {(room_of(one), room_of(other)) for one, others in ARROWS.items() for other in others}
+    used_by = {(room_of(one), room_of(other)) for one, others in arrows().items() for other in others}
     figure, axes = pyplot.subplots(figsize=(9.0, 0.36 * len(lines) + 0.5), facecolor=PAPER, layout="constrained")
     rooms = list(lines)
     axes.barh(rooms, list(lines.values()), height=0.72, color="#c9d8e6")
     for place, room in enumerate(rooms):
-        used = [other for other in rooms if (room, other) in arrows and other not in {room, "ground"}]
+        used = [other for other in rooms if (room, other) in used_by and other not in {room, "ground"}]
         text = f"{lines[room]:,} lines" + (f"  →  {' · '.join(used)}" if used else "")
         axes.text(lines[room] + 40, place, text, va="center", fontsize=7.5, color=QUIET)
     axes.set_xlim(0, 2.6 * max(lines.values()))

@@ -32,13 +32,20 @@ from torch.utils._pytree import tree_leaves
 # Tiny tensors gain nothing from many threads, and several pytest workers share the cores.
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
+# What modules and many thousands of tests are made of stays, and no search in it for garbage would find any while they
+# are collected: `_imported_once` begins to search.
+gc.disable()
+
 # Deadlines measure the machine, not the code; a fixed seed makes a red run red again.
 settings.register_profile("longspan", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("longspan")
 
 
 SLOW_SHARE = pytest.StashKey[float]()
-LONGEST = ("training/test_processes.py", "peers/test_common.py", "tests/test_site.py")
+LONGEST = (
+    *("training/test_processes.py", "peers/test_common.py", "tests/test_site.py", "ops/test_flex.py"),
+    *("contract/test_divided_rows.py", "mapping/test_kills.py"),
+)
 """Files whose tests take longest. They come first: while one that is begun last runs, the other workers have none."""
 
 
@@ -68,6 +75,7 @@ def slow_share(pytestconfig: pytest.Config) -> float:
 @pytest.fixture(autouse=True, scope="module")
 def _imported_once() -> None:
     """Each training collects garbage, and need not look through half a million objects of imported modules for it."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # modules are made by the thousand, and hold few circles

@@ -65,15 +65,15 @@ def difference(
         tokens = replace(tokens, belongs_to=owners.ceil().long().clamp(max=flags.sum(1, keepdim=True) - 1))
     weights = list(module.parameters())
     read: Any = partial(module.forward_with_memory, past) if isinstance(module, Attention) and memory else module
-    mask = None if tokens.mask is None else functional.pad(tokens.mask, (memory, 0), value=True)
-    whole = read(hidden, replace(tokens, mask=mask))
-    expected = torch.autograd.grad(whole, [hidden, *weights], towards, allow_unused=True)
     rank = dist.get_rank(group)
     first = sum(lengths[:rank])
     places = slice(first, first + lengths[rank])
     own = hidden.detach()[:, places].clone().requires_grad_()
     shards = Shards.of(own, group)
-    output = read(own, part_of(tokens, shards))
+    output = read(own, part_of(tokens, shards))  # first: most mechanisms refuse, and need no whole rows
+    mask = None if tokens.mask is None else functional.pad(tokens.mask, (memory, 0), value=True)
+    whole = read(hidden, replace(tokens, mask=mask))
+    expected = torch.autograd.grad(whole, [hidden, *weights], towards, allow_unused=True)
     grads = torch.autograd.grad(output, [own, *weights], towards[:, places], allow_unused=True)
     pairs = [(output, whole[:, places]), (grads[0], expected[0][:, places])]
     for got, wanted in zip(grads[1:], expected[1:], strict=True):
