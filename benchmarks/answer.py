@@ -18,7 +18,8 @@ import numpy as np
 from answer_sets import Case, holds, sets
 from longspan.data.text.sentences import guess_language
 from longspan.inference.embed import load_encoder
-from longspan.inference.ranking import SHOWN, WEIGHTS, PassageIndex, Weights, load_weights
+from longspan.inference.passage_encoder import SecondLook, passage_encoder
+from longspan.inference.ranking import READ, SHOWN, WEIGHTS, PassageIndex, Weights, load_weights
 from longspan.inference.results import reads_english
 from longspan.tasks.metrics.bootstrap import Interval, bootstrap, bootstrap_difference
 from measure import RESULTS, machine, shown, table, write_page
@@ -86,17 +87,21 @@ def outcomes(
         weights = fitted["meaning" if english and "meaning" in fitted else "words"]
         encoder = load_encoder() if "nearest" in weights.rank else None
         index = PassageIndex([case.document], guess_language(text), encoder)
+        second = SecondLook(passage_encoder(), index.texts) if encoder is not None and READ in fitted else None
         vectors = teacher and teacher.embed_document([one.text for one in index.passages])
         foreign = tuple((question, ()) for question, _ in before[::2]) if others else ()
         for question, places in (*case.questions, *foreign):
             evidence = index.evidence(question)
-            ranking = weights.ranking(evidence)
+            if second is None:
+                last, ranking = weights, weights.ranking(evidence)
+            else:
+                last, ranking = fitted[READ], second.ranking(question, evidence, weights, fitted[READ])
             right = np.array([holds(one, places) for one in index.passages])
             scores = {OURS: ranking.scores, LEXICAL: evidence.column("words")}
             if teacher is not None:
                 scores[TEACHER] = vectors @ teacher.embed([question])[0]
             ranks = {name: int(right[np.argsort(-values, kind="stable")].argmax()) for name, values in scores.items()}
-            silent = ranking.probability < weights.threshold or not ranking.scores.any()
+            silent = ranking.probability < last.threshold or not ranking.scores.any()
             yield Outcome(kind, ranks if right.any() else None, ranking.probability, silent)
         before = case.questions
 

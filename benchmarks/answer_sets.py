@@ -13,6 +13,7 @@ from answer_questions import Case, Span, permissive, qmsum, squality
 from answer_weights import Asked as Asked
 from answer_weights import asked_of_cases as asked_of_cases
 from answer_weights import holds as holds
+from answer_weights import looked_at as looked_at
 from answer_weights import without_answer as without_answer
 from natural import natural_questions
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from answer import area_interval
-from answer_sets import Asked, asked_of_cases, sets, stories, without_answer
+from answer_sets import Asked, asked_of_cases, looked_at, sets, stories, without_answer
 from longspan.data.text.sentences import guess_language
 from longspan.inference.encoders import bundled_encoder
-from longspan.inference.ranking import SHOWN, WEIGHTS, Weights, load_weights
+from longspan.inference.passage_encoder import passage_encoder
+from longspan.inference.ranking import READ, SHOWN, WEIGHTS, Weights, load_weights
 from longspan.tasks.metrics.classification import calibration_error
 from measure import machine, shown, table, write_page
 
@@ -54,15 +55,15 @@ def asked_of(kind: str, data: Path) -> list[Asked]:
     """Every question of a kind in the light of a document, with an answer and without."""
     read = (lambda: stories(data)) if kind == "stories" else sets(data)[kind][0]
     cases = [replace(case, source=kind) for case in read() if guess_language(case.document.text) == "en"]
-    asked = asked_of_cases(cases, bundled_encoder(), exchanged=EXCHANGED)
+    asked = asked_of_cases(cases, bundled_encoder(), exchanged=EXCHANGED, second=passage_encoder())
     answered = [one for one in asked if one.right.any()]
     return [*asked, *filter(None, map(without_answer, answered[::ONE_IN]))]
 
 
-def told_of(asked: Sequence[Asked], weights: Weights) -> list[Told]:
-    """What is said of each question."""
+def told_of(asked: Sequence[Asked], first: Weights, weights: Weights) -> list[Told]:
+    """What is said of each question, after a second look at the passages that are best by the weights `first`."""
     found = []
-    for one in asked:
+    for one in (looked_at(each, first) for each in asked):
         ranking = weights.ranking(one.evidence)
         right = one.right[list(ranking.order[:SHOWN])].any()
         found.append(Told(bool(one.right.any()), bool(right), ranking.probability))
@@ -96,8 +97,9 @@ def main() -> None:
     for kind in ("other kinds", "contracts", "HotpotQA", "Wikipedia", *OF_THE_FIT):
         asked[kind] = asked_of(kind, data)
         print(kind, len(asked[kind]), flush=True)
-    weights = load_weights(options.weights)["meaning"]
-    groups = {kind: told_of(rows, weights) for kind, rows in asked.items()}
+    fitted = load_weights(options.weights)
+    weights = fitted[READ]
+    groups = {kind: told_of(rows, fitted["meaning"], weights) for kind, rows in asked.items()}
     others = [one for kind, found in groups.items() if kind not in OF_THE_FIT for one in found]
     own = [one for kind in OF_THE_FIT for one in groups[kind]]
     rows = [row_of(kind, found, weights) for kind, found in groups.items()]

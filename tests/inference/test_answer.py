@@ -21,7 +21,7 @@ FILLER = "The weather was fine that day, and nobody in the village had anything 
 HOMES = "Marmots — as everybody knows — live in deep burrows.\nThey sleep there through the whole winter."
 ENEMIES = "Eagles are their main enemies. A whistle warns of them."
 TEXT = f"# Homes\n\n{HOMES}\n\n{FILLER}\n\n# Enemies\n\n{ENEMIES}\n\n{FILLER}"
-QUESTION = "What are the enemies of marmots?"
+QUESTION = "What are their main enemies?"
 
 
 class Eagles:

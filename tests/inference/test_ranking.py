@@ -113,6 +113,28 @@ def test_words_that_do_not_agree_tell_by_how_little() -> None:
     assert ranking.probability == pytest.approx(1 / (1 + np.exp(-1)))
 
 
+def test_what_is_not_read_again_counts_as_the_least_that_is() -> None:
+    evidence = Evidence(("words",), np.array([[0.1], [0.2], [0.3], [0.4]])).read_again([3, 1], np.array([0.2, 0.7]))
+    assert evidence.names == ("words", "read")
+    assert evidence.column("read").tolist() == [0.2, 0.7, 0.2, 0.2]
+    ranking = Weights({"words": 1.0, "read": 1.0}, {"bias": 0.0, "best": 1.0}, {"bias": 0.0, "best": 1.0}, 0.3).ranking(
+        evidence
+    )
+    assert ranking.order == (1, 3, 2, 0)
+
+
+def test_signs_of_an_answer_by_hand() -> None:
+    """Scores log 1, 2, 3, 4 and 10 have the softmax 1, 2, 3, 4 and 10 of 20."""
+    evidence = Evidence(("words",), np.log([[4.0], [1.0], [10.0], [3.0], [2.0]]))
+    ranking = Weights({"words": 1.0}, {"bias": 0.0}, {"bias": 0.0, "chance": 2.0}, 0.3).ranking(evidence)
+    assert ranking.probability == pytest.approx(1 / (1 + np.exp(-2 * 17 / 20)))
+    again = evidence.read_again([0, 2, 3], np.array([0.9, 0.3, 0.5]))
+    signs = {"bias": 0.0, "near": 1.0, "apart": 10.0}
+    found = Weights({"words": 1.0}, {"bias": 0.0}, signs, 0.3).ranking(again).probability
+    # The median of 0.9, 0.5 and, three times, 0.3.
+    assert found == pytest.approx(1 / (1 + np.exp(-(0.9 + 10 * 0.6))))
+
+
 def test_one_passage_that_shares_nothing() -> None:
     evidence = Evidence(("words",), np.array([[0.0]]))
     signs = {"bias": 0.0, "behind": 1.0, "agreed": 1.0, "above": 1.0}
@@ -123,7 +145,7 @@ def test_one_passage_that_shares_nothing() -> None:
 
 def test_the_weights_of_the_package_are_whole() -> None:
     for name, weights in load_weights().items():
-        assert name in {"words", "meaning", "encoder", "index"}
+        assert name in {"words", "meaning", "read", "encoder", "index"}
         assert 0 <= weights.threshold < 0.5
         assert weights.rank["words"] > 0
         assert "bias" in weights.passage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from answer_weights import (
     fit_logistic,
     fit_rank,
     holds,
+    in_other_words,
+    looked_at,
     lowest_threshold,
     part_of,
     shares_of,
@@ -22,7 +25,7 @@ from answer_weights import (
 )
 
 from longspan.data.text.passages import passages_of
-from longspan.inference.ranking import Evidence
+from longspan.inference.ranking import Evidence, Weights
 
 COLUMNS = ("words", "nearest")
 
@@ -51,9 +54,23 @@ def test_a_logistic_regression_of_one_sign_gives_the_shares_back() -> None:
 def test_the_threshold_is_the_highest_under_which_most_have_no_answer() -> None:
     probabilities = np.linspace(0, 1, 200).tolist()
     none = [number < 100 for number in range(200)]
-    # Of the first 150, 100 have none, which is two out of three; of the first 151 fewer.
-    assert threshold(probabilities, none, [1.0] * 200) == pytest.approx(probabilities[149], abs=1e-4)
+    # Of the first 133, 100 have none, which is more than three out of four; of the first 134 fewer.
+    assert threshold(probabilities, none, [1.0] * 200) == pytest.approx(probabilities[132], abs=1e-4)
     assert threshold(probabilities, [False] * 200, [1.0] * 200) == 0
+
+
+def test_a_second_look_is_at_the_best_by_the_first_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("answer_weights.AGAIN", 2)
+    one = asked([0.1, 0.4, 0.3, 0.2], [True, False, False, False])
+    whole = replace(one, evidence=one.evidence.read_again(range(4), np.array([0.9, 0.5, 0.6, 0.7])))
+    seen = looked_at(whole, Weights({"words": 1.0}, {}, {}, 0.0))
+    # The second and the third; what was not read counts as the less of these.
+    assert seen.evidence.column("read").tolist() == [0.5, 0.5, 0.6, 0.5]
+    assert seen.evidence.column("words").tolist() == [0.1, 0.4, 0.3, 0.2]
+    unshared = in_other_words(seen)
+    assert not unshared.evidence.column("words").any()
+    assert unshared.evidence.column("read").tolist() == [0.5, 0.5, 0.6, 0.5]
+    assert seen.evidence.column("words").any()
 
 
 def test_taking_the_answer_out_takes_what_is_beside_it_too() -> None:
@@ -70,13 +87,13 @@ def test_the_threshold_holds_for_every_source() -> None:
     probabilities = np.linspace(0, 1, 200).tolist() * 2
     none = [number < 100 for number in range(200)] + [number < 50 for number in range(200)]
     rows = [asked([1.0], [not empty], "ab"[number >= 200]) for number, empty in enumerate(none)]
-    # Of the first 75 of the second source 50 have none, which is two out of three; of the first 76 fewer.
-    assert lowest_threshold(rows, probabilities, [1.0] * 400) == pytest.approx(probabilities[74], abs=1e-4)
+    # Of the first 66 of the second source 50 have none, which is more than three out of four; of the first 67 fewer.
+    assert lowest_threshold(rows, probabilities, [1.0] * 400) == pytest.approx(probabilities[65], abs=1e-4)
 
 
-def test_every_source_counts_the_same_and_a_quarter_has_no_answer() -> None:
+def test_every_source_counts_the_same_and_half_has_no_answer() -> None:
     rows = [asked([1.0], [True]), asked([1.0], [True]), asked([1.0], [False]), asked([1.0], [True], "b")]
-    assert shares_of(rows) == [0.375, 0.375, 0.25, 0.75]
+    assert shares_of(rows) == [0.25, 0.25, 0.5, 0.5]
 
 
 def test_another_name_is_one_that_the_document_lacks() -> None:

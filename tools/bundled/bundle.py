@@ -16,11 +16,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rounding import in_eight_bits
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from longspan.checkpoints.loading import load_model, load_tokenizer
-from longspan.inference.encoders import SCALE, in_eight_bits, restored
+from longspan.inference.encoders import SCALE, restored
 
 BUNDLED = Path(__file__).parents[2] / "src" / "longspan" / "bundled" / "encoder"
 TABLE = "model.encoder.embeddings.token.weight"

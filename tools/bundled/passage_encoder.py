@@ -28,6 +28,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import torch
+from rounding import best_scales, in_eight_bits, in_four_bits, rounded
 from safetensors.torch import load_file, save_file
 from teach import BODY, documents, parts, passages, questions
 from torch import Tensor, nn
@@ -35,22 +36,19 @@ from torch.nn import functional
 
 from longspan.attention import Tokens
 from longspan.data.jsonl import read_jsonl
+from longspan.inference.encoders import SCALE
 from longspan.models import LongspanConfig, LongspanForSentenceEmbedding
 from longspan.progress import progress_bar
 
 ENTRIES = 20_000
 """Of the vocabulary."""
 POSITIONS = 512
-GROUP = 64
-"""Numbers of a row that share a scale."""
-RANGES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65)
-"""Of the largest of a group: which shares of it are tried as the end of the range; what lies beyond is cut."""
 LONGEST = 160
 """Tokens of a text that are read in training."""
 BATCH_TOKENS = 3_200
 SORTED = 640
 """Texts in a row that are sorted by length to make batches."""
-RATE, WARMUP = 2e-4, 30
+RATE, WARMUP = 1e-4, 30
 CLOSE, ALIKE, STATES = 4.0, 2.0, 1.0
 """How much the three losses count."""
 PASSAGES = 14
@@ -205,27 +203,12 @@ def is_rounded(name: str, weight: Tensor) -> bool:
     return weight.dim() == 2 and (".layers." in name or "embeddings.token" in name)
 
 
-def best_scales(weight: Tensor) -> Tensor:
-    """The scales `(R, C / GROUP)` with which a matrix `(R, C)` loses least when it is rounded."""
-    groups = weight.detach().unflatten(1, (-1, GROUP))
-    most = groups.abs().amax(-1, keepdim=True).clamp(min=1e-6)
-    tried = torch.stack([(most * share / 7.5).half().float() for share in RANGES])
-    lost = (in_steps(groups, tried) * tried - groups).square().sum(-1, keepdim=True)
-    return tried.gather(0, lost.argmin(0, keepdim=True))[0, ..., 0]
-
-
-def in_steps(weight: Tensor, scale: Tensor) -> Tensor:
-    """A weight in steps of the scale, as the nearest of the sixteen numbers −7.5, −6.5, …, 7.5."""
-    return ((weight / scale).floor() + 0.5).clamp(-7.5, 7.5)
-
-
 class Rounded(torch.autograd.Function):
     """A matrix `(R, C)` as four bits hold it; the gradient passes through."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, scales: Tensor) -> Tensor:
-        groups, scale = weight.unflatten(1, (-1, GROUP)), scales[..., None]
-        return (in_steps(groups, scale) * scale).flatten(1)
+        return rounded(weight, scales)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -316,7 +299,7 @@ def losses(teacher: Teacher, pupil: Pupil, batch: Sequence[Pair]) -> tuple[Tenso
 
 
 def train(teacher: Teacher, texts: Sequence[str], output: Path, steps: int, every: int) -> None:
-    """Train, or go on; the folder is a Longspan checkpoint at any time from the first save on."""
+    """Train, or go on; from the first save on the folder is one that the package can hold."""
     entries = vocabulary(teacher, texts[:60_000])
     tokenizer = tokenizer_of(teacher, entries)
     pupil = Pupil(begun(teacher, entries).train())
@@ -342,14 +325,31 @@ def train(teacher: Teacher, texts: Sequence[str], output: Path, steps: int, ever
             with (output / "cosines.jsonl").open("a", encoding="utf-8") as log:
                 log.write(json.dumps({"step": step + 1, "cosine": round(sum(near) / len(near), 4)}) + "\n")
             near.clear()
+    if done >= steps:
+        save(output, pupil, tokenizer, optimizer, done)
+
+
+@torch.no_grad()
+def packed(pupil: Pupil) -> dict[str, Tensor]:
+    """The weights as the package stores them: those that are rounded in four bits, other matrices in eight, vectors in
+    float16."""
+    stored: dict[str, Tensor] = {}
+    for name, weight in pupil.model.named_parameters():
+        if name in pupil.scales:
+            stored[name], stored[name + SCALE] = in_four_bits(weight, pupil.scales[name])
+        elif weight.dim() == 2 and weight.shape[0] > 1:
+            stored[name], stored[name + SCALE] = in_eight_bits(weight)
+        else:
+            stored[name] = weight.half()
+    return {name: weight.contiguous() for name, weight in stored.items()}
 
 
 def save(output: Path, pupil: Pupil, tokenizer: Any, optimizer: torch.optim.Optimizer, step: int) -> None:
     """The rounded model and its tokenizer; and what the optimizer knows, in one file that replaces the last."""
     output.mkdir(parents=True, exist_ok=True)
     tokenizer.save_pretrained(output)
-    with torch.no_grad():
-        pupil.model.save_pretrained(output, state_dict={n: one.contiguous() for n, one in pupil.rounded().items()})
+    pupil.model.config.save_pretrained(output)
+    save_file(packed(pupil), output / "model.safetensors")
     kept = {"step": torch.tensor(step)}
     for name, weight in pupil.model.named_parameters():
         kept[f"weight {name}"] = weight.detach()
@@ -379,7 +379,7 @@ def main() -> None:
     one.add_argument("teacher", type=Path, help="the folder of all-MiniLM-L6-v2")
     one.add_argument("file", type=Path, help="the texts")
     one.add_argument("output", type=Path)
-    one.add_argument("--steps", type=int, default=1500)
+    one.add_argument("--steps", type=int, default=900)
     one.add_argument("--save-every", type=int, default=100)
     options = parser.parse_args()
     if options.verb == "texts":

@@ -22,7 +22,8 @@ from longspan.data.text.sentences import guess_language
 from longspan.devices import check_loads, check_numbers, check_place
 from longspan.errors import InputError
 from longspan.inference.encoders import bundled_encoder
-from longspan.inference.ranking import SHOWN, PassageIndex, Ranking, load_weights
+from longspan.inference.passage_encoder import SecondLook, passage_encoder
+from longspan.inference.ranking import READ, SHOWN, PassageIndex, Ranking, load_weights
 from longspan.inference.readers import SpanReader, load_reader
 from longspan.inference.results import DocumentAnswer, RankedPassage, ScoredSentence, notes, quote_of, reads_english
 from longspan.settings import check_kind, check_several
@@ -175,14 +176,17 @@ class Answerer:
         self._english = reads_english(sample)
         language = guess_language(sample)
         # Weights that were fitted with the encoder, where it knows the language.
-        fitted, bundled = load_weights(), None
+        fitted, bundled, second = load_weights(), None, None
         if self._encoder is not None:
             self._weights = fitted["encoder"]
         elif passages is None and self._english and "meaning" in fitted:
             self._weights, bundled = fitted["meaning"], bundled_encoder(device)
+            second = passage_encoder(device) if READ in fitted else None
         else:
             self._weights = fitted["words"]
         self._index = PassageIndex(self.documents, language, bundled, passages, self._encoder)
+        self._weights_again = fitted.get(READ, self._weights)
+        self._second = second and SecondLook(second, self._index.texts)
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
         """Rank the passages for one question, and answer it; arguments as in `longspan.answer`.
@@ -193,7 +197,12 @@ class Answerer:
         check_asked(question, top, threshold)
         begin = time.perf_counter()
         question = " ".join(question.split())
-        ranking = self._weights.ranking(self._index.evidence(question))
+        weights, evidence = self._weights, self._index.evidence(question)
+        if self._second is None:
+            ranking = weights.ranking(evidence)
+        else:
+            first, weights = weights, self._weights_again
+            ranking = self._second.ranking(question, evidence, first, weights)
         order = list(ranking.order)
         if self._reranker is not None:
             first = order[: max(FIRST, top)]
@@ -207,12 +216,12 @@ class Answerer:
             scored[owner].append(ScoredSentence(passage.text, passage.start, passage.end, round(value, 4)))
         # Where words alone rank and no passage has one of the question's, there is no answer.
         silent = threshold is None and not ranking.scores.any()
-        limit = self._weights.threshold if threshold is None else threshold
+        limit = weights.threshold if threshold is None else threshold
         return DocumentAnswer(
             question=question,
             answered=short is not None or (ranking.probability >= limit and not silent),
             probability=ranking.probability,
-            likely=self._weights.likely,
+            likely=weights.likely,
             passages=tuple(shown),
             short=short,
             scores=tuple(map(tuple, scored)),

@@ -116,14 +116,18 @@ class Encoder:
     @one_thread()
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
-        from longspan.tasks.tokenizers import encode_sentences
-
-        encoded = encode_sentences([mend(text)[0] for text in texts], self.tokenizer)
+        encoded = self.encode([mend(text)[0] for text in texts])
         vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for chosen in batches_of([len(ids) for ids in encoded]):
             vectors[chosen] = self._read_texts([encoded[index] for index in chosen])
         vectors[[not text.strip() for text in texts]] = 0
         return vectors
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of loose texts, at least one each."""
+        from longspan.tasks.tokenizers import encode_sentences
+
+        return encode_sentences(texts, self.tokenizer)
 
     def _read_texts(self, encoded: Sequence[Sequence[int]]) -> np.ndarray:
         """Vectors `(B, D)` of texts that are tokens already, read without padding where that is less work."""
@@ -308,28 +312,26 @@ def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
 
 
 SCALE = ".scale"
-"""What the name of a matrix in 8 bits is followed by in that of its scales."""
-
-
-def in_eight_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix `(R, C)` as whole numbers from −127 to 127, int8, and a scale for each row, `(R, 1)` float16.
-
-    Symmetric and row by row, as the rows of a table of words differ in size: an entry is off by at most half a
-    127th of the largest of its row, and of the scale's own rounding.
-    """
-    import torch
-
-    scale = (matrix.abs().amax(1, keepdim=True) / 127).half().clamp(min=6e-8)
-    return (matrix / scale.float()).round().clamp(-127, 127).to(torch.int8), scale
+"""What the name of a matrix of whole numbers is followed by in that of its scales."""
 
 
 def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of a file, float16 or int8 with a factor under NAME + `SCALE`, as float32 of the same shapes."""
+    """Weights of a file as float32, as `tools/bundled/rounding.py` stores them: float16, or with scales under NAME +
+    `SCALE` int8, one scale a row, or two numbers of 4 bits in each byte, one scale for a run of them."""
     return {
-        name: weight.float() * stored[name + SCALE].float() if name + SCALE in stored else weight.float()
+        name: _unscaled(weight, stored[name + SCALE].float()) if name + SCALE in stored else weight.float()
         for name, weight in stored.items()
         if not name.endswith(SCALE)
     }
+
+
+def _unscaled(weight: Tensor, scales: Tensor) -> Tensor:
+    """A matrix `(R, C)` of its whole numbers and scales `(R, S)`, of C / S columns each."""
+    import torch
+
+    if weight.dtype is torch.uint8:
+        weight = torch.stack([weight & 15, weight >> 4], -1).flatten(1) - 7.5
+    return (weight.unflatten(1, (scales.shape[1], -1)) * scales[..., None]).flatten(1)
 
 
 def _undrawn() -> Any:

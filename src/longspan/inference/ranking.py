@@ -102,6 +102,10 @@ WORDS = ("words",)
 stand nowhere weigh little and leave the ranking to what follows."""
 MEANING = ("nearest", "passage")
 """What an encoder adds: the cosine to the question of the nearest sentence, and of the passage."""
+READ = "read"
+"""What a second look at the best passages adds: their cosines to the question (`inference.passage_encoder`)."""
+AGAIN = 30
+"""Passages that are looked at again."""
 
 
 class PassageEncoder(Protocol):
@@ -145,6 +149,13 @@ class Evidence:
         """The column of this name `(N,)`; zeros where the table has none."""
         return self.table[:, self.names.index(name)] if name in self.names else np.zeros(len(self.table))
 
+    def read_again(self, numbers: Sequence[int], cosines: np.ndarray) -> Evidence:
+        """With the column `READ`: `cosines` `(M,)` of the passages of these numbers; every other passage counts as the
+        least of them."""
+        read = np.full(len(self.table), cosines.min())
+        read[list(numbers)] = cosines
+        return Evidence((*self.names, READ), np.column_stack([self.table, read]))
+
 
 class PassageIndex:
     """The passages of some documents, ready to be searched.
@@ -159,6 +170,7 @@ class PassageIndex:
     Attributes:
         passages: of all documents, one document after the other.
         owners: for each passage the number of its document.
+        texts: what is searched of each passage: the heading of its section and its words.
     """
 
     def __init__(
@@ -183,8 +195,8 @@ class PassageIndex:
                 both = encoder.embed_document([unit.text for unit in units], [one.first for one in owned])
                 vectors.append((both[: len(units)], both[len(units) :]))
         self._firsts = np.cumsum([0, *(len(one.sentences) for one in self.passages)])
-        self._texts = [f"{one.heading or ''}\n{one.text}" for one in self.passages]
-        self._words = WordIndex(self._texts, language)
+        self.texts = [f"{one.heading or ''}\n{one.text}" for one in self.passages]
+        self._words = WordIndex(self.texts, language)
         self._cosines = None if encoder is None else _cosines_to(encoder, vectors)
         if outside is not None:
             self._vectors = outside.vectors([one.text for one in self.passages], "passage")
@@ -199,7 +211,7 @@ class PassageIndex:
             columns["nearest"] = np.maximum.reduceat(sentences, self._firsts[:-1])
         if self._outside is not None:
             columns["passage"] = self._outside.similarities(question, self._vectors)
-        columns["names"] = named_shares(question, self._texts)
+        columns["names"] = named_shares(question, self.texts)
         return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     def sentence(self, question: str, number: int) -> int:
@@ -314,6 +326,10 @@ def passage_features(evidence: Evidence, scores: np.ndarray) -> dict[str, np.nda
         that any has.
     shared, names: the same for all too: the share of the `SHOWN` best that are among the best by words alone, and the
         largest share of the question's names and numbers that one of them has.
+    chance: the same for all: how much of the softmax over all scores falls to the `SHOWN` best, which is how likely one
+        of them answers where some passage does, since the weights of scores are those of a likelihood.
+    near, apart: the same for all, where passages were read again: the largest of their cosines, and how far it lies
+        above their median.
     """
     best, words = scores.max(), evidence.column("words")
     first = np.argsort(-scores, kind="stable")[:SHOWN]
@@ -323,6 +339,12 @@ def passage_features(evidence: Evidence, scores: np.ndarray) -> dict[str, np.nda
         "shared": among_best.mean(),
         "names": evidence.column("names")[first].max(),
     }
+    chances = np.exp(scores - best)
+    same["chance"] = chances[first].sum() / chances.sum()
+    if READ in evidence.names:
+        # Those that were not read have the least of what was.
+        read = np.sort(evidence.column(READ))[-AGAIN:]
+        same |= {"near": read[-1], "apart": read[-1] - np.median(read)}
     return {"behind": scores - best} | {name: np.full(len(scores), value) for name, value in same.items()}
 
 
