@@ -76,11 +76,14 @@ def difference(
     expected = torch.autograd.grad(whole, [hidden, *weights], towards, allow_unused=True)
     grads = torch.autograd.grad(output, [own, *weights], towards[:, places], allow_unused=True)
     pairs = [(output, whole[:, places]), (grads[0], expected[0][:, places])]
-    for got, wanted in zip(grads[1:], expected[1:], strict=True):
-        summed = torch.zeros_like(weights[len(pairs) - 2]) if got is None else got.clone()
-        dist.all_reduce(summed, group=group)
-        pairs.append((summed, torch.zeros_like(summed) if wanted is None else wanted))
-    return max((float((a - b).abs().max()) for a, b in pairs), default=0.0)
+    # Gradients of all weights in one exchange: each waits for every process.
+    ours, wanted = (
+        torch.cat([(torch.zeros_like(weight) if grad is None else grad).flatten() for grad, weight in each])
+        for each in (zip(grads[1:], weights, strict=True), zip(expected[1:], weights, strict=True))
+    )
+    dist.all_reduce(ours, group=group)
+    pairs.append((ours, wanted))
+    return max(float((a - b).abs().max()) for a, b in pairs)
 
 
 class States(torch.nn.Module):
