@@ -2,8 +2,7 @@
 
 `Encoder` holds a model that was trained to embed and its tokenizer. The bundled one is opened without transformers, as
 a plain network with a tokenizer of the tokenizers library: importing transformers takes longer than reading a short
-document, and what it does for folders of others (downloads, sharded or converted weights, a dozen kinds of tokenizer)
-is not needed for a folder of our own. `longspan.inference.embed` opens every other encoder.
+document, and a folder of our own needs nothing of it. `longspan.inference.embed` opens every other encoder.
 
 An operation on several threads ends when the last of them has, and until then the others wait, spinning. A small
 operation is over sooner than they have met; and where another process wants the same processors, one of them does not
@@ -71,11 +70,9 @@ def one_thread() -> Iterator[None]:
 def _is_chosen(count: int) -> bool:
     """Whether a number of threads is the user's own, and not what PyTorch begins with: a thread for each processor that
     this process may run on, or for each core, of which a processor may be half."""
-    if any(os.environ.get(name) for name in CHOSEN_BY):
-        return True
     everywhere = os.cpu_count() or 1
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everywhere
-    return count not in {everywhere, here, everywhere // 2, here // 2}
+    return any(map(os.environ.get, CHOSEN_BY)) or count not in {everywhere, here, everywhere // 2, here // 2}
 
 
 def _set_here(count: int, *, elsewhere: int) -> None:
@@ -116,6 +113,9 @@ class Encoder:
     @one_thread()
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
+        return self._embed(texts)
+
+    def _embed(self, texts: Sequence[str]) -> np.ndarray:
         encoded = self.encode([mend(text)[0] for text in texts])
         vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for chosen in batches_of([len(ids) for ids in encoded]):
@@ -316,8 +316,8 @@ SCALE = ".scale"
 
 
 def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of a file as float32, as `tools/bundled/rounding.py` stores them: float16, or with scales under NAME +
-    `SCALE` int8, one scale a row, or two numbers of 4 bits in each byte, one scale for a run of them."""
+    """Weights of a file as float32: float16 there, or with scales under NAME + `SCALE` int8, one scale a row, or two
+    numbers of 4 bits in each byte, one scale for a run of them (`tools/bundled/rounding.py`)."""
     return {
         name: _unscaled(weight, stored[name + SCALE].float()) if name + SCALE in stored else weight.float()
         for name, weight in stored.items()

@@ -22,6 +22,10 @@ FOLDER = BUNDLED.with_name("passages")
 class PassageEncoder(Encoder):
     """Reads questions and passages each by itself, between two special tokens, up to its longest text."""
 
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """As `Encoder.embed`, with all threads, since its operations are large."""
+        return self._embed(texts)
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of texts, the special ones included, and of the longest their beginning."""
         longest = self.model.config.max_position_embeddings
