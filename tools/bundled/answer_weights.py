@@ -35,7 +35,6 @@ from longspan.data.text.passages import Passage
 from longspan.inference.encoders import bundled_encoder
 from longspan.inference.passage_encoder import PassageEncoder, SecondLook, passage_encoder
 from longspan.inference.ranking import (
-    AGAIN,
     MEANING,
     READ,
     SHOWN,
@@ -144,9 +143,9 @@ def names_of_source(found: Sequence[Case], source: str) -> list[str]:
 def looked_at(one: Asked, first: Weights) -> Asked:
     """The same question with the second look at those passages alone that rank first by the weights `first`."""
     names, read = one.evidence.names, one.evidence.column(READ)
-    best = np.argsort(-first.scores(one.evidence), kind="stable")[:AGAIN]
+    best = first.first(one.evidence)
     known = Evidence(names[:-1], one.evidence.table[:, :-1])
-    return replace(one, evidence=known.read_again(best.tolist(), read[best]))
+    return replace(one, evidence=known.read_again(best, read[best]))
 
 
 def in_other_words(one: Asked) -> Asked:

@@ -34,9 +34,10 @@ from teach import BODY, documents, parts, passages, questions
 from torch import Tensor, nn
 from torch.nn import functional
 
+from longspan import from_transformers
 from longspan.attention import Tokens
 from longspan.data.jsonl import read_jsonl
-from longspan.inference.encoders import SCALE
+from longspan.inference.encoders import SCALE, batches_of, padded
 from longspan.models import LongspanConfig, LongspanForSentenceEmbedding
 from longspan.progress import progress_bar
 
@@ -57,18 +58,6 @@ SHARES = {"title": 1.0, "query": 1.0, "heading": 0.25, "answer": 0.25, "abstract
 """How many of the texts beside a body are taken; of each passage a question made of it and a sentence, by chance."""
 BESIDE = 0.4
 KEPT = re.compile(r"\[[A-Z]+\]|(##)?[a-z0-9]+|(##)?[α-ω]|[!-/:-@\[-`{-~]|[–—’“”•…±×≤≥°§€£]")
-
-NAMES = {
-    "attention.query": "attention.self.query",
-    "attention.key": "attention.self.key",
-    "attention.value": "attention.self.value",
-    "attention.output": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "feed_forward.up": "intermediate.dense",
-    "feed_forward.down": "output.dense",
-    "feed_forward_norm": "output.LayerNorm",
-}
-"""Modules of a block here → those of transformers' BERT."""
 
 
 def drawn_texts() -> Iterator[str]:
@@ -113,19 +102,10 @@ class Teacher:
     def read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, list[Tensor]]:
         """Unit vectors `(B, D)` of texts of tokens, the special ones included, and the states of these, `(B, T, D)`,
         below and behind each layer."""
-        ids, real = padded(rows)
+        ids, real = padded(rows, 0)
         output = self.model(input_ids=ids, attention_mask=real.long(), output_hidden_states=True)
         means = (output.last_hidden_state.float() * real[..., None]).sum(1) / real.sum(1, keepdim=True)
         return functional.normalize(means, dim=-1), [states.float() for states in output.hidden_states]
-
-
-def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Ids `(B, T)` of texts of tokens, and which are real."""
-    lengths = torch.tensor([len(row) for row in rows])
-    real = torch.arange(int(lengths.max())) < lengths[:, None]
-    ids = torch.zeros(real.shape, dtype=torch.long)
-    ids[real] = torch.tensor([token for row in rows for token in row])
-    return ids, real
 
 
 def vocabulary(teacher: Teacher, texts: Sequence[str]) -> list[str]:
@@ -180,17 +160,12 @@ def begun(teacher: Teacher, entries: Sequence[str]) -> LongspanForSentenceEmbedd
         eos_token_id=None,
     )
     pupil = LongspanForSentenceEmbedding(config)
-    old, below = teacher.model.state_dict(), "model.encoder."
-    places = old["embeddings.position_embeddings.weight"] + old["embeddings.token_type_embeddings.weight"][0]
-    new = {
-        below + "embeddings.token.weight": old["embeddings.word_embeddings.weight"][[known[one] for one in entries]],
-        below + "embeddings.position.weight": places[:POSITIONS],
-    }
-    new |= {f"{below}embeddings.norm.{name}": old[f"embeddings.LayerNorm.{name}"] for name in ("weight", "bias")}
-    for layer in range(given.num_hidden_layers):
-        for ours, theirs in NAMES.items():
-            for name in ("weight", "bias"):
-                new[f"{below}layers.{layer}.{ours}.{name}"] = old[f"encoder.layer.{layer}.{theirs}.{name}"]
+    # transformers' BERT as the package reads it: its one segment goes into the positions, rare words go.
+    old, tables = from_transformers(teacher.model).state_dict(), "encoder.embeddings."
+    places = old[tables + "position.weight"] + old.pop(tables + "token_type.weight")[0]
+    words = old[tables + "token.weight"][[known[one] for one in entries]]
+    old |= {tables + "position.weight": places, tables + "token.weight": words}
+    new = {f"model.{name}": weight for name, weight in old.items() if name.startswith("encoder.")}
     # Every token counts the same, and nothing is turned.
     new |= {"weight.weight": torch.zeros(1, given.hidden_size), "weight.bias": torch.zeros(1)}
     new["projection.weight"] = torch.eye(given.hidden_size)
@@ -238,7 +213,7 @@ class Pupil(nn.Module):
     def read(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, list[Tensor], Tensor]:
         """Unit vectors `(B, D)` of texts of tokens, their states below and behind each layer, `(B, T, D)`, and which
         tokens are real."""
-        ids, real = padded(rows)
+        ids, real = padded(rows, 0)
         weights = {f"model.{name}": weight for name, weight in self.rounded().items()}
         return *torch.func.functional_call(self, weights, (ids, real)), real
 
@@ -262,20 +237,17 @@ def cut(ids: list[int]) -> list[int]:
     return [*ids[: LONGEST - 1], ids[-1]]
 
 
-def batches_of(teacher: Teacher, tokenizer: Any, texts: Sequence[str]) -> Iterator[list[Pair]]:
+def batches(teacher: Teacher, tokenizer: Any, texts: Sequence[str]) -> Iterator[list[Pair]]:
     """Texts of like length together, once through all of them."""
     random = Random(2)
     for first in range(0, len(texts), SORTED):
         chunk = list(texts[first : first + SORTED])
         both = (one(chunk)["input_ids"] for one in (teacher.tokenizer, tokenizer))
         pairs = [Pair(cut(theirs), cut(ours)) for theirs, ours in zip(*both, strict=True) if len(ours) > 2]
-        batches: list[list[Pair]] = []
-        for pair in sorted(pairs, key=lambda one: len(one.pupil)):
-            if not batches or (len(batches[-1]) + 1) * len(pair.pupil) > BATCH_TOKENS:
-                batches.append([])
-            batches[-1].append(pair)
-        random.shuffle(batches)
-        yield from batches
+        alike = batches_of([len(pair.pupil) for pair in pairs], BATCH_TOKENS)
+        found = [[pairs[index] for index in chosen] for chosen in alike]
+        random.shuffle(found)
+        yield from found
 
 
 def losses(teacher: Teacher, pupil: Pupil, batch: Sequence[Pair]) -> tuple[Tensor, float]:
@@ -306,8 +278,8 @@ def train(teacher: Teacher, texts: Sequence[str], output: Path, steps: int, ever
     optimizer = torch.optim.AdamW(pupil.model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.0)
     done = resume(output, pupil.model, optimizer)
     near: list[float] = []
-    batches = enumerate(batches_of(teacher, tokenizer, texts))
-    for step, batch in progress_bar(batches, total=steps, doing="training"):
+    numbered = enumerate(batches(teacher, tokenizer, texts))
+    for step, batch in progress_bar(numbered, total=steps, doing="training"):
         if step < done:
             continue
         if step >= steps:

@@ -185,7 +185,7 @@ class Answerer:
         else:
             self._weights = fitted["words"]
         self._index = PassageIndex(self.documents, language, bundled, passages, self._encoder)
-        self._weights_again = fitted.get(READ, self._weights)
+        self._fitted = fitted
         self._second = second and SecondLook(second, self._index.texts)
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
@@ -201,7 +201,7 @@ class Answerer:
         if self._second is None:
             ranking = weights.ranking(evidence)
         else:
-            first, weights = weights, self._weights_again
+            first, weights = weights, self._fitted[READ]
             ranking = self._second.ranking(question, evidence, first, weights)
         order = list(ranking.order)
         if self._reranker is not None:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -104,6 +104,15 @@ class Encoder:
         self.model = model
         self.tokenizer = tokenizer
         self.dimensions: int = model.projection.out_features
+
+    @classmethod
+    def opened(cls, folder: Path, device: str | None) -> Self:
+        """The encoder of a folder of the package; device and errors as in `bundled_encoder`."""
+        from longspan.devices import placed
+        from longspan.models.heads.sentence_network import EmbeddingNetwork
+
+        model, tokenizer = open_bundled(folder, EmbeddingNetwork)
+        return cls(model if device is None else placed(model, device), tokenizer)
 
     @property
     def device(self) -> torch.device:
@@ -197,8 +206,7 @@ def of_length_one(vectors: np.ndarray) -> np.ndarray:
 
 
 def batches_of(lengths: Sequence[int], most: int | None = None) -> list[list[int]]:
-    """Indices of texts of like length, so many together that a batch has at most `most` tokens, or one text; None takes
-    `BATCH_TOKENS`."""
+    """Indices of texts of like length, in batches of at most `most` tokens (None: `BATCH_TOKENS`) or of one text."""
     most = BATCH_TOKENS if most is None else most
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -245,14 +253,7 @@ def bundled_encoder(device: str | None = None) -> Encoder:
     Raises:
         InputError: its files are missing or damaged, or the device is not there.
     """
-    from longspan.models.heads.sentence_network import EmbeddingNetwork
-
-    model, tokenizer = open_bundled(BUNDLED, EmbeddingNetwork)
-    if device is None:
-        return Encoder(model, tokenizer)
-    from longspan.devices import placed
-
-    return Encoder(placed(model, device), tokenizer)
+    return Encoder.opened(BUNDLED, device)
 
 
 def open_bundled(folder: Path, network: type[Network]) -> tuple[Network, BundledTokenizer]:

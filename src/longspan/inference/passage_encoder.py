@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from longspan.inference.encoders import BUNDLED, Encoder, open_bundled
-from longspan.inference.ranking import AGAIN, Evidence, Ranking, Weights
+from longspan.inference.encoders import BUNDLED, Encoder
+from longspan.inference.ranking import Evidence, Ranking, Weights
 
 FOLDER = BUNDLED.with_name("passages")
 """The folder of the encoder; its README.md is the model card."""
@@ -56,9 +56,9 @@ class SecondLook:
         return np.stack([self._vectors[number] for number in numbers]).astype(np.float64) @ asked
 
     def ranking(self, question: str, evidence: Evidence, first: Weights, second: Weights) -> Ranking:
-        """What the weights `second` make of the evidence and of a look at the `AGAIN` passages that are best by the
-        weights `first`."""
-        numbers = first.ranking(evidence).order[:AGAIN]
+        """What the weights `second` make of the evidence and of a look at the passages that are best by the weights
+        `first`."""
+        numbers = first.first(evidence)
         return second.ranking(evidence.read_again(numbers, self.cosines(question, numbers)))
 
 
@@ -72,8 +72,4 @@ def passage_encoder(device: str | None = None) -> PassageEncoder:
     Raises:
         InputError: its files are missing or damaged, or the device is not there.
     """
-    from longspan.devices import placed
-    from longspan.models.heads.sentence_network import EmbeddingNetwork
-
-    model, tokenizer = open_bundled(FOLDER, EmbeddingNetwork)
-    return PassageEncoder(model if device is None else placed(model, device), tokenizer)
+    return PassageEncoder.opened(FOLDER, device)

@@ -108,7 +108,7 @@ AGAIN = 30
 """Passages that are looked at again."""
 
 
-class PassageEncoder(Protocol):
+class OutsideEncoder(Protocol):
     """An encoder of one's own, which reads passages one by one: `longspan.inference.sentence_encoder`."""
 
     def vectors(self, texts: Sequence[str], purpose: Any = None) -> np.ndarray:
@@ -179,7 +179,7 @@ class PassageIndex:
         language: str,
         encoder: Encoder | None = None,
         passages: Sequence[Sequence[Passage]] | None = None,
-        outside: PassageEncoder | None = None,
+        outside: OutsideEncoder | None = None,
     ) -> None:
         self.language = language
         self._outside = outside
@@ -304,6 +304,10 @@ class Weights:
         return sum(
             (weight * evidence.column(name) for name, weight in self.rank.items()), np.zeros(len(evidence.table))
         )
+
+    def first(self, evidence: Evidence) -> list[int]:
+        """The `AGAIN` best passages, from the best down, which are looked at again."""
+        return np.argsort(-self.scores(evidence), kind="stable")[:AGAIN].tolist()
 
     def ranking(self, evidence: Evidence) -> Ranking:
         """Scores, order and probabilities of the N passages."""
