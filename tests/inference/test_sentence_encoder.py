@@ -159,6 +159,20 @@ def test_as_sentence_transformers_itself(make: Callable[..., Path]) -> None:
         assert np.corrcoef(near, same)[0, 1] > 0.9999
 
 
+def test_a_question_is_read_once_for_all_that_it_is_compared_with(make: Callable[..., Path]) -> None:
+    encoder = load_sentence_encoder(make("bert"))
+    passages = encoder.vectors(TEXTS, "passage")
+    rows: list[int] = []
+    encoder.model.register_forward_hook(lambda *call: rows.append(len(call[2].last_hidden_state)))
+    both = encoder.similarities(QUESTION, passages)
+    np.testing.assert_allclose(encoder.similarities(QUESTION, passages[1:]), both[1:], atol=1e-5)
+    assert rows == [1]
+    other = encoder.similarities(TEXTS[0], passages)
+    assert rows == [1, 1]
+    assert other.argmax() == 0
+    assert not np.allclose(other, both)
+
+
 def test_longer_texts_go_through_in_chunks_and_that_is_said(make: Callable[..., Path]) -> None:
     folder = make("bert")
     found, tokenizer = load_sentence_encoder(folder), AutoTokenizer.from_pretrained(folder)

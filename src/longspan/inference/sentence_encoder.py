@@ -78,6 +78,7 @@ class SentenceEncoder:
         # A model that was trained for nothing (random weights) puts everything anywhere.
         self._spread = max(together - self._apart, 1e-3 * max(1.0, abs(self._apart)))
         self.in_chunks = 0  # of the user's texts
+        self._latest: tuple[str, np.ndarray] | None = None
 
     # Vectors ---------------------------------------------------------------------------------------------------------
 
@@ -116,8 +117,12 @@ class SentenceEncoder:
 
     def similarities(self, question: str, passages: np.ndarray) -> np.ndarray:
         """How near a question is to passages whose `vectors` are `(P, D)`, `(P,)` float64: about 0 for those that have
-        nothing to do with it, about 1 for those that answer it, whatever the encoder."""
-        near = self._raw(self.vectors([question], "question")[0], passages)
+        nothing to do with it, about 1 for those that answer it, whatever the encoder. The vector of the latest question
+        is kept, since a question is put to all passages and then to the sentences of the best."""
+        latest = self._latest
+        if latest is None or latest[0] != question:
+            latest = self._latest = question, self.vectors([question], "question")[0]
+        near = self._raw(latest[1], passages)
         return (near.astype(np.float64) - self._apart) / self._spread
 
     def _raw(self, vector: np.ndarray, others: np.ndarray) -> np.ndarray:
