@@ -137,13 +137,11 @@ def test_without_longspan_a_saved_pattern_is_no_full_attention(published, tmp_pa
 
 SMALL = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
 IDS = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
-T5 = {"vocab_size": 61, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
 LLAMA4 = {"attention_chunk_size": 4, "num_local_experts": 2, "intermediate_size_mlp": 24, "head_dim": 8}
 OTHERS = {
     "Llama4TextModel": (SMALL | LLAMA4, "asks for another mask"),
     "Gemma2Model": (SMALL | {"head_dim": 8, "num_key_value_heads": 2}, "softcap, which Gemma2Attention asks for"),
     "BloomModel": ({"vocab_size": 61, "hidden_size": 16, "n_layer": 1, "n_head": 2}, "attention of its own"),
-    "T5EncoderModel": (T5, "position_bias, which T5Attention asks for"),
     "BartModel": ({"vocab_size": 61, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1}, "has a decoder"),
     "ViTModel": ({"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}, "does not run on token ids"),
     "DebertaV2Model": (SMALL, "attention of its own"),

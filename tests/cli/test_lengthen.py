@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from longspan.cli import main
+from tiny_writers import TEXT, write_folder
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 
@@ -123,3 +124,36 @@ def test_a_broken_tokenizer(source: Path, tmp_path: Path, capsys):
     (source / "tokenizer.json").write_text("{}")
     assert run(source, "--max-tokens", 64, "--output", tmp_path / "long") == 2
     assert "error: the tokenizer of" in capsys.readouterr().err
+
+
+def test_t5_stays_transformers_own_and_summarises(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source, output = write_folder(tmp_path / "t5", "T5", n_positions=32), tmp_path / "long"
+    asked = (source, "--output", output, "--max-tokens", 1500)
+    cases = [
+        ((*asked,), "attention='poolingformer' has no place in T5ForConditionalGeneration"),
+        ((*asked, "--attention", "longformer", "dilation=2"), "dilation=2 has no place"),
+        ((*asked, "--attention", "longformer", "--stack", "top_down"), "--stack puts blocks of Longspan together"),
+        ((*asked, "--attention", "longformer", "--new-positions", "random"), "needs a table of absolute positions"),
+    ]
+    for arguments, message in cases:
+        assert run(*arguments) == 2, arguments
+        assert message in capsys.readouterr().err
+    assert left_over(tmp_path) == ["t5"]
+    assert run(*asked, "--attention", "longformer", "left_tokens=40") == 0
+    out = capsys.readouterr().out
+    for line in (
+        "T5ForConditionalGeneration → T5ForConditionalGeneration",
+        "32 → 1,500 tokens (there is no table of absolute positions)",
+        "layers 0–1: longformer(left_tokens=40, right_tokens=32)",
+        "equal on 32 random tokens",
+        "tokenizer      copied",
+    ):
+        assert line in out
+    assert AutoTokenizer.from_pretrained(output).model_max_length == 1500
+    (tmp_path / "text.txt").write_text(TEXT * 30, encoding="utf-8")
+    assert main(["summarize", str(tmp_path / "text.txt"), "--model", str(output), "--max-tokens", "9", "--json"]) == 0
+    told = capsys.readouterr().out
+    assert '"tokens": 751' in told
+    assert "parts" not in told
+    assert main(["generate", str(output), "the snail"]) == 2
+    assert "it is a model that writes: give it to `longspan summarize --model`" in capsys.readouterr().err

@@ -31,7 +31,7 @@ from longspan.ops.attend import attend
 from longspan.ops.attend.terms import PositionBias
 from longspan.patterns import Pattern, Window, parse
 from longspan.patterns.text import text_of
-from longspan.settings import Count, check_kind, convert
+from longspan.settings import Count, check_kind, convert, show
 
 NAME = "longspan"
 
@@ -44,7 +44,8 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
     Positions count real tokens, so that padding on any side changes nothing, at once, in pieces or token by token.
 
     Of T5, mT5 and UMT5 the encoder takes the pattern, whose scores keep their numbers by distance; the decoder stays
-    as it is. What is saved of them is the model as it was: call this again after loading.
+    as it is. What is saved of them is read by transformers as the model that it was, with full attention, and by
+    Longspan with the pattern.
 
     The same holds for an encoder that has windows of its own in some layers, as ModernBERT has: there it is the
     intersection of window and pattern, and the pattern alone elsewhere.
@@ -72,14 +73,13 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
     """
     check_kind(model, "model", PreTrainedModel, "a transformers model")
     whole: PreTrainedModel = model
-    if getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "add_cross_attention", False):
-        encoder = encoder_by_offset(model)
-        if encoder is None:
-            raise InputError(
-                f"model={type(model).__name__} has a decoder that looks at an encoder; use_attention serves encoders "
-                "and decoders that stand alone, and the encoders of T5, mT5 and UMT5, longspan.lengthen also others"
-            )
+    if (encoder := encoder_by_offset(model)) is not None:
         model = encoder
+    elif getattr(model.config, "is_encoder_decoder", False) or getattr(model.config, "add_cross_attention", False):
+        raise InputError(
+            f"model={type(model).__name__} has a decoder that looks at an encoder; use_attention serves encoders "
+            "and decoders that stand alone, and the encoders of T5, mT5 and UMT5, longspan.lengthen also others"
+        )
     config: Any = model.config
     text = text_of(parse(pattern) if isinstance(pattern, str) else pattern)
     if max_tokens is not None and whole is model:
@@ -107,14 +107,31 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
             "every token may see every token (BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT, ELECTRA and their like) or "
             "those in a window (ModernBERT), and decoders (GPT-2, Llama, Mistral, Qwen2, Qwen3 and their like)"
         ) from error
-    if max_tokens is not None:
-        name = "max_position_embeddings" if whole is model else "n_positions"
-        for one in (config, whole.config):
-            setattr(one, name, max_tokens)
+    for one in (config, whole.config):
+        one.longspan_pattern = text
+        if max_tokens is not None:
+            setattr(one, "max_position_embeddings" if whole is model else "n_positions", max_tokens)
     body = model.base_model
     if _check_masks not in body._forward_pre_hooks.values():
         body.register_forward_pre_hook(_check_masks, with_kwargs=True)
     return whole
+
+
+def use_recorded(model: PreTrainedModel, name: str) -> None:
+    """Give a loaded model the pattern that its `config.json` records, if any.
+
+    Encoders and decoders find it by themselves, those of T5's kind do not.
+
+    Raises:
+        InputError: the model, called `name`, cannot take it.
+    """
+    recorded = getattr(model.config, "longspan_pattern", None)
+    if recorded is None:
+        return
+    try:
+        use_attention(model, recorded)
+    except InputError as error:
+        raise InputError(f"the config.json of model '{name}' says longspan_pattern={show(recorded)}: {error}") from None
 
 
 def _check_rotary(model: PreTrainedModel, max_tokens: int) -> None:
@@ -324,7 +341,9 @@ def _check_call(
         options = options | {"position_bias": None}
     for option in ("position_bias", "softcap", "s_aux", *(("global_attention_mask",) if causal else ())):
         if options.get(option) is not None:
-            raise InputError(f'attn_implementation="longspan" has no {option}, which {name} asks for')
+            again = "; call longspan.use_attention(model, model.config.longspan_pattern) after loading"
+            remedy = again if option == "position_bias" and hasattr(module, "compute_bias") else ""
+            raise InputError(f'attn_implementation="longspan" has no {option}, which {name} asks for{remedy}')
     if options.get("output_attentions"):
         raise InputError(
             'output_attentions=True is not offered by attn_implementation="longspan", which never forms the weights'

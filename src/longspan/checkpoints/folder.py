@@ -65,7 +65,9 @@ CONFIG: dict[str, Any] = {
     # Published configurations may leave these to a default by null.
     **dict.fromkeys(("tie_word_embeddings", "use_cache"), Flag),
     **dict.fromkeys(("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers"), Whole),
-    **dict.fromkeys(("d_model", "dim", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim"), Count),
+    **dict.fromkeys(("num_layers", "num_decoder_layers"), _optional(Whole)),
+    **dict.fromkeys(("d_model", "dim", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "d_kv"), Count),
+    **dict.fromkeys(("num_heads", "local_radius", "relative_attention_max_distance"), Count),
     **dict.fromkeys(("encoder_attention_heads", "n_heads", "max_encoder_position_embeddings"), Count),
     "chunk_size_feed_forward": _optional(Whole),
     **dict.fromkeys(("max_relative_positions", "position_buckets"), _optional(Index)),
@@ -79,7 +81,7 @@ CONFIG: dict[str, Any] = {
     **dict.fromkeys(("add_cross_attention", "is_decoder", "is_encoder_decoder", "position_biased_input"), Flag),
     **dict.fromkeys(("relative_attention", "output_attentions", "output_hidden_states", "return_dict"), Flag),
     **dict.fromkeys(("hidden_act", "activation_function", "pooler_hidden_act", "model_type"), Name),
-    "longspan_version": _optional(Name),
+    **dict.fromkeys(("longspan_version", "longspan_pattern"), _optional(Name)),
     **dict.fromkeys(("hidden_activation", "attn_implementation", "_attn_implementation"), _optional(Name)),
     "architectures": _rule(_are_names, "a list of names"),
     **dict.fromkeys(("dtype", "torch_dtype"), _one_of(*_TYPES, *(f"torch.{name}" for name in _TYPES))),
@@ -273,10 +275,10 @@ def _read_shards(directory: Path) -> dict[str, tuple[int, ...]]:
     return {tensor: shape for shapes in held.values() for tensor, shape in shapes.items()}
 
 
-LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers")
+LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers", "num_layers", "num_decoder_layers")
 WIDTHS = (
     *("hidden_size", "d_model", "dim", "intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim"),
-    *("feed_forward_size", "attention_head_size"),
+    *("feed_forward_size", "attention_head_size", "d_ff", "d_kv"),
 )
 INDEXING = ("pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
 """Tokens that are looked up by their number."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -118,6 +119,45 @@ class Architecture:
         theirs = "" if getattr(model, self.prefix, None) is None else f"{self.prefix}."
         ours = f"{self.our_body}." if self.our_body and head.longspan != "LongspanModel" else ""
         return tuple((theirs + a, ours + b) for a, b in self.body) + head.pairs
+
+
+UNSAID = 1_024
+"""Longest input, in tokens, of a model whose files say none: what mT5 and ByT5 read in training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPlace:
+    """One published architecture that stays in transformers' classes, and reads longer texts in windows there.
+
+    Attributes:
+        classes: those that are lengthened; files that name a class which transformers no longer has mean the first.
+        mechanism: the one whose windows are all that its layers can be told.
+        length: the field of their configuration that says the longest input.
+        own_window: their configuration → tokens to each side of the windows that it has anyway, for an architecture
+            whose attention is not exchanged; it raises `InputError` where it has more than windows.
+    """
+
+    classes: tuple[str, ...]
+    mechanism: str
+    length: str
+    own_window: Callable[[Any], int] | None = None
+
+    def class_of(self, name: str | None) -> str:
+        """The class that loads files which name this one.
+
+        Raises:
+            InputError: it is another head.
+        """
+        if name is None or not hasattr(transformers, name):
+            return self.classes[0]
+        if name not in self.classes:
+            raise InputError(f"architecture {show(name)} is not lengthened; give {' or '.join(self.classes)}")
+        return name
+
+    def longest(self, config: Any) -> int:
+        """The longest input that their configuration says."""
+        said = getattr(config, self.length, None)
+        return said if isinstance(said, int) and 0 < said < 10**9 else UNSAID
 
 
 @torch.no_grad()

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from longspan.checkpoints.attention_interface import use_recorded
 from longspan.checkpoints.folder import check_model_folder
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.checkpoints.sources import check_finite, check_path, check_reachable
@@ -74,7 +75,9 @@ def load_published(
         what = "is no model with labels" if head == "labels" else "does not fit its config.json"
         raise InputError(f"model '{name}' is a {_name_of(config)} and {what}: {lacking[0]} is missing")
     check_finite(model, name)
-    return model.to(device=where, dtype=numbers).eval().requires_grad_(False), load_tokenizer(source)
+    model = model.to(device=where, dtype=numbers).eval().requires_grad_(False)
+    use_recorded(model, name)
+    return model, load_tokenizer(source)
 
 
 def _name_of(config: Any) -> str:

@@ -19,9 +19,11 @@ from urllib.parse import urlparse
 from urllib.request import Request, build_opener
 
 import torch
+import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from longspan.checkpoints.architectures import ARCHITECTURES, class_for
+from longspan.checkpoints.architectures import ARCHITECTURES, IN_PLACE, class_for
+from longspan.checkpoints.attention_interface import use_recorded
 from longspan.checkpoints.folder import CONFIG, check_fields, check_model_folder
 from longspan.checkpoints.plain_folders import is_plain_folder, read_plain_folder
 from longspan.errors import InputError, one_sentence
@@ -110,12 +112,13 @@ def _unreachable(host: str) -> str | None:
         return " ".join(str(error).split()) or type(error).__name__
 
 
-def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
+def load_any(model_or_path: PreTrainedModel | str | Path, *, in_place: bool = False) -> PreTrainedModel:
     """The Longspan or transformers model that `model_or_path` stands for, in evaluation mode when it is loaded here.
 
     Args:
         model_or_path: an instance (returned as it is), a directory written by `save_pretrained`, or a Hub name; which
             of the two a text is, where there is no such directory, says `longspan.checkpoints.sources.is_path`.
+        in_place: also one that Longspan has no class for, but lengthens as transformers has it (`IN_PLACE`).
 
     Raises:
         InputError: the directory is missing, holds no safetensors, only a pickle, a damaged file, an unknown
@@ -144,10 +147,18 @@ def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
         check_reachable(name)
     config = _config_of(name)
     architectures = config.get("architectures") or [None]
-    model_class = class_for(str(config.get("model_type")), architectures[0])
+    model_type = str(config.get("model_type"))
+    stays = in_place and model_type in IN_PLACE
+    if stays:
+        model_class: Any = getattr(transformers, IN_PLACE[model_type].class_of(architectures[0]))
+    else:
+        model_class = class_for(model_type, architectures[0])
     if held is not None:
         _check_size(name, model_class, held)
-    return _load(name, model_class)
+    model = _load(name, model_class)
+    if stays:
+        use_recorded(model, name)
+    return model
 
 
 def check_path(path: Path, argument: str) -> None:

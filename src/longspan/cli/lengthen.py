@@ -40,15 +40,18 @@ def lengthen(
     ] = None,
 ) -> None:
     """Make a published model read long documents: BART, mBART, LED, BERT, BigBird, BigBird-Pegasus, DistilBERT,
-    RoBERTa, DistilRoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer, DeBERTa, DeBERTa-v2 and v3, mDeBERTa.
+    RoBERTa, DistilRoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer, DeBERTa, DeBERTa-v2 and v3, mDeBERTa, Pegasus,
+    Marian, T5, mT5, UMT5, LongT5.
 
     Positions are tiled, global projections copied from the local ones, and a second level starts silent, so short
     inputs come out as before: the report says by how much they differ. DeBERTa needs `--attention fusion`, which keeps
-    its relative positions. Train the result, or use it as it is; with `--stack` it has to be trained.
+    its relative positions; T5 and its kin stay transformers' own, and need `--attention longformer`. Train the result,
+    or use it as it is; with `--stack` it has to be trained.
     """
     settings = _settings(options or [])
     chosen, stacked = _read(attention, "--attention"), None if stack is None else _read(stack, "--stack")
 
+    from longspan.checkpoints.architectures import IN_PLACE
     from longspan.checkpoints.lengthening.lengthen import lengthen as run
     from longspan.checkpoints.loading import tokenizer_beside
     from longspan.checkpoints.pooling import carry_pooling
@@ -57,7 +60,12 @@ def lengthen(
     from longspan.progress import without_file_bars
 
     folder = new_folder(output)
-    model = load_any(source)
+    model: Any = load_any(source, in_place=True)
+    if stacked is not None and model.config.model_type in IN_PLACE:
+        raise InputError(
+            f"--stack puts blocks of Longspan together, and a {type(model).__name__} stays as transformers has it; "
+            "leave it out"
+        )
     tokenizer = tokenizer_beside(source, model.config)
     model = run(model, chosen, max_tokens, new_positions=new_positions, **settings)
     if stacked is not None:

@@ -158,13 +158,15 @@ def _load(source: str, device: str | None, dtype: str | None) -> tuple[Any, Any]
     from longspan.checkpoints.architectures import ARCHITECTURES
     from longspan.checkpoints.loading import load_pair
     from longspan.checkpoints.sources import read_config
-    from longspan.inference.model_use import architecture_of, continues_texts, other_use
+    from longspan.inference.model_use import architecture_of, continues_texts, other_use, writes_texts
     from longspan.models import LongspanConfig, LongspanForCausalLM
 
     said = read_config(source)
     kind, name = said.get("model_type"), architecture_of(said)
     if kind not in {*ARCHITECTURES, LongspanConfig.model_type} and continues_texts(kind, name):
         raise other_use(source, name, "which was not trained here")
+    if kind != LongspanConfig.model_type and writes_texts(kind, name):
+        raise other_use(source, name, "which does not continue texts")
     model, tokenizer = load_pair(source, device, dtype)
     if not isinstance(model, LongspanForCausalLM):
         raise other_use(source, type(model).__name__, "which does not continue texts")

@@ -118,12 +118,13 @@ def published_model(task: Any, model: Model, source: str | Path) -> Any:
     from longspan.checkpoints.decomposing import restacked
     from longspan.checkpoints.lengthening.lengthen import lengthen
     from longspan.checkpoints.loading import load_model
+    from longspan.checkpoints.sources import load_any
 
     changes: dict[str, Any] = {"attention": model.attention, "max_tokens": model.max_tokens}
     given = {name: value for name, value in changes.items() if value is not None}
     if given:
         given["new_positions"] = model.new_positions
-    loaded = for_task(lengthen(source, **given) if given else load_model(source), task, source)
+    loaded = for_task(lengthen(load_any(source), **given) if given else load_model(source), task, source)
     if model.stack is None:
         return loaded
     stacked: Any = restacked(loaded, model.stack)

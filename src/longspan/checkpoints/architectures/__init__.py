@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import transformers
 from transformers import PreTrainedModel
 
 import longspan.models
-from longspan.checkpoints.mapping import Architecture, Head
+from longspan.checkpoints.mapping import Architecture, Head, InPlace
 from longspan.errors import InputError
 from longspan.imports import load_plugins
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
@@ -36,24 +36,34 @@ _TABLES = {
     "xlm-roberta": ("bert", "XLM_ROBERTA"),
 }
 """`model_type` of `config.json` → the module of this folder that describes it, and the name there."""
+_TABLES_IN_PLACE = {name: ("t5", name.upper()) for name in ("t5", "mt5", "umt5", "longt5")}
+"""The same for those that stay transformers' own."""
 
 
-class _Architectures(Mapping[str, Architecture]):
+Table = TypeVar("Table")
+
+
+class _Tables(Mapping[str, Table]):
     """Imports the table of an architecture when it is asked for, so that no model waits for those of others."""
 
-    def __getitem__(self, model_type: str) -> Architecture:
-        module, name = _TABLES[model_type]
+    def __init__(self, places: Mapping[str, tuple[str, str]]) -> None:
+        self._places = places
+
+    def __getitem__(self, model_type: str) -> Table:
+        module, name = self._places[model_type]
         return getattr(import_module(f"{__name__}.{module}"), name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_TABLES)
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(_TABLES)
+        return len(self._places)
 
 
-ARCHITECTURES: Mapping[str, Architecture] = _Architectures()
+ARCHITECTURES: Mapping[str, Architecture] = _Tables(_TABLES)
 """`model_type` of `config.json` → what is known of it."""
+IN_PLACE: Mapping[str, InPlace] = _Tables(_TABLES_IN_PLACE)
+"""`model_type` → what is known of those that have no class here, and are lengthened as transformers has them."""
 
 REFUSED = {
     "transfo-xl": "transformers 5 has no class for it; give a directory with its config.json, its weights as "
@@ -62,10 +72,11 @@ REFUSED = {
     "Longspan's blocks; in transformers it reads 8192 tokens as it is, and more by longspan.use_attention(model, "
     "'window(512) | first(1)', max_tokens=32768)",
     **dict.fromkeys(
-        ("t5", "mt5", "umt5", "longt5", "pegasus_x"),
-        "`longspan summarize --model` runs it as transformers has it, and reads longer documents in parts; "
-        "longspan.use_attention(model, 'window(512)') lets T5, mT5 and UMT5 read longer ones whole",
+        _TABLES_IN_PLACE,
+        "it has no place in Longspan's blocks; `longspan summarize --model` runs it as transformers has it, and "
+        "`longspan lengthen` (longspan.lengthen in Python) lets it read longer texts so",
     ),
+    "pegasus_x": "`longspan summarize --model` runs it as transformers has it, and reads longer documents in parts",
 }
 """`model_type` → why a neighbour of these is not among them."""
 

@@ -1,23 +1,164 @@
-"""Encoder–decoders of transformers that tell places by distance, read further as they are."""
+"""Models that stay transformers' own, and read longer texts in place: T5 and its kin, which tell places by distance.
+
+Weights and classes stay; the encoder's attention becomes windows (`use_attention`), and the configuration says the new
+length and the pattern, by which Longspan finds the windows again in a folder that is saved.
+"""
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
+import torch
 from transformers import PreTrainedModel
 
+from longspan.attention import attention_config
+from longspan.attention.layers import spread
+from longspan.checkpoints.architectures import IN_PLACE
 from longspan.checkpoints.attention_interface import use_attention
+from longspan.checkpoints.lengthening.parity import LONGEST, LengthenReport, compare, in_float32, outputs, random_ids
+from longspan.checkpoints.lengthening.plan import Spec, as_spec
+from longspan.checkpoints.mapping import InPlace
 from longspan.errors import InputError
+from longspan.patterns import Window, parse
+from longspan.settings import show
+
+TARGET = 8
+"""Tokens of the text that a decoder is given when models are compared."""
 
 
 def read_further(model: PreTrainedModel, tokens: int) -> bool:
     """Let an encoder–decoder without a table of positions read more than the `tokens` that it was made for, in memory
     linear in the length and in place; False where it cannot.
 
-    Windows of so many tokens to each side show all pairs of a text that is no longer, which comes out as before.
+    Windows of so many tokens to each side show all pairs of a text that is no longer, which comes out as before. One
+    that has been given windows keeps them.
     """
-    if getattr(model.get_encoder().config, "encoder_attention_type", None) is not None:
+    config: Any = model.get_encoder().config
+    if getattr(config, "encoder_attention_type", None) is not None:
         return True  # LongT5, which has windows of its own
+    if getattr(config, "longspan_pattern", None) is not None:
+        return True
     try:
         use_attention(model, f"window({tokens})")
     except InputError:
         return False
     return True
+
+
+def lengthen_in_place(source: Any, attention: Any, max_tokens: int, options: Spec) -> Any:
+    """A copy of a model of `IN_PLACE` that reads up to `max_tokens` tokens, with its `report`; `lengthen` describes the
+    arguments.
+
+    Windows are as wide to each side as the source was long where nothing else is said, so that every text that it could
+    read comes out as before.
+
+    Raises:
+        InputError: fewer tokens than it reads, another mechanism than windows, options beyond their two sides, layers
+            that differ, or a source whose attention is more than windows.
+    """
+    name, config = type(source).__name__, source.config
+    known = IN_PLACE[config.model_type]
+    known.class_of(name)
+    before = known.longest(config)
+    if max_tokens < before:
+        raise InputError(
+            f"max_tokens={max_tokens} is less than the {before} tokens that the source already reads; give at least "
+            "that many"
+        )
+    windows = _windows(known, source, attention, options, before)
+    model: Any = copy.deepcopy(source).eval()
+    report = LengthenReport(
+        source=name,
+        target=name,
+        tokens_before=before,
+        tokens_after=max_tokens,
+        reserved_rows=0,
+        table=False,
+        new_positions="copied",
+        attention=(windows,) * _layers(source),
+        global_tokens="none",
+    )
+    report.parameters["copied"] = sum(parameter.numel() for parameter in model.parameters())
+    if known.own_window is None:
+        use_attention(model, Window(windows.left_tokens, windows.right_tokens), max_tokens=max_tokens)
+        _measure(source, model, report)
+    else:
+        for one in (model.config, model.get_encoder().config):
+            setattr(one, known.length, max_tokens)
+    model.report = report
+    return model
+
+
+def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before: int) -> Any:
+    """The windows of every layer, as they are asked for."""
+    name, listed = type(source).__name__, isinstance(attention, list | tuple)
+    if listed and options:
+        raise InputError(f"{next(iter(options))} cannot be combined with a list of mechanisms; say it inside the list")
+    first, *others = spread(attention if listed else as_spec(attention) | options, _layers(source))
+    if any(other != first for other in others) or first is None:
+        raise InputError(f"attention differs from layer to layer, and all layers of {name} share one; give it for all")
+    spec = as_spec(first)
+    if spec.get("mechanism") != known.mechanism:
+        attention_config({"mechanism": spec.get("mechanism")})  # a misspelt name comes first
+        raise InputError(
+            f"attention={spec['mechanism']!r} has no place in {name}, which stays as transformers has it and takes "
+            f"windows alone; choose attention={known.mechanism!r}"
+        )
+    own = known.own_window and known.own_window(source.config)
+    sides = (before, before) if own is None else (own, own)
+    if (recorded := getattr(source.config, "longspan_pattern", None)) is not None:
+        sides = _sides_of(recorded)
+    windows: Any = attention_config({"left_tokens": sides[0], "right_tokens": sides[1], **spec})
+    plain = type(windows)(left_tokens=windows.left_tokens, right_tokens=windows.right_tokens).to_dict()
+    for option, value in windows.to_dict().items():
+        if value != plain[option]:
+            raise InputError(
+                f"{option}={show(value)} has no place in {name}, whose windows have left_tokens and right_tokens "
+                "alone; leave it out"
+            )
+    if own is not None and (windows.left_tokens, windows.right_tokens) != sides:
+        raise InputError(
+            f"left_tokens={windows.left_tokens} and right_tokens={windows.right_tokens} are not the windows of "
+            f"{name}, which has {own} tokens to each side and keeps them; leave them out"
+        )
+    return windows
+
+
+def _sides_of(recorded: str) -> tuple[int, int]:
+    """How far the windows of a model look that was given some before.
+
+    Raises:
+        InputError: it was given another pattern.
+    """
+    pattern = parse(recorded)
+    if not isinstance(pattern, Window) or pattern.dilation != 1:
+        raise InputError(
+            f"the source has the pattern {recorded!r}, which is more than windows; call longspan.use_attention(model, "
+            f"{recorded!r}, max_tokens=…) instead"
+        )
+    return pattern.left, pattern.right
+
+
+def _layers(model: Any) -> int:
+    return model.get_encoder().config.num_hidden_layers
+
+
+@torch.no_grad()
+def _measure(source: Any, model: Any, report: LengthenReport) -> None:
+    """Compare both on a random input that every window covers; write it to the report.
+
+    Raises:
+        InputError: the outputs differ by more than rounding.
+    """
+    windows: Any = report.attention[0]
+    sides = [windows.left_tokens, windows.right_tokens]
+    if (recorded := getattr(source.config, "longspan_pattern", None)) is not None:
+        sides += _sides_of(recorded)
+    tokens = 1 + min(LONGEST - 1, report.tokens_before - 1, *sides)
+    generator = torch.Generator().manual_seed(0)
+    inputs = {"input_ids": random_ids(model, tokens, generator)}
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = random_ids(model, min(tokens, TARGET), generator)
+    with in_float32(source) as before, in_float32(model) as after:
+        compare(report, tokens, outputs(before, inputs), outputs(after, inputs))

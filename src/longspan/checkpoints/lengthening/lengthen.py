@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from longspan.checkpoints.architectures import describe
+from longspan.checkpoints.architectures import IN_PLACE, describe
 from longspan.checkpoints.conversion import carry_over, check_filled, from_transformers, start_extra_weights
+from longspan.checkpoints.lengthening.in_place import lengthen_in_place
 from longspan.checkpoints.lengthening.parity import LengthenReport, measure_parity
 from longspan.checkpoints.lengthening.plan import plan_attention, sharing_layer, tables_of
 from longspan.checkpoints.sources import load_any
@@ -21,6 +22,7 @@ from longspan.stacks import stack_config
 
 STARTS = {"copied": "tiled", "random": "drawn"}
 """How new rows of the position table start → how the report counts that table."""
+WITHOUT_TABLE = "new_positions='random' needs a table of absolute positions, which this source has not"
 
 
 def lengthen(
@@ -30,7 +32,7 @@ def lengthen(
     *,
     new_positions: str = "copied",
     **options: Any,
-) -> LongspanPreTrainedModel:
+) -> PreTrainedModel:
     """Make a published model, or one of ours, read up to `max_tokens` tokens; short inputs come out as before.
 
     Positions are tiled as published (Longformer §5, Poolingformer): the reserved rows stay, the learned block is
@@ -42,6 +44,10 @@ def lengthen(
     from it: each of its rows, which stands for a range of distances, as the row for the middle of that range, and
     everything beyond the table as its last row. A source without relative positions can become fusion too; there their
     projections start at zero and so count for nothing at first.
+
+    T5, mT5, UMT5 and LongT5 stay transformers' own: their encoders get windows in place (`use_attention`), by default
+    as wide to each side as they were long. Such a model is a `T5ForConditionalGeneration` again, whose configuration
+    says the length and the pattern: Longspan finds the windows again when it loads the folder.
 
     Args:
         model_or_path: a transformers or Longspan model, a directory or a Hub name; see `from_transformers`.
@@ -56,7 +62,8 @@ def lengthen(
         **options: of the mechanism, such as `left_tokens=256`, and the `layers` that it is for if these are not all.
 
     Returns:
-        The model in evaluation mode; its `report` (`LengthenReport`) says what became of every parameter, and how far
+        The model, a `LongspanPreTrainedModel` but for those that stay transformers' own, in evaluation mode; its
+        `report` (`LengthenReport`) says what became of every parameter, and how far
         its outputs are from the source's on a short random input with windows that cover it and no new weight active.
         Where the source chose no global tokens, generation, document classification and question answering make the
         first token global, unless a `global_attention_mask` says otherwise, or a layer's mechanism takes none.
@@ -67,11 +74,18 @@ def lengthen(
     """
     if not isinstance(new_positions, str) or new_positions not in STARTS:
         raise InputError(f"new_positions={new_positions!r} is no way to start them; choose 'copied' or 'random'")
-    source = load_any(model_or_path)
+    source: Any = load_any(model_or_path, in_place=True)
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int):
+        raise InputError(f"max_tokens={max_tokens!r} is no whole number; give one")
+    stays = getattr(source.config, "model_type", None) in IN_PLACE
+    if stays and new_positions == "random":
+        raise InputError(WITHOUT_TABLE)
+    if stays:
+        return lengthen_in_place(source, attention, max_tokens, options)
     base = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)
     config = _longer_config(base, attention, max_tokens, options)
     if new_positions == "random" and config.position_embedding != "learned":
-        raise InputError("new_positions='random' needs a table of absolute positions, which this source has not")
+        raise InputError(WITHOUT_TABLE)
     model: Any = type(base)(config)
     model.to(device=base.device, dtype=base.dtype)
     report = LengthenReport(
@@ -113,8 +127,6 @@ def _longer_config(
 ) -> LongspanConfig:
     """The source's configuration with new attention, length and default globals."""
     old = base.config
-    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int):
-        raise InputError(f"max_tokens={max_tokens!r} is no whole number; give one")
     if max_tokens < old.max_position_embeddings:
         raise InputError(
             f"max_tokens={max_tokens!r} is less than the {old.max_position_embeddings} tokens that the source already "

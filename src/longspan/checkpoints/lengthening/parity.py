@@ -148,15 +148,25 @@ def measure_parity(
     """
     tokens = _comparable_tokens(base.config, model.config)
     inputs = _random_inputs(model, tokens)
-    with _in_float32(source) as before, _in_float32(model) as after:
-        reference = _outputs(before, inputs)
+    with in_float32(source) as before, in_float32(model) as after:
+        reference = outputs(before, inputs)
         if any(_is_approximate(*pair) for pair in _pairs(base.config, model.config)):
-            exact, approximated = reference["hidden"], _outputs(after, inputs)["hidden"]
+            exact, approximated = reference["hidden"], outputs(after, inputs)["hidden"]
             # The mean difference, measured by the reference.
             report.approximation = float((approximated.to(exact.device) - exact).norm() / exact.norm())
         with _probing(after, base, tokens) as muted:
-            changed = _outputs(after, inputs)
-    report.parity_tokens, report.parity_first_level = tokens, muted
+            changed = outputs(after, inputs)
+    report.parity_first_level = muted
+    compare(report, tokens, reference, changed)
+
+
+def compare(report: LengthenReport, tokens: int, reference: dict[str, Tensor], changed: dict[str, Tensor]) -> None:
+    """Write to the report how far outputs on so many tokens are from those of the source, both as `outputs` gives them.
+
+    Raises:
+        InputError: by more than rounding.
+    """
+    report.parity_tokens = tokens
     scale = max(1.0, *(float(tensor.abs().max()) for tensor in reference.values()))
     report.parity_tolerance = ALLOWED * scale
     differences = {name: _difference(tensor, changed[name]) for name, tensor in reference.items() if name in changed}
@@ -200,19 +210,22 @@ def _random_inputs(model: LongspanPreTrainedModel, tokens: int) -> dict[str, Ten
     generator = torch.Generator().manual_seed(0)
     length = min(tokens, config.max_decoder_position_embeddings or tokens, 8)
     names = {"input_ids": tokens} | ({"decoder_input_ids": length} if config.decoder_layers else {})
-    inputs = {}
-    for name, count in names.items():
-        ids = torch.randint(config.vocab_size, (1, count), generator=generator)
-        if config.pad_token_id is not None and config.vocab_size > 1:
-            # Padding would have positions of its own.
-            ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
-        inputs[name] = ids.to(model.device)
+    inputs = {name: random_ids(model, count, generator) for name, count in names.items()}
     if stack_config(config.stack).reads().importance:
         inputs["importance"] = torch.rand(1, tokens, generator=generator).to(model.device)
     return inputs
 
 
-def _outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def random_ids(model: PreTrainedModel, count: int, generator: torch.Generator) -> Tensor:
+    """`(1, count)` tokens, of which none is padding, which would have positions of its own."""
+    config: Any = model.config
+    ids = torch.randint(config.vocab_size, (1, count), generator=generator)
+    if config.pad_token_id is not None and config.vocab_size > 1:
+        ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
+    return ids.to(model.device)
+
+
+def outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """Encoder states as `hidden`, and the logits of the head. No token is global on either side."""
     if "global_attention_mask" in inspect.signature(model.forward).parameters:
         inputs = inputs | {"global_attention_mask": torch.zeros_like(inputs["input_ids"])}
@@ -229,7 +242,7 @@ def _difference(left: Tensor, right: Tensor) -> float:
 
 
 @contextmanager
-def _in_float32(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+def in_float32(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
     """The model in evaluation mode and float32, so that rounding of half precision hides nothing."""
     training = model.training
     half = any(parameter.dtype != torch.float32 for parameter in model.parameters())
