@@ -18,7 +18,7 @@ from transformers import (
     ModernBertModel,
 )
 
-from longspan import InputError, use_attention
+from longspan import InputError, from_transformers, lengthen, use_attention
 from longspan.inference.sentence_encoder import load_sentence_encoder
 from longspan.patterns import Pattern, Window, parse
 from tiny_writers import TEXT, word_tokenizer
@@ -170,3 +170,36 @@ def test_windows_that_are_not_asked_for_are_not_lost() -> None:
     model.layers[1].attn.sliding_window = None
     with pytest.raises(InputError, match="windows of its own, of 4 tokens"):
         use_attention(model, "window(3)")
+
+
+@torch.no_grad()
+def test_a_folder_is_lengthened_as_transformers_has_it(tmp_path: Path) -> None:
+    source = made(ModernBertForMaskedLM, attn_implementation="eager")
+    source.save_pretrained(tmp_path / "source")
+    for name, options, pattern in (
+        ("long", {}, Window(32, 32)),
+        ("narrow", {"left_tokens": 6, "right_tokens": 3}, Window(6, 3)),
+    ):
+        model: Any = lengthen(tmp_path / "source", "longformer", 400, **options)
+        assert model.report.parity_logits <= 2e-5
+        model.save_pretrained(tmp_path / name)
+        again = ModernBertForMaskedLM.from_pretrained(tmp_path / name).eval()
+        assert (again.config.max_position_embeddings, parse(again.config.longspan_pattern)) == (400, pattern)
+        inputs = batch(101)
+        mask = inputs["attention_mask"]
+        masks = {"full_attention": dense(pattern, mask), "sliding_attention": dense(pattern & OWN, mask)}
+        want = source(input_ids=inputs["input_ids"], attention_mask=masks).logits
+        real = mask.bool() & (pattern.dense(101) & mask[:, None].bool()).any(2)
+        assert (want - again(**inputs).logits)[real].abs().max() <= 2e-5
+    assert "layer 0: longformer(left_tokens=6, right_tokens=3)\n" in str(model.report)
+    assert "layers 1–2: longformer(left_tokens=4, right_tokens=3)\n" in str(model.report)
+    inputs = batch(32)  # as long as it could read
+    long, real = ModernBertForMaskedLM.from_pretrained(tmp_path / "long").eval(), inputs["attention_mask"].bool()
+    assert (source(**inputs).logits - long(**inputs).logits)[real].abs().max() <= 2e-5
+    assert lengthen(tmp_path / "narrow", "longformer", 500).config.longspan_pattern == "window(6, 3)"
+    with pytest.raises(InputError, match=r"not supported: its rotary positions.*`longspan lengthen`"):
+        from_transformers(tmp_path / "source")
+    yarn = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10_000.0, "original_max_position_embeddings": 32}
+    kinds = dict.fromkeys(("full_attention", "sliding_attention"), yarn)
+    with pytest.raises(InputError, match="has those of type 'yarn'"):
+        lengthen(made(rope_parameters=kinds), "longformer", 99)

@@ -17,11 +17,11 @@ def config(**keys: Any) -> dict[str, dict[str, Any]]:
 
 
 CASES: dict[str, dict[str, Any]] = {
-    "ModernBERT": {
+    "a head of ModernBERT that reads several texts": {
         "checkpoint": "roberta",
-        "edit": config(model_type="modernbert", architectures=["ModernBertForMaskedLM"]),
+        "edit": config(model_type="modernbert", architectures=["ModernBertForMultipleChoice"]),
         "run": LONGFORMER,
-        "says": ["model_type='modernbert' is not supported", "rotary positions"],
+        "says": ["'ModernBertForMultipleChoice' is not lengthened", "give ModernBertForMaskedLM or"],
     },
     "an architecture that nobody knows here": {
         "checkpoint": "roberta",

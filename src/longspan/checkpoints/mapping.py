@@ -133,14 +133,16 @@ class InPlace:
         classes: those that are lengthened; files that name a class which transformers no longer has mean the first.
         mechanism: the one whose windows are all that its layers can be told.
         length: the field of their configuration that says the longest input.
-        own_window: their configuration → tokens to each side of the windows that it has anyway, for an architecture
-            whose attention is not exchanged; it raises `InputError` where it has more than windows.
+        own_window: `(configuration, layer)` → tokens to each side of the window that a layer has anyway, `None` where
+            it sees everything; it raises `InputError` where it has more than windows.
+        exchanged: whether the attention can be exchanged (`use_attention`); else its own windows are all there is.
     """
 
     classes: tuple[str, ...]
     mechanism: str
     length: str
-    own_window: Callable[[Any], int] | None = None
+    own_window: Callable[[Any, int], int | None] = lambda config, layer: None
+    exchanged: bool = True
 
     def class_of(self, name: str | None) -> str:
         """The class that loads files which name this one.

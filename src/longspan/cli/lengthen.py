@@ -41,12 +41,12 @@ def lengthen(
 ) -> None:
     """Make a published model read long documents: BART, mBART, LED, BERT, BigBird, BigBird-Pegasus, DistilBERT,
     RoBERTa, DistilRoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer, DeBERTa, DeBERTa-v2 and v3, mDeBERTa, Pegasus,
-    Marian, T5, mT5, UMT5, LongT5.
+    Marian, T5, mT5, UMT5, LongT5, ModernBERT.
 
     Positions are tiled, global projections copied from the local ones, and a second level starts silent, so short
     inputs come out as before: the report says by how much they differ. DeBERTa needs `--attention fusion`, which keeps
-    its relative positions; T5 and its kin stay transformers' own, and need `--attention longformer`. Train the result,
-    or use it as it is; with `--stack` it has to be trained.
+    its relative positions; T5 and its kin and ModernBERT stay transformers' own, and need `--attention longformer`.
+    Train the result, or use it as it is; with `--stack` it has to be trained.
     """
     settings = _settings(options or [])
     chosen, stacked = _read(attention, "--attention"), None if stack is None else _read(stack, "--stack")

@@ -36,7 +36,13 @@ _TABLES = {
     "xlm-roberta": ("bert", "XLM_ROBERTA"),
 }
 """`model_type` of `config.json` → the module of this folder that describes it, and the name there."""
-_TABLES_IN_PLACE = {name: ("t5", name.upper()) for name in ("t5", "mt5", "umt5", "longt5")}
+_TABLES_IN_PLACE = {
+    "longt5": ("t5", "LONGT5"),
+    "modernbert": ("modernbert", "MODERNBERT"),
+    "mt5": ("t5", "MT5"),
+    "t5": ("t5", "T5"),
+    "umt5": ("t5", "UMT5"),
+}
 """The same for those that stay transformers' own."""
 
 
@@ -68,14 +74,14 @@ IN_PLACE: Mapping[str, InPlace] = _Tables(_TABLES_IN_PLACE)
 REFUSED = {
     "transfo-xl": "transformers 5 has no class for it; give a directory with its config.json, its weights as "
     "model.safetensors and its words as vocab.txt, which Longspan reads itself",
-    "modernbert": "its rotary positions, gated feed-forward layers and layers without biases have no place in "
-    "Longspan's blocks; in transformers it reads 8192 tokens as it is, and more by longspan.use_attention(model, "
-    "'window(512) | first(1)', max_tokens=32768)",
     **dict.fromkeys(
         _TABLES_IN_PLACE,
         "it has no place in Longspan's blocks; `longspan summarize --model` runs it as transformers has it, and "
         "`longspan lengthen` (longspan.lengthen in Python) lets it read longer texts so",
     ),
+    "modernbert": "its rotary positions, gated feed-forward layers and layers without biases have no place in "
+    "Longspan's blocks; `--encoder` of `longspan embed` and `longspan answer` runs it as transformers has it, and "
+    "`longspan lengthen` (longspan.lengthen in Python) lets it read more than its 8,192 tokens so",
     "pegasus_x": "`longspan summarize --model` runs it as transformers has it, and reads longer documents in parts",
 }
 """`model_type` → why a neighbour of these is not among them."""

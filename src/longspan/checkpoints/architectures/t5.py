@@ -11,8 +11,8 @@ from longspan.checkpoints.mapping import InPlace
 from longspan.errors import InputError
 
 
-def _radius(config: Any) -> int:
-    """How far LongT5 looks to each side.
+def _radius(config: Any, layer: int) -> int:
+    """How far a layer of LongT5 looks to each side.
 
     Raises:
         InputError: it also looks at means of all blocks of the text.
@@ -35,4 +35,4 @@ def _table(name: str, **options: Any) -> InPlace:
 T5 = _table("T5")
 MT5 = _table("MT5")
 UMT5 = _table("UMT5")
-LONGT5 = _table("LongT5", own_window=_radius)
+LONGT5 = _table("LongT5", own_window=_radius, exchanged=False)

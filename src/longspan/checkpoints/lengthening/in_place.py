@@ -1,4 +1,5 @@
-"""Models that stay transformers' own, and read longer texts in place: T5 and its kin, which tell places by distance.
+"""Models that stay transformers' own, and read longer texts in place: those that tell places by distance, as T5 and its
+kin and ModernBERT do.
 
 Weights and classes stay; the encoder's attention becomes windows (`use_attention`), and the configuration says the new
 length and the pattern, by which Longspan finds the windows again in a folder that is saved.
@@ -7,12 +8,13 @@ length and the pattern, by which Longspan finds the windows again in a folder th
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
-from longspan.attention import attention_config
+from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.layers import spread
 from longspan.checkpoints.architectures import IN_PLACE
 from longspan.checkpoints.attention_interface import use_attention
@@ -76,13 +78,13 @@ def lengthen_in_place(source: Any, attention: Any, max_tokens: int, options: Spe
         reserved_rows=0,
         table=False,
         new_positions="copied",
-        attention=(windows,) * _layers(source),
+        attention=tuple(_seen(windows, known.own_window(config, layer)) for layer in range(config.num_hidden_layers)),
         global_tokens="none",
     )
     report.parameters["copied"] = sum(parameter.numel() for parameter in model.parameters())
-    if known.own_window is None:
+    if known.exchanged:
         use_attention(model, Window(windows.left_tokens, windows.right_tokens), max_tokens=max_tokens)
-        _measure(source, model, report)
+        _measure(source, model, windows, report)
     else:
         for one in (model.config, model.get_encoder().config):
             setattr(one, known.length, max_tokens)
@@ -95,7 +97,8 @@ def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before:
     name, listed = type(source).__name__, isinstance(attention, list | tuple)
     if listed and options:
         raise InputError(f"{next(iter(options))} cannot be combined with a list of mechanisms; say it inside the list")
-    first, *others = spread(attention if listed else as_spec(attention) | options, _layers(source))
+    layers = source.config.num_hidden_layers
+    first, *others = spread(attention if listed else as_spec(attention) | options, layers)
     if any(other != first for other in others) or first is None:
         raise InputError(f"attention differs from layer to layer, and all layers of {name} share one; give it for all")
     spec = as_spec(first)
@@ -105,8 +108,9 @@ def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before:
             f"attention={spec['mechanism']!r} has no place in {name}, which stays as transformers has it and takes "
             f"windows alone; choose attention={known.mechanism!r}"
         )
-    own = known.own_window and known.own_window(source.config)
-    sides = (before, before) if own is None else (own, own)
+    sides, own = (before, before), known.own_window(source.config, 0)
+    if not known.exchanged and own is not None:
+        sides = (own, own)
     if (recorded := getattr(source.config, "longspan_pattern", None)) is not None:
         sides = _sides_of(recorded)
     windows: Any = attention_config({"left_tokens": sides[0], "right_tokens": sides[1], **spec})
@@ -117,7 +121,7 @@ def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before:
                 f"{option}={show(value)} has no place in {name}, whose windows have left_tokens and right_tokens "
                 "alone; leave it out"
             )
-    if own is not None and (windows.left_tokens, windows.right_tokens) != sides:
+    if not known.exchanged and (windows.left_tokens, windows.right_tokens) != sides:
         raise InputError(
             f"left_tokens={windows.left_tokens} and right_tokens={windows.right_tokens} are not the windows of "
             f"{name}, which has {own} tokens to each side and keeps them; leave them out"
@@ -140,18 +144,20 @@ def _sides_of(recorded: str) -> tuple[int, int]:
     return pattern.left, pattern.right
 
 
-def _layers(model: Any) -> int:
-    return model.get_encoder().config.num_hidden_layers
+def _seen(windows: Any, own: int | None) -> AttentionConfig:
+    """The windows of a layer, which its own, of so many tokens to each side, make narrower."""
+    if own is None:
+        return windows
+    return replace(windows, left_tokens=min(windows.left_tokens, own), right_tokens=min(windows.right_tokens, own))
 
 
 @torch.no_grad()
-def _measure(source: Any, model: Any, report: LengthenReport) -> None:
-    """Compare both on a random input that every window covers; write it to the report.
+def _measure(source: Any, model: Any, windows: Any, report: LengthenReport) -> None:
+    """Compare both on a random input that the windows cover; write it to the report.
 
     Raises:
         InputError: the outputs differ by more than rounding.
     """
-    windows: Any = report.attention[0]
     sides = [windows.left_tokens, windows.right_tokens]
     if (recorded := getattr(source.config, "longspan_pattern", None)) is not None:
         sides += _sides_of(recorded)

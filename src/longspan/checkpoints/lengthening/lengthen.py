@@ -45,9 +45,9 @@ def lengthen(
     everything beyond the table as its last row. A source without relative positions can become fusion too; there their
     projections start at zero and so count for nothing at first.
 
-    T5, mT5, UMT5 and LongT5 stay transformers' own: their encoders get windows in place (`use_attention`), by default
-    as wide to each side as they were long. Such a model is a `T5ForConditionalGeneration` again, whose configuration
-    says the length and the pattern: Longspan finds the windows again when it loads the folder.
+    T5, mT5, UMT5, LongT5 and ModernBERT stay transformers' own: their encoders get windows in place (`use_attention`),
+    by default as wide to each side as they were long. Such a model is a `T5ForConditionalGeneration` again, say, whose
+    configuration has the length and the pattern: Longspan finds the windows again when it loads the folder.
 
     Args:
         model_or_path: a transformers or Longspan model, a directory or a Hub name; see `from_transformers`.
