@@ -1,4 +1,5 @@
-"""Static caches: the same text token for token where layers keep keys and values, one sentence where they do not."""
+"""Static caches: the same text token for token where layers keep keys and values, one sentence where they do not; and
+one compiled graph for all steps."""
 
 from __future__ import annotations
 
@@ -6,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from transformers import CompileConfig, GenerationConfig
+from transformers import BartConfig, BartForConditionalGeneration, CompileConfig, GenerationConfig, StaticCache
 
 import longspan
 from longspan import MECHANISMS, InputError, LongspanConfig
@@ -32,9 +32,9 @@ def writer(attention: Any, kind: str = "LongspanForCausalLM", **options: Any) ->
     return getattr(longspan, kind)(LongspanConfig(attention=attention, **(SIZES | options))).eval()
 
 
-def written(model: Any, **options: Any) -> Tensor:
+def written(model: Any, **options: Any) -> Any:
     given = {"input_ids": IDS.masked_fill(MASK == 0, 1), "attention_mask": MASK, "do_sample": False}
-    return model.generate(**given, max_new_tokens=13, min_new_tokens=13, **options)
+    return model.generate(**(given | {"max_new_tokens": 13, "min_new_tokens": 13} | options))
 
 
 def test_every_causal_mechanism_is_known_here() -> None:
@@ -68,12 +68,148 @@ def test_beside_an_encoder_and_by_the_generation_configuration() -> None:
     assert torch.equal(model.generate(**given, generation_config=settings), expected)
 
 
-def test_steps_are_not_compiled_and_asking_for_it_is_refused() -> None:
+def everywhere(**options: Any) -> CompileConfig:
+    """To compile steps on a processor too, as transformers does on a GPU."""
+    given: Any = {"fullgraph": True, "mode": None} | options
+    config: Any = CompileConfig(**given)
+    config._compile_all_devices = True
+    return config
+
+
+class Counting:
+    """A backend that computes what it is given as it stands, and counts graphs and how often they are called."""
+
+    def __init__(self) -> None:
+        self.graphs = self.calls = 0
+        self.config = everywhere(backend=self)
+
+    def __deepcopy__(self, memo: Any) -> Counting:
+        return self
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        self.graphs += 1
+
+        def run(*given: Any) -> Any:
+            self.calls += 1
+            return graph.forward(*given)
+
+        return run
+
+
+@pytest.fixture
+def counting() -> Counting:
+    torch.compiler.reset()
+    return Counting()
+
+
+NEAR = {"mechanism": "longformer", "left_tokens": 7}
+DILATED = {"mechanism": "longformer", "left_tokens": 4, "dilation": [1, 2, 1, 3]}
+STRIDED = {"mechanism": "sparse", "kind": "strided", "stride": 4, "heads": "per_head"}
+FIXED = {"mechanism": "sparse", "stride": 4, "summary_tokens": 1}
+HIGHEST = {"mechanism": "explicit_sparse", "top_k": 4, "top_fraction": 0.3, "local_budget": True}
+SPAN = {"mechanism": "adaptive_span", "span_tokens": 16, "ramp_tokens": 4, "initial_span": 0.5}
+BOTH = {"mechanism": "longformer", "left_tokens": 3, "right_tokens": 3}
+WRITERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
+    "learned positions": (["full", NEAR], "LongspanForCausalLM", {}),
+    "every mechanism": (
+        ["full", NEAR, DILATED, STRIDED, FIXED, HIGHEST, SPAN, "synthesizer"],
+        "LongspanForCausalLM",
+        {"num_hidden_layers": 8, "position_embedding": "sinusoidal"},
+    ),
+    "relative positions": (
+        {"mechanism": "full", "positions": "relative"},
+        "LongspanForCausalLM",
+        {"position_embedding": "none"},
+    ),
+    "relative positions in a window": (
+        NEAR | {"positions": "relative"},
+        "LongspanForCausalLM",
+        {"position_embedding": "none"},
+    ),
+    "one block several times": (
+        "full",
+        "LongspanForCausalLM",
+        {"position_embedding": "none", "stack": {"stack": "universal", "halting": "adaptive"}},
+    ),
+    "beside an encoder": (
+        BOTH,
+        "LongspanForConditionalGeneration",
+        {"decoder_layers": 2, "decoder_attention": ["full", NEAR]},
+    ),
+    "behind a source": ("full", "LongspanForPrefixLM", {}),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_one_graph_serves_all_steps_and_writes_the_same(name: str, counting: Counting) -> None:
+    attention, kind, options = WRITERS[name]
+    model = writer(attention, kind, **options)
+    more = {"max_new_tokens": 23, "min_new_tokens": 23, "return_dict_in_generate": True, "output_logits": True}
+    if kind == "LongspanForPrefixLM":
+        model.config.decoder_start_token_id = 2
+    static = {"cache_implementation": "static", "compile_config": counting.config}
+    expected, output = written(model, **more), written(model, **static, **more)
+    assert torch.equal(output.sequences, expected.sequences)
+    torch.testing.assert_close(output.logits, expected.logits, atol=1e-5, rtol=0)
+    assert (counting.graphs, counting.calls) == (1, 22)  # the first token comes of what is read before
+
+    # Another batch, of other lengths, in another cache of the same size; a source is read in the length that it has.
+    width = 19 if model.config.is_encoder_decoder else 11
+    given = {"input_ids": IDS.flip(0)[:, :width], "attention_mask": MASK.flip(0)[:, :width]}
+    expected, output = written(model, **more, **given), written(model, **static, **more, **given)
+    assert torch.equal(output.sequences, expected.sequences)
+    assert (counting.graphs, counting.calls) == (1, 44)
+
+
+def test_the_compiled_steps_of_a_published_model_write_what_transformers_writes(counting: Counting) -> None:
+    sizes: Any = {"encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    ids: Any = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    torch.manual_seed(0)
+    theirs = BartForConditionalGeneration(
+        BartConfig(vocab_size=61, d_model=24, encoder_ffn_dim=40, decoder_ffn_dim=40, init_std=0.3, **sizes, **ids)
+    ).eval()
+    theirs.generation_config.forced_eos_token_id = None
+    ours = longspan.from_transformers(theirs)
+    expected = written(theirs)
+    output = written(ours, cache_implementation="static", compile_config=counting.config)
+    assert torch.equal(output, expected)
+    assert (counting.graphs, counting.calls) == (1, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # PyTorch's own
+def test_steps_compiled_by_inductor_write_the_same() -> None:
+    """A window that the text grows out of, beside an encoder, in the code that a processor runs."""
+    torch.compiler.reset()
+    model = writer(BOTH, "LongspanForConditionalGeneration", decoder_layers=2, decoder_attention=["full", NEAR])
+    more = {"return_dict_in_generate": True, "output_logits": True}
+    expected = written(model, **more)
+    output = written(model, cache_implementation="static", compile_config=everywhere(), **more)
+    assert torch.equal(output.sequences, expected.sequences)
+    torch.testing.assert_close(output.logits, expected.logits, atol=1e-5, rtol=0)
+
+
+def test_what_cannot_be_one_graph_is_refused(counting: Counting) -> None:
     model = writer("full")
-    with pytest.raises(InputError, match="no step of decoding is one graph here"):
-        written(model, cache_implementation="static", compile_config=CompileConfig())
-    everywhere = CompileConfig()
-    everywhere._compile_all_devices = True  # as on a GPU
-    model.generation_config.compile_config = everywhere
-    with pytest.raises(InputError, match="compile_config was given"):
-        written(model, cache_implementation="static")
+    for options in ({}, {"cache_implementation": "dynamic"}):
+        with pytest.raises(InputError, match="compile_config was given without a static cache"):
+            written(model, compile_config=counting.config, **options)
+    static = {"cache_implementation": "static", "compile_config": counting.config}
+    for name, value in {"num_beams": 3, "prefill_chunk_size": 5}.items():
+        with pytest.raises(InputError, match=f"compile_config was given, and {name}={value} goes other ways"):
+            written(model, **static, **{name: value})
+    with pytest.raises(InputError, match="compile_config was given, and a step of attention 'sinkhorn' is not one"):
+        written(writer("sinkhorn"), **static)
+    model.generation_config.compile_config = counting.config
+    with pytest.raises(InputError, match="compile_config was given without"):
+        written(model)
+    assert counting.graphs == 0
+
+
+@torch.no_grad()
+def test_a_static_cache_that_is_full_says_so() -> None:
+    model = writer(["full", NEAR])
+    cache = StaticCache(config=model.config, max_cache_len=20)
+    model(IDS, past_key_values=cache)
+    with pytest.raises(InputError, match="past_key_values has room for 20 tokens, and 2 more would make 21"):
+        model(IDS[:, :2], past_key_values=cache)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -168,6 +168,10 @@ class AdaptiveSpanAttention(OffsetAttention):
         else:
             self.span_share = nn.Parameter(torch.empty(heads))
         self.init_extra_weights()
+
+    @property
+    def buffer_order(self) -> Literal["text"]:
+        return "text"
 
     def make_pattern(self) -> Pattern:
         """All that a span can reach, the token itself included, which `context` may leave out."""

@@ -20,7 +20,7 @@ from longspan.ops.attend import attend
 from longspan.ops.attend.call import check_slots
 from longspan.ops.attend.reference import dense_mask, dense_weights
 from longspan.ops.attend.terms import Term
-from longspan.patterns import Pattern
+from longspan.patterns import Full, Pattern
 
 if TYPE_CHECKING:
     from transformers.cache_utils import CacheLayerMixin as LayerState
@@ -56,6 +56,13 @@ class Attention(nn.Module):
     state_kind: ClassVar[Literal["keys", "window", "sums"] | None] = None
     """What the causal form keeps between steps: the keys and values of every position so far, or of those within reach
     of a window, or tensors that sum up the past; `None` where `new_state` is written anew, or nothing."""
+
+    @property
+    def buffer_order(self) -> Literal["any", "text"] | None:
+        """In which order a compiled step over a buffer of a fixed size, as `Tokens(in_buffer=True)` has it, reads keys
+        and values: in any, where all of them are visible or the places of real tokens count, or in that of the text,
+        where distances count; `None` where no such step is known, as here."""
+        return None
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__()
@@ -151,7 +158,11 @@ class Attention(nn.Module):
                 f"{name} reads no structure; pass belongs_to=None, or choose a mechanism that does ('etc')"
             )
         batch, length = hidden.shape[:2]
-        past = 0 if state is None else int(state.get_seq_length())
+        if tokens.in_buffer:
+            assert tokens.mask is not None
+            past = tokens.mask.shape[1] - length
+        else:
+            past = 0 if state is None else int(state.get_seq_length())
         for flags, label, expected in ((tokens.mask, "mask", past + length), (tokens.is_global, "is_global", length)):
             if flags is not None and flags.shape != (batch, expected):
                 raise InputError(
@@ -365,8 +376,9 @@ class ProjectedAttention(Attention):
         return through_halo(self, hidden, tokens)
 
     def shown(self, tokens: Tokens) -> Pattern:
-        """What a query sees of these tokens: what their prefix shows, where they have one."""
-        return tokens.prefix or self.pattern
+        """What a query sees of these tokens: what their prefix shows, where they have one; and all of a buffer whose
+        order does not matter."""
+        return Full() if tokens.in_buffer and self.buffer_order == "any" else tokens.prefix or self.pattern
 
     def position_terms(
         self,
@@ -434,6 +446,10 @@ class ProjectedAttention(Attention):
         query among them.
         """
         query, key, value = self.project(hidden)
+        if tokens.in_buffer:
+            layer: Any = state
+            key, value, key_mask = layer.step(key, value, tokens.mask, in_order=self.buffer_order == "text")
+            return query, key, value, key_mask, key.shape[2] - 1
         if state is not None:
             key, value = state.update(key, value)
             if state.is_compileable:  # a preallocated layer hands out places that are still empty

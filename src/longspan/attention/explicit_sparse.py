@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -69,6 +69,10 @@ class ExplicitSparseAttention(ProjectedAttention):
 
     config: ExplicitSparseConfig  # pyright: ignore[reportIncompatibleVariableOverride]
     state_kind = "keys"
+
+    @property
+    def buffer_order(self) -> Literal["any"]:
+        return "any"
 
     @property
     def budget(self) -> Budget:

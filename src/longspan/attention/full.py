@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -51,6 +51,10 @@ class EveryToken(ProjectedAttention):
         self.pattern = self.make_pattern()
 
     state_kind = "keys"
+
+    @property
+    def buffer_order(self) -> Literal["any", "text"]:
+        return "text" if self.has_positions else "any"
 
     def make_pattern(self) -> Pattern:
         return Causal() if self.causal else Full()

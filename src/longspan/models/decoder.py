@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
-from transformers.cache_utils import CacheLayerMixin, DynamicLayer
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, StaticLayer
 
 from longspan.attention import Tokens
 from longspan.attention.parts.state import SourceLayer
@@ -22,6 +22,7 @@ from longspan.models.inputs import check_packed
 from longspan.models.network import Network, bool_mask, check_mask
 from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import CheckpointedBlock
+from longspan.models.static_cache import buffered_step, fixed_state, room_of
 from longspan.patterns import Prefix
 from longspan.stacks import stack_config
 from longspan.stacks.block import BlockState
@@ -111,16 +112,25 @@ class Decoder(Network):
         block_states = None
         if past_key_values is not None:
             block_states = states_in_cache(past_key_values, self.layers, source=self.has_source)
-        first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
-        mask = self._mask(attention_mask, first, given)
-        rows = None if documents is not None else self._rows(mask, first, position_ids)
+        step = buffered_step(block_states, given, attention_mask, self.mask_name)
+        if step is not None:
+            first, mask = 0, step.mask
+            rows = self._rows(mask, mask.shape[1] - 1, position_ids)
+            if self.has_source and self.embeddings.position is not None:
+                rows = step.place + self.embeddings.offset
+        else:
+            first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
+            mask = self._mask(attention_mask, first, given, room_of(past_key_values))
+            rows = None if documents is not None else self._rows(mask, first, position_ids)
         first = first if shards is None else first + shards.first
         hidden = self.embeddings(input_ids, None, inputs_embeds, first, rows, documents=documents)
         if source is not None:
-            source_mask = _source_mask(hidden, source, source_mask, check=first == 0)
+            source_mask = _source_mask(hidden, source, source_mask, check=first == 0 and step is None)
         keep = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)
         mask = mask if documents is None else documents >= 0
-        tokens = Tokens(mask=mask, places=places, prefix=prefix, documents=documents, shards=shards)
+        tokens = Tokens(
+            mask=mask, places=places, prefix=prefix, documents=documents, shards=shards, in_buffer=step is not None
+        )
         decoded = self.run(hidden, tokens, source, source_mask, block_states=block_states, output_hidden_states=keep)
         return DecoderOutput(
             last_hidden_state=decoded.states,  # pyright: ignore[reportArgumentType]
@@ -156,11 +166,14 @@ class Decoder(Network):
         """Whether every layer has a state that decoding step by step continues."""
         return self.layers.keeps_state
 
-    def _mask(self, mask: Tensor | None, first: int, written: Tensor | None) -> Tensor | None:
-        """`(B, first + T)` bool, or `None` where all tokens are real."""
+    def _mask(self, mask: Tensor | None, first: int, written: Tensor | None, room: int | None) -> Tensor | None:
+        """`(B, first + T)` bool, or `None` where all tokens are real; what is given may cover as many tokens as a
+        static cache has `room` for."""
         if mask is None or written is None:
             return None
         total = first + written.shape[1]
+        if mask.ndim == 2 and mask.shape[1] == room:
+            mask = mask[:, :total]
         if tuple(mask.shape) != (written.shape[0], total):
             covers = f"covers {mask.shape[1]} of {total} tokens" if mask.ndim == 2 else f"has shape {tuple(mask.shape)}"
             raise InputError(f"{self.mask_name} {covers}; give one for each, ({written.shape[0]}, {total})")
@@ -195,8 +208,8 @@ def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[BlockS
     """The state of every block in a cache of transformers, which holds them from now on; a block that runs several
     times is there as often.
 
-    A cache is made without knowing the model. Layers of it that are still empty give way to what each block keeps,
-    except where the cache was asked to be of a special kind, such as preallocated.
+    A cache is made without knowing the model. Layers of it that are still empty give way to what each block keeps, in a
+    static cache with room for as many tokens as it was made for; layers of another kind stay.
 
     Raises:
         InputError: no cache at all, one for another kind of model, or one that moves its layers to the CPU.
@@ -213,6 +226,8 @@ def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[BlockS
         layer = layers[index] if index < len(layers) else None
         if layer is None or (type(layer) is DynamicLayer and not layer.is_initialized):
             layers[index : index + 1] = [stack.new_state(index)]
+        elif type(layer) is StaticLayer and (made := fixed_state(stack, index, layer)) is not None:
+            layers[index] = made
     if not isinstance(cache, EncoderDecoderCache):
         return [BlockState(layer) for layer in layers[:count]]
     return [BlockState(*pair) for pair in zip(layers, _source_layers(cache, stack.applied), strict=False)]

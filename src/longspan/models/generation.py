@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from torch import LongTensor, Tensor, nn
+from torch.nn import functional
 from transformers import Cache, GenerationMixin, LogitsProcessor
 from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import Seq2SeqModelOutput
@@ -19,6 +20,7 @@ from longspan.models.encoder import Encoder
 from longspan.models.losses import token_loss, with_stack_loss
 from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import LongspanPreTrainedModel, refuse_attentions, refuse_others
+from longspan.models.static_cache import room_of
 
 
 class LongspanTrunk(LongspanPreTrainedModel):
@@ -164,24 +166,32 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         return with_stack_loss(loss, *outputs, labels=labels, count=count)
 
     @staticmethod
-    def create_masks_for_generate(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
-        """The mask `(B, S)` as it is: every layer makes of it what its mechanism sees."""
-        return attention_mask
+    def create_masks_for_generate(
+        attention_mask: Tensor | None = None, past_key_values: Cache | None = None, **_: Any
+    ) -> Tensor | None:
+        """The mask `(B, S)`, of which every layer makes what its mechanism sees: in one shape for all steps, with a
+        column for each token that a static cache has room for."""
+        room = room_of(past_key_values)
+        if attention_mask is None or room is None:
+            return attention_mask
+        return functional.pad(attention_mask, (0, room - attention_mask.shape[1]))
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Write text: `GenerationMixin.generate`, which encodes each document once.
 
         A model with layers that keep no state reads all that is written again in every step. With
-        `cache_implementation="static"` keys and values have their room from the start, and the same text is written;
-        steps are not compiled, since what a step reads of them grows with the text. Ids in
+        `cache_implementation="static"` keys and values have their room from the start, and the same text is written.
+        transformers then compiles a step on a GPU, and on other devices with a `compile_config` that says so; all steps
+        go through one graph. It compiles none of beam search. Ids in
         `no_repeat_ngram_ignored`, given or in the generation configuration, do not count for `no_repeat_ngram_size`:
         see `DistinctNgrams`.
 
         Raises:
             InputError: `max_new_tokens` or `max_length` asks for more tokens than the decoder has positions, which
                 would otherwise show only when it gets there; `use_cache=True` for layers that keep no state; a
-            static `cache_implementation` for layers that keep something else than keys and values; a `compile_config`;
-            rows that are divided between processes.
+                static `cache_implementation` for layers that keep something else than keys and values; a
+                `compile_config` without a static cache, with beams or `prefill_chunk_size`, or for layers of which no
+                step is one graph; rows that are divided between processes.
         """
         if self.decoder.sequence_group is not None:
             raise InputError(
@@ -207,28 +217,38 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         return parent.generate(*args, **kwargs)
 
     def _settle_cache(self, given: dict[str, Any], settings: Any) -> None:
-        """Refuse a kind of cache that a layer cannot use, and have transformers compile no step with one that it can.
-
-        On a GPU it would do so by itself, and make a graph for every length.
-        """
-        if given.get("compile_config", getattr(settings, "compile_config", None)) is not None:
-            raise InputError(
-                "compile_config was given, and no step of decoding is one graph here, since what it reads of the cache "
-                "grows with the text; leave it out"
-            )
-        kind = given.get("cache_implementation", settings.cache_implementation)
-        if "static" not in str(kind) or not self.decoder.keeps_state:
+        """Refuse a kind of cache that a layer cannot use, and have transformers compile no step that is not one graph
+        for all lengths, as it would do on a GPU by itself."""
+        compiles = given.get("compile_config", getattr(settings, "compile_config", None)) is not None
+        kind, own = given.get("cache_implementation", settings.cache_implementation), given.get("past_key_values")
+        static = "static" in str(kind) or room_of(own) is not None
+        if not static or not self.decoder.keeps_state:
+            if compiles:
+                raise InputError(
+                    "compile_config was given without a static cache, so that every step would be a graph of its own; "
+                    "give cache_implementation='static' as well, or leave it out"
+                )
             return
         from longspan.attention.parts.state import WindowLayer
 
-        stack = self.decoder.layers
+        stack, several = self.decoder.layers, None
         for step, block in enumerate(stack.applied):
+            mechanism = block.attention.config.mechanism
             if type(stack.new_state(step)) not in (DynamicLayer, WindowLayer):
                 raise InputError(
-                    f"cache_implementation={kind!r} holds keys and values, and attention "
-                    f"{block.attention.config.mechanism!r} keeps something else between steps; leave it out"
+                    f"cache_implementation={kind!r} holds keys and values, and attention {mechanism!r} keeps something "
+                    "else between steps; leave it out"
                 )
-        given["disable_compile"] = True
+            if block.attention.buffer_order is None:
+                several = f"a step of attention {mechanism!r} is not one graph for all lengths"
+        for name, least in (("num_beams", 1), ("prefill_chunk_size", 0)):
+            value = given.get(name, getattr(settings, name, None))
+            if value is not None and value > least:
+                several = f"{name}={value} goes other ways than one token after the other in each row"
+        if several is not None and compiles:
+            raise InputError(f"compile_config was given, and {several}; leave out one of them")
+        if several is not None:
+            given["disable_compile"] = True
 
     def _ignore_in_ngrams(self, given: dict[str, Any], settings: Any) -> None:
         """Put our own block of n-grams in the place of transformers', where it is told to ignore some tokens."""

@@ -26,6 +26,7 @@ from longspan.models.losses import IGNORED
 from longspan.models.network import bool_mask
 from longspan.models.outputs import TextOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
+from longspan.models.static_cache import tokens_before
 from longspan.patterns import Prefix
 from longspan.stacks import stack_config
 
@@ -112,7 +113,7 @@ class LongspanForPrefixLM(DecoderOnly):
         """
         refuse_others(others)
         refuse_attentions(output_attentions, self.config.output_attentions)
-        past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
+        past = tokens_before(past_key_values)
         if labels is not None and (past or logits_to_keep):
             name = f"past_key_values with {past} tokens" if past else f"logits_to_keep={logits_to_keep}"
             raise InputError(f"{name} and labels, which are scored behind a whole source, do not go together; omit one")

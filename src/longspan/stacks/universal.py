@@ -255,7 +255,8 @@ class Signals(nn.Module):
         """`(1 or B, T, E)` of the last `count` places, which are the same at every step; `None` for none."""
         if self.position == "none":
             return None
-        first = int(block_states[0].own.get_seq_length()) if block_states else 0
+        counted = tokens.places is not None or tokens.mask is not None
+        first = 0 if counted or not block_states else int(block_states[0].own.get_seq_length())
         return self._waves(tokens.text_places(count, like.device, first), like)
 
     def at(self, step: int, places: Tensor | None, like: Tensor) -> Tensor | None:

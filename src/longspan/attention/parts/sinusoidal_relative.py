@@ -276,7 +276,8 @@ class RelativeAttention(OffsetAttention):
         first, rows = self._sinusoids(key)
         rows = F.dropout(rows, self.config.position_dropout, self.training)
         further = self._from_content_to_position(query, tokens)
-        plain = not torch.compiler.is_compiling() and type(self.position) in PLAIN
+        one_length = tokens.in_buffer or not torch.compiler.is_compiling()
+        plain = one_length and type(self.position) in PLAIN
         if plain and 2 * query.shape[2] <= self.head_width and query.shape[2] < key.shape[2]:
             scores = self._of_few(query + further[:, None], rows, first, key.shape[2])
             return query, self.shown(tokens), [Bias(scores, globals=False)], None

@@ -46,6 +46,9 @@ class Tokens:
             source that is read both ways; only mechanisms that say `reads_prefix` take it.
         shards: how rows are divided between processes, each of which holds a run of their tokens, and of all that
             stands here; see `longspan.attention.parts.shards`.
+        in_buffer: whether the one new token of each row is read over states of a fixed size, by one compiled graph for
+            every length of the text. The mask then covers as many positions as the text may have, with the text at
+            their end, and nothing before its first token; see `longspan.attention.parts.fixed_state`.
     """
 
     mask: Tensor | None = None
@@ -59,6 +62,7 @@ class Tokens:
     documents: Tensor | None = None
     prefix: Prefix | None = None
     shards: Shards | None = None
+    in_buffer: bool = False
 
     def __post_init__(self) -> None:
         for name in ("mask", "is_global"):

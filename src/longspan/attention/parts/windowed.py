@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -133,6 +133,12 @@ class WindowedAttention(ProjectedAttention):
     config: Any
     state_kind = "window"
 
+    @property
+    def buffer_order(self) -> Literal["any", "text"]:
+        """Any, where the buffer of a window holds what a token sees and nothing else."""
+        all_seen = self.pattern.heads is None and self.pattern.reach().step == 1
+        return "any" if all_seen and not self.has_positions else "text"
+
     def __init__(self, config: Any, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal, bias=bias)
         self.pattern = self.make_pattern()
@@ -164,6 +170,8 @@ class WindowedAttention(ProjectedAttention):
         slots = tokens.with_slots().real_slots() if has_globals and hidden.shape[1] else None
         query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
         pattern, terms, far = self.pattern, [], None
+        if tokens.in_buffer:
+            pattern = self.shown(tokens)
         if self.has_positions:
             query, pattern, terms, far = self.position_terms(query, key, tokens, state, slots)
         replaces_rows = far is not None or self.separate
@@ -181,7 +189,7 @@ class WindowedAttention(ProjectedAttention):
             query_offset=offset,
         )
         context = self.merge_heads(context)
-        real = None if key_mask is None else key_mask[:, offset:]
+        real = None if tokens.mask is None else tokens.mask[:, tokens.mask.shape[1] - hidden.shape[1] :]
         if slots is None or not replaces_rows:
             return context if real is None else context.masked_fill(~real[:, :, None], 0)
         # The rows of global queries are blanked before theirs are added: the replacement is exact, and an unused slot
@@ -300,6 +308,10 @@ class CountedAttention(WindowedAttention):
     state_kind = "keys"
 
     @property
+    def buffer_order(self) -> Literal["any"]:
+        return "any"
+
+    @property
     def window_alone(self) -> bool:
         return False
 
@@ -325,7 +337,8 @@ class CountedAttention(WindowedAttention):
             order = real_first(mask)
             inputs = (in_order(each, order, 2) for each in (query, key, value))
             context = in_order(attend(*inputs, key_mask=in_order(mask, order), **options), inverse_order(order), 2)
-        return self.merge_heads(context).masked_fill(~mask[:, offset:, None], 0)
+        real = tokens.last_mask(hidden.shape[1])
+        return self.merge_heads(context if real is None else context.masked_fill(~real[:, None, :, None], 0))
 
 
 def attend_counted(

@@ -80,8 +80,10 @@ def attend_full(call: Call) -> Tensor:
     visible, length = call.key_mask[:, None, None, :], call.query.shape[2]
     if not causal:
         half = call.query.dtype in (torch.float16, torch.bfloat16)
-        # With a mask CUDA would not take FlashAttention, which is for half precision.
-        return _attend_hiding(call, call.key_mask) if call.query.is_cuda and half else _attend_visible(call, visible)
+        # With a mask CUDA would not take FlashAttention, which is for half precision; one query is no work for it, and
+        # without a mask keys and values would be copied.
+        hides = call.query.is_cuda and half and length > 1
+        return _attend_hiding(call, call.key_mask) if hides else _attend_visible(call, visible)
     if torch.compiler.is_compiling() or length**2 > MASK_PAIRS:
         return _attend_hiding(call, call.key_mask)
     return _attend_visible(call, visible & Causal().dense(length).to(call.query.device))

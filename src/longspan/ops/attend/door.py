@@ -126,6 +126,8 @@ def _computed(call: Call, backend: str) -> Tensor:
         return attend_triton(call)
     if plain and call.slots is None and query.shape[2] == 1 and not compiling and not traits.reads_length:
         return attend_single(call)
+    if compiling and query.shape[2] == 1:  # as many scores as keys, in steps that a graph joins
+        return attend_reference(call)
     if query.is_cuda and (result := _on_gpu(call)) is not None:
         return result
     if not compiling:  # a graph must serve every length, and keeps to the tiles

@@ -1,0 +1,87 @@
+"""Static caches: one compiled graph of a decoding step for every length of the text.
+
+transformers makes a static cache with `cache_implementation="static"`; what its layers become stands in
+`longspan.attention.parts.fixed_state`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import Cache, EncoderDecoderCache
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, StaticLayer
+
+from longspan.attention.parts.state import WindowLayer
+from longspan.errors import InputError
+from longspan.stacks.block import BlockState
+from longspan.stacks.sequential import Layers
+
+
+class BufferedStep(NamedTuple):
+    """One new token in each row over states of a fixed size, which have room for S tokens."""
+
+    mask: Tensor
+    """`(B, S)` bool, as in `Tokens(in_buffer=True)`."""
+    place: Tensor
+    """`(1, 1)` int64, where the token stands in the input, counted from 0."""
+
+
+def buffered_step(
+    states: list[BlockState] | None, written: Tensor | None, mask: Tensor | None, mask_name: str
+) -> BufferedStep | None:
+    """What is known of a step whose graph is to serve every length, of ids `(B, 1)` or embeddings `(B, 1, E)`: one that
+    is being compiled, over states of a fixed size alone; `None` for any other call.
+
+    Raises:
+        InputError: the mask covers more than there is room for.
+    """
+    if not torch.compiler.is_compiling() or not states or written is None or written.shape[1] != 1:
+        return None
+    from longspan.attention.parts.fixed_state import FixedLayer, text_at_end
+
+    if not all(isinstance(state.own, FixedLayer) for state in states):
+        return None
+    layer: Any = states[0].own
+    before, rows = layer.cumulative_length.clone(), written.shape[0]  # a clone, since the layer counts on in place
+    if mask is not None:
+        if mask.ndim != 2 or mask.shape[0] != rows or mask.shape[1] > layer.tokens:
+            raise InputError(
+                f"{mask_name} has shape {tuple(mask.shape)}; give one for each token, or for each that the cache has "
+                f"room for, ({rows}, {layer.tokens})"
+            )
+        mask = functional.pad(mask.to(device=written.device, dtype=torch.bool), (0, layer.tokens - mask.shape[1]))
+    return BufferedStep(text_at_end(before, mask, layer.tokens, rows), before.view(1, 1))
+
+
+def fixed_state(stack: Layers, step: int, layer: StaticLayer) -> CacheLayerMixin | None:
+    """What one of the `applied` blocks keeps, with room for as many tokens as an empty layer of a static cache has;
+    `None` where the layer is not empty, or no step over a state of a fixed size is known."""
+    if stack.applied[step].attention.buffer_order is None or (layer.is_initialized and int(layer.get_seq_length())):
+        return None
+    made = stack.new_state(step)
+    if type(made) not in (DynamicLayer, WindowLayer):
+        return None
+    from longspan.attention.parts.fixed_state import FixedLayer
+
+    return FixedLayer.like(made, layer.max_cache_len)
+
+
+def room_of(cache: Cache | None) -> int | None:
+    """How many tokens a static cache has room for; `None` for others."""
+    if cache is None or not cache.is_compileable:
+        return None
+    own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+    return int(own.get_max_length())
+
+
+def tokens_before(cache: Cache | None) -> int:
+    """How many tokens a cache holds; 1 for any number in the graph of a step over a static cache, which is never asked
+    to read the first."""
+    if cache is None:
+        return 0
+    if torch.compiler.is_compiling() and cache.is_compileable:
+        return 1
+    return int(cache.get_seq_length())
