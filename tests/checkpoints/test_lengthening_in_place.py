@@ -121,7 +121,7 @@ def test_the_report_and_what_the_folder_says(tmp_path: Path) -> None:
     assert said["architectures"] == ["T5ForConditionalGeneration"]
     assert "attn_implementation" not in said
     # Again: the windows stay, unless others are asked for.
-    again: Any = longspan.lengthen(tmp_path / "long", "longformer", 5000)
+    again: Any = longspan.lengthen(tmp_path / "long", max_tokens=5000)
     assert (again.config.n_positions, again.config.longspan_pattern) == (5000, "window(41, 41)")
     assert again.report.parity_hidden <= 1e-5
     wider: Any = longspan.lengthen(model, {"mechanism": "longformer", "left_tokens": 99}, 5000)
@@ -217,7 +217,7 @@ def test_longt5_keeps_its_own_windows(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
-    "the default mechanism": ("T5", {}, {"attention": "poolingformer"}, "choose attention='longformer'"),
+    "a second level": ("T5", {}, {"attention": "poolingformer"}, "choose attention='longformer'"),
     "a misspelt one": ("T5", {}, {"attention": "longfromer"}, "did you mean 'longformer'"),
     "layers that differ": (
         "T5",

@@ -19,13 +19,14 @@ def lengthen(
     *,
     output: Annotated[Path, typer.Option(help="Directory to write; it must not exist or be empty.")],
     attention: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="The mechanism (`longspan mechanisms` lists them), with two levels in the upper half of the layers; "
             "or by layers, as recipes have it: "
-            "'[{layers: 0-5, mechanism: longformer}, {layers: 6-, mechanism: poolingformer}]'."
+            "'[{layers: 0-5, mechanism: longformer}, {layers: 6-, mechanism: poolingformer}]'.",
+            show_default="poolingformer; longformer in T5 and its kin and ModernBERT",
         ),
-    ] = "poolingformer",
+    ] = None,
     max_tokens: Annotated[int, typer.Option(help="The longest input afterwards.")] = 16384,
     new_positions: Annotated[
         str,
@@ -45,11 +46,11 @@ def lengthen(
 
     Positions are tiled, global projections copied from the local ones, and a second level starts silent, so short
     inputs come out as before: the report says by how much they differ. DeBERTa needs `--attention fusion`, which keeps
-    its relative positions; T5 and its kin and ModernBERT stay transformers' own, and need `--attention longformer`.
-    Train the result, or use it as it is; with `--stack` it has to be trained.
+    its relative positions; T5 and its kin and ModernBERT stay transformers' own, with windows in place. Train the
+    result, or use it as it is; with `--stack` it has to be trained.
     """
     settings = _settings(options or [])
-    chosen, stacked = _read(attention, "--attention"), None if stack is None else _read(stack, "--stack")
+    chosen, stacked = _read(attention, "--attention"), _read(stack, "--stack")
 
     from longspan.checkpoints.architectures import IN_PLACE
     from longspan.checkpoints.lengthening.lengthen import lengthen as run
@@ -105,10 +106,10 @@ def _settings(options: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _read(text: str, option: str) -> Any:
+def _read(text: str | None, option: str) -> Any:
     """A name as it is, or data, such as mechanisms with the layers that each is for, from JSON, or from YAML where
-    recipes are read."""
-    if not text.lstrip().startswith(("[", "{")):
+    recipes are read; None where nothing is said."""
+    if text is None or not text.lstrip().startswith(("[", "{")):
         return text
     try:
         return json.loads(text)

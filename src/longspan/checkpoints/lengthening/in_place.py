@@ -94,6 +94,7 @@ def lengthen_in_place(source: Any, attention: Any, max_tokens: int, options: Spe
 
 def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before: int) -> Any:
     """The windows of every layer, as they are asked for."""
+    attention = known.mechanism if attention is None else attention
     name, listed = type(source).__name__, isinstance(attention, list | tuple)
     if listed and options:
         raise InputError(f"{next(iter(options))} cannot be combined with a list of mechanisms; say it inside the list")

@@ -20,6 +20,8 @@ from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.models.language_model import DecoderOnly
 from longspan.stacks import stack_config
 
+DEFAULT = "poolingformer"
+"""The mechanism of a longer model where none is asked for."""
 STARTS = {"copied": "tiled", "random": "drawn"}
 """How new rows of the position table start → how the report counts that table."""
 WITHOUT_TABLE = "new_positions='random' needs a table of absolute positions, which this source has not"
@@ -27,7 +29,7 @@ WITHOUT_TABLE = "new_positions='random' needs a table of absolute positions, whi
 
 def lengthen(
     model_or_path: PreTrainedModel | str | Path,
-    attention: Any = "poolingformer",
+    attention: Any = None,
     max_tokens: int = 16384,
     *,
     new_positions: str = "copied",
@@ -55,7 +57,8 @@ def lengthen(
             the lower half of the layers gets the first alone, as published. Or a list of these with one per layer, or
             with the `layers` that each is for (`longspan.attention.layers`); layers that no range names stay as they
             are. A bare name that the source already uses keeps its layout and options, except that DeBERTa, full
-            attention with relative positions, becomes fusion with windows.
+            attention with relative positions, becomes fusion with windows. None is Poolingformer, and windows in a
+            model that stays transformers' own.
         max_tokens: the longest input afterwards; at least the source's.
         new_positions: how rows of the position table for tokens beyond the source's start: "copied", or "random", drawn
             as at initialisation, to compare with (Longformer, table 5). Rows that the source has stay in both.
@@ -82,6 +85,7 @@ def lengthen(
         raise InputError(WITHOUT_TABLE)
     if stays:
         return lengthen_in_place(source, attention, max_tokens, options)
+    attention = DEFAULT if attention is None else attention
     base = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)
     config = _longer_config(base, attention, max_tokens, options)
     if new_positions == "random" and config.position_embedding != "learned":
