@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BartConfig, BartForConditionalGeneration, CompileConfig, GenerationConfig, StaticCache
+import transformers
+from transformers import CompileConfig, GenerationConfig, StaticCache
 
 import longspan
 from longspan import MECHANISMS, InputError, LongspanConfig
@@ -161,18 +162,19 @@ def test_one_graph_serves_all_steps_and_writes_the_same(name: str, counting: Cou
     assert (counting.graphs, counting.calls) == (1, 44)
 
 
-def test_the_compiled_steps_of_a_published_model_write_what_transformers_writes(counting: Counting) -> None:
-    sizes: Any = {"encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4}
-    ids: Any = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+@pytest.mark.parametrize("kind", ["Bart", "Pegasus"])  # with learned positions, and with sinusoids
+def test_the_compiled_steps_of_a_published_model_write_what_transformers_writes(kind: str, counting: Counting) -> None:
+    sizes: dict[str, Any] = {"d_model": 24, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "encoder_layers": 1}
+    sizes |= {"decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4, "init_std": 0.3}
+    ids = {"vocab_size": 61, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
     torch.manual_seed(0)
-    theirs = BartForConditionalGeneration(
-        BartConfig(vocab_size=61, d_model=24, encoder_ffn_dim=40, decoder_ffn_dim=40, init_std=0.3, **sizes, **ids)
-    ).eval()
-    theirs.generation_config.forced_eos_token_id = None
-    ours = longspan.from_transformers(theirs)
-    expected = written(theirs)
-    output = written(ours, cache_implementation="static", compile_config=counting.config)
-    assert torch.equal(output, expected)
+    config = getattr(transformers, f"{kind}Config")(**sizes, **ids, forced_eos_token_id=None)
+    theirs = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    more = {"no_repeat_ngram_size": 2, "return_dict_in_generate": True, "output_logits": True}
+    static = {"cache_implementation": "static", "compile_config": counting.config}
+    expected, output = written(theirs, **more), written(longspan.from_transformers(theirs), **static, **more)
+    assert torch.equal(output.sequences, expected.sequences)
+    torch.testing.assert_close(output.logits, expected.logits, atol=1e-5, rtol=0)
     assert (counting.graphs, counting.calls) == (1, 12)
 
 
@@ -200,6 +202,11 @@ def test_what_cannot_be_one_graph_is_refused(counting: Counting) -> None:
             written(model, **static, **{name: value})
     with pytest.raises(InputError, match="compile_config was given, and a step of attention 'sinkhorn' is not one"):
         written(writer("sinkhorn"), **static)
+    sums = writer("linear")
+    with pytest.raises(
+        InputError, match="past_key_values, a StaticCache, holds keys and values, and attention 'linear'"
+    ):
+        written(sums, past_key_values=StaticCache(config=sums.config, max_cache_len=40))
     model.generation_config.compile_config = counting.config
     with pytest.raises(InputError, match="compile_config was given without"):
         written(model)
@@ -213,3 +220,8 @@ def test_a_static_cache_that_is_full_says_so() -> None:
     model(IDS, past_key_values=cache)
     with pytest.raises(InputError, match="past_key_values has room for 20 tokens, and 2 more would make 21"):
         model(IDS[:, :2], past_key_values=cache)
+    torch.compiler.reset()
+    step = torch.compile(model, fullgraph=True, backend="eager")
+    step(IDS[:, :1], past_key_values=cache)
+    with pytest.raises(RuntimeError, match="past_key_values has room for 20 tokens and is full"):
+        step(IDS[:, :1], past_key_values=cache)

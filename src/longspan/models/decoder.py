@@ -239,7 +239,8 @@ def _source_layers(cache: EncoderDecoderCache, blocks: list[Any]) -> list[CacheL
     if not all(isinstance(layer, SourceLayer) for layer in layers) or len(layers) < len(blocks):
         cache.cross_attention_cache = DynamicCache()
         layers = cache.cross_attention_cache.layers
-        made = {id(block): SourceLayer() for block in blocks}
+        static = cache.self_attention_cache.is_compileable
+        made = {id(block): SourceLayer(static=static) for block in blocks}
         layers.extend(made[id(block)] for block in blocks)
     return layers
 

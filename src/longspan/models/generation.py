@@ -221,8 +221,8 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         for all lengths, as it would do on a GPU by itself."""
         compiles = given.get("compile_config", getattr(settings, "compile_config", None)) is not None
         kind, own = given.get("cache_implementation", settings.cache_implementation), given.get("past_key_values")
-        static = "static" in str(kind) or room_of(own) is not None
-        if not static or not self.decoder.keeps_state:
+        asked, passed = "static" in str(kind), room_of(own) is not None
+        if not (asked or passed) or not self.decoder.keeps_state:
             if compiles:
                 raise InputError(
                     "compile_config was given without a static cache, so that every step would be a graph of its own; "
@@ -232,11 +232,12 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         from longspan.attention.parts.state import WindowLayer
 
         stack, several = self.decoder.layers, None
+        what = f"cache_implementation={kind!r}" if asked else f"past_key_values, a {type(own).__name__},"
         for step, block in enumerate(stack.applied):
             mechanism = block.attention.config.mechanism
             if type(stack.new_state(step)) not in (DynamicLayer, WindowLayer):
                 raise InputError(
-                    f"cache_implementation={kind!r} holds keys and values, and attention {mechanism!r} keeps something "
+                    f"{what} holds keys and values, and attention {mechanism!r} keeps something "
                     "else between steps; leave it out"
                 )
             if block.attention.buffer_order is None:

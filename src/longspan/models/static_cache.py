@@ -36,7 +36,7 @@ def buffered_step(
     is being compiled, over states of a fixed size alone; `None` for any other call.
 
     Raises:
-        InputError: the mask covers more than there is room for.
+        InputError: the mask covers more than there is room for. A cache that is full fails in the graph.
     """
     if not torch.compiler.is_compiling() or not states or written is None or written.shape[1] != 1:
         return None
@@ -45,6 +45,10 @@ def buffered_step(
     if not all(isinstance(state.own, FixedLayer) for state in states):
         return None
     layer: Any = states[0].own
+    torch._assert_async(
+        layer.cumulative_length < layer.tokens,
+        f"past_key_values has room for {layer.tokens} tokens and is full; give a StaticCache of a larger max_cache_len",
+    )
     before, rows = layer.cumulative_length.clone(), written.shape[0]  # a clone, since the layer counts on in place
     if mask is not None:
         if mask.ndim != 2 or mask.shape[0] != rows or mask.shape[1] > layer.tokens:
@@ -71,7 +75,7 @@ def fixed_state(stack: Layers, step: int, layer: StaticLayer) -> CacheLayerMixin
 
 def room_of(cache: Cache | None) -> int | None:
     """How many tokens a static cache has room for; `None` for others."""
-    if cache is None or not cache.is_compileable:
+    if not isinstance(cache, Cache) or not cache.is_compileable:
         return None
     own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
     return int(own.get_max_length())

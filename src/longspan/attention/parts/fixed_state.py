@@ -52,7 +52,7 @@ class FixedLayer(StaticLayer):
         if past + new > self.tokens:
             raise InputError(
                 f"past_key_values has room for {self.tokens} tokens, and {new} more would make {past + new}; give a "
-                "StaticCache with a larger max_cache_len"
+                "StaticCache of a larger max_cache_len"
             )
         self.cumulative_length.add_(new)
         size, first = self.max_cache_len, 0 if self.reach is None else max(0, past - self.reach)

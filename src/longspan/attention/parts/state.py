@@ -356,7 +356,22 @@ class SourceLayer(DynamicLayer):
 
     Beam search only ever exchanges the beams of one document, and all of these share one source, so reordering,
     repeating and choosing among them leaves the source as it is.
+
+    Args:
+        static: whether it stands beside a static cache: its tensors are then read where they lie, where a CUDA graph
+            would copy them in every step.
     """
+
+    def __init__(self, *, static: bool = False) -> None:
+        super().__init__()
+        self.static = static
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        key, value = super().update(key_states, value_states, *args, **kwargs)
+        if self.static and not torch.compiler.is_compiling():
+            for each in (key, value):
+                torch._dynamo.mark_static_address(each)
+        return key, value
 
     def reorder_cache(self, *_: Any, **__: Any) -> None:
         """Nothing to do: beams never leave their document, and the rows of one all read the same source."""
