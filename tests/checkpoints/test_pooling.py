@@ -51,6 +51,18 @@ def test_modes_are_read_and_carried(mode: Any, tmp_path: Path) -> None:
 DENSE = [*LISTED, {"idx": 3, "path": "3_Dense", "type": "sentence_transformers.models.Dense"}]
 
 
+def test_layers_behind_the_pooling_are_carried_and_the_encoder_s_weights_are_not(tmp_path: Path) -> None:
+    encoder = {"idx": 0, "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
+    source, made = folder_of(tmp_path / "source", switches("mean"), [encoder, *DENSE[1:]]), tmp_path / "long"
+    for place in ("0_Transformer", "3_Dense"):
+        (source / place).mkdir()
+        (source / place / "model.safetensors").write_bytes(place.encode())
+    made.mkdir()
+    assert carry_pooling(source, made, 8192)
+    written = {str(file.relative_to(made)): file.read_bytes() for file in made.rglob("*.safetensors")}
+    assert written == {"3_Dense/model.safetensors": b"3_Dense"}
+
+
 @pytest.mark.parametrize(
     ("pooling", "modules", "sentence"),
     [

@@ -11,8 +11,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, Literal, cast
 
+from longspan.checkpoints.folder import WEIGHTS
 from longspan.errors import InputError
 from longspan.model_files import check_file, read_json
 
@@ -45,7 +47,7 @@ def pooling_of(source: str | Path) -> Pooling:
     listed = beside(source, MODULES)
     if listed is None:
         return Pooling()
-    kinds = {str(module.get("type", "")).rpartition(".")[2]: module for module in modules_in(listed)}
+    kinds = {kind_of(module): module for module in modules_in(listed)}
     if other := [kind for kind in kinds if kind not in KNOWN]:
         raise InputError(
             f"model '{source}' is a sentence encoder with the module {other[0]!r}, which is not read here; use "
@@ -59,8 +61,8 @@ def pooling_of(source: str | Path) -> Pooling:
 
 
 def carry_pooling(source: str | Path, folder: Path, max_tokens: int) -> bool:
-    """Put what `source` says about pooling into the folder of a model made from it, which reads `max_tokens` tokens;
-    whether it says anything."""
+    """Put what `source` says about pooling into the folder of a model made from it, which reads `max_tokens` tokens,
+    with the weights of layers behind the pooling; whether it says anything."""
     listed = beside(source, MODULES)
     if listed is None:
         return False
@@ -72,7 +74,16 @@ def carry_pooling(source: str | Path, folder: Path, max_tokens: int) -> bool:
             said = read_json(file) | ({"max_seq_length": max_tokens} if name == TEXT else {})
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(json.dumps(said, indent=2), encoding="utf-8")
+    for place in [module["path"] for module in modules if module.get("path") and kind_of(module) != "Transformer"]:
+        if (file := beside(source, f"{place}/{WEIGHTS}")) is not None:
+            (folder / place).mkdir(exist_ok=True)
+            copyfile(file, folder / place / WEIGHTS)
     return True
+
+
+def kind_of(module: Mapping[str, Any]) -> str:
+    """What a module is, such as "Pooling"."""
+    return str(module.get("type", "")).rpartition(".")[2]
 
 
 def _mode(said: Mapping[str, Any], source: str | Path) -> Literal["mean", "cls", "max"]:

@@ -22,7 +22,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from longspan.checkpoints.pooling import MODULES, SETTINGS, TEXT, beside, modules_in
+from longspan.checkpoints.pooling import MODULES, SETTINGS, TEXT, beside, kind_of, modules_in
 from longspan.errors import InputError, one_sentence
 from longspan.model_files import read_header, read_json
 from longspan.settings import show
@@ -156,7 +156,7 @@ def _modules(source: str | Path) -> dict[str, Any]:
     said: dict[str, Any] = {}
     layers: list[nn.Module] = []
     for number, module in enumerate(modules_in(listed)):
-        kind, place = str(module.get("type", "")).rpartition(".")[2], str(module.get("path", ""))
+        kind, place = kind_of(module), str(module.get("path", ""))
         if number == 0 and kind == "Transformer":
             continue
         config = _said(source, f"{place}/config.json") if place else {}
