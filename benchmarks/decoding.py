@@ -1,4 +1,4 @@
-"""A tiny language model that writes by `generate()`, and a clock on it: for the benchmark of generation."""
+"""A tiny language model that writes by `generate()`, and a clock on it: for the benchmarks of generation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ WIDTH, HEADS, LAYERS = 64, 4, 2
 PROMPT = 64
 
 
-def model(attention: Any) -> LongspanForCausalLM:
-    """Two layers, 64 wide, 256 tokens: small enough to write 100,000 tokens in minutes."""
+def model(attention: Any, width: int = WIDTH, heads: int = HEADS, layers: int = LAYERS) -> LongspanForCausalLM:
+    """By default two layers, 64 wide, 256 tokens: small enough to write 100,000 tokens in minutes."""
     torch.manual_seed(0)
     config = LongspanConfig(
-        vocab_size=256, hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=256,
-        attention=attention, position_embedding="sinusoidal", init_std=0.3, eos_token_id=None,
+        vocab_size=256, hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads,
+        intermediate_size=4 * width,
+        attention=attention, position_embedding="sinusoidal", init_std=0.3 * (WIDTH / width) ** 0.5, eos_token_id=None,
     )  # fmt: skip
     return LongspanForCausalLM(config).eval()
 

@@ -132,6 +132,7 @@ WRITERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
         "LongspanForCausalLM",
         {"position_embedding": "none", "stack": {"stack": "universal", "halting": "adaptive"}},
     ),
+    "two streams": (["full", NEAR], "LongspanForCausalLM", {"stack": {"stack": "reversible"}, "normalization": "pre"}),
     "beside an encoder": (
         BOTH,
         "LongspanForConditionalGeneration",
@@ -139,6 +140,11 @@ WRITERS: dict[str, tuple[Any, str, dict[str, Any]]] = {
     ),
     "behind a source": ("full", "LongspanForPrefixLM", {}),
 }
+
+
+def test_every_mechanism_that_keeps_keys_and_values_is_compiled_here() -> None:
+    layers = [layer if isinstance(layer, str) else layer["mechanism"] for layer in WRITERS["every mechanism"][0]]
+    assert set(layers) == PREALLOCATED - {"sinkhorn"}
 
 
 @pytest.mark.parametrize("name", WRITERS)
