@@ -1,6 +1,6 @@
 """Summaries by `longspan summarize` against other ways to pick sentences, on every validation set of the data folder.
 
-LONGSPAN_DATA=… python benchmarks/summarize.py [--weights FILE] [--only sets left-out picks queries] [--quick]
+LONGSPAN_DATA=… python benchmarks/summarize.py [--weights FILE] [--only [left-out picks queries]] [--quick]
 """
 
 from __future__ import annotations
