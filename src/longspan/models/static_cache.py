@@ -45,10 +45,9 @@ def buffered_step(
     if not all(isinstance(state.own, FixedLayer) for state in states):
         return None
     layer: Any = states[0].own
-    torch._assert_async(
-        layer.cumulative_length < layer.tokens,
-        f"past_key_values has room for {layer.tokens} tokens and is full; give a StaticCache of a larger max_cache_len",
-    )
+    # A message of one text: in the graph of a second size the room for tokens is a symbol.
+    full = "past_key_values is full; give a StaticCache of a larger max_cache_len"
+    torch._assert_async(layer.cumulative_length < layer.tokens, full)
     before, rows = layer.cumulative_length.clone(), written.shape[0]  # a clone, since the layer counts on in place
     if mask is not None:
         if mask.ndim != 2 or mask.shape[0] != rows or mask.shape[1] > layer.tokens:
