@@ -82,6 +82,10 @@ class Reach:
     longest: int | None = None
 
 
+LONGER = "poolingformer"
+"""The mechanism of a lengthened model where none is asked for."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lengthening:
     """How a mechanism relates to others with the same weights, on texts of a given number of tokens.

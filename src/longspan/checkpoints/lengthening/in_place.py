@@ -8,6 +8,7 @@ length and the pattern, by which Longspan finds the windows again in a folder th
 from __future__ import annotations
 
 import copy
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -136,13 +137,13 @@ def _sides_of(recorded: str) -> tuple[int, int]:
     Raises:
         InputError: it was given another pattern.
     """
-    pattern = parse(recorded)
-    if not isinstance(pattern, Window) or pattern.dilation != 1:
+    band = parse(recorded).band()
+    if band is None or band.stride != 1 or sys.maxsize in band:
         raise InputError(
             f"the source has the pattern {recorded!r}, which is more than windows; call longspan.use_attention(model, "
             f"{recorded!r}, max_tokens=…) instead"
         )
-    return pattern.left, pattern.right
+    return band.left, band.right
 
 
 def _seen(windows: Any, own: int | None) -> AttentionConfig:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from longspan.attention.config import LONGER
 from longspan.checkpoints.architectures import IN_PLACE, describe
 from longspan.checkpoints.conversion import carry_over, check_filled, from_transformers, start_extra_weights
 from longspan.checkpoints.lengthening.in_place import lengthen_in_place
@@ -20,8 +21,6 @@ from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.models.language_model import DecoderOnly
 from longspan.stacks import stack_config
 
-DEFAULT = "poolingformer"
-"""The mechanism of a longer model where none is asked for."""
 STARTS = {"copied": "tiled", "random": "drawn"}
 """How new rows of the position table start → how the report counts that table."""
 WITHOUT_TABLE = "new_positions='random' needs a table of absolute positions, which this source has not"
@@ -85,7 +84,7 @@ def lengthen(
         raise InputError(WITHOUT_TABLE)
     if stays:
         return lengthen_in_place(source, attention, max_tokens, options)
-    attention = DEFAULT if attention is None else attention
+    attention = LONGER if attention is None else attention
     base = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)
     config = _longer_config(base, attention, max_tokens, options)
     if new_positions == "random" and config.position_embedding != "learned":
