@@ -115,9 +115,7 @@ class Decoder(Network):
         step = buffered_step(block_states, given, attention_mask, self.mask_name)
         if step is not None:
             first, mask = 0, step.mask
-            rows = self._rows(mask, mask.shape[1] - 1, position_ids)
-            if self.has_source and self.embeddings.position is not None:
-                rows = step.place + self.embeddings.offset
+            rows = self._rows(mask, mask.shape[1] - 1, position_ids, step.place)
         else:
             first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
             mask = self._mask(attention_mask, first, given, room_of(past_key_values))
@@ -181,15 +179,19 @@ class Decoder(Network):
             check_mask(self.mask_name, mask)
         return mask.to(device=written.device, dtype=torch.bool)
 
-    def _rows(self, mask: Tensor | None, first: int, position_ids: Tensor | None) -> Tensor | None:
+    def _rows(
+        self, mask: Tensor | None, first: int, position_ids: Tensor | None, place: Tensor | None = None
+    ) -> Tensor | None:
         """Rows of the position table, `None` for those of the places in the input.
 
-        Beside an encoder, the place in the output counts, padding included, as in BART. A model that only decodes
-        counts real tokens, so that padding on the left changes nothing.
+        Beside an encoder, the place in the output counts, padding included, as in BART: the `place` `(1, 1)` of a
+        buffered step. A model that only decodes counts real tokens, so that padding on the left changes nothing.
         """
-        if self.has_source or self.embeddings.position is None:
+        if self.embeddings.position is None:
             return None
-        if position_ids is None and mask is not None:
+        if self.has_source:
+            position_ids = place
+        elif position_ids is None and mask is not None:
             position_ids = (mask.cumsum(1) - 1).clamp(min=0)[:, first:]
         return None if position_ids is None else position_ids + self.embeddings.offset
 

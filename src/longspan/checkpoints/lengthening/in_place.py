@@ -20,7 +20,7 @@ from longspan.attention.layers import spread
 from longspan.checkpoints.architectures import IN_PLACE
 from longspan.checkpoints.attention_interface import use_attention
 from longspan.checkpoints.lengthening.parity import LONGEST, LengthenReport, compare, in_float32, outputs, random_ids
-from longspan.checkpoints.lengthening.plan import Spec, as_spec
+from longspan.checkpoints.lengthening.plan import Spec, as_asked, as_spec, check_longer
 from longspan.checkpoints.mapping import InPlace
 from longspan.errors import InputError
 from longspan.patterns import Window, parse
@@ -64,11 +64,7 @@ def lengthen_in_place(source: Any, attention: Any, max_tokens: int, options: Spe
     known = IN_PLACE[config.model_type]
     known.class_of(name)
     before = known.longest(config)
-    if max_tokens < before:
-        raise InputError(
-            f"max_tokens={max_tokens} is less than the {before} tokens that the source already reads; give at least "
-            "that many"
-        )
+    check_longer(max_tokens, before)
     windows = _windows(known, source, attention, options, before)
     model: Any = copy.deepcopy(source).eval()
     report = LengthenReport(
@@ -95,12 +91,8 @@ def lengthen_in_place(source: Any, attention: Any, max_tokens: int, options: Spe
 
 def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before: int) -> Any:
     """The windows of every layer, as they are asked for."""
-    attention = known.mechanism if attention is None else attention
-    name, listed = type(source).__name__, isinstance(attention, list | tuple)
-    if listed and options:
-        raise InputError(f"{next(iter(options))} cannot be combined with a list of mechanisms; say it inside the list")
-    layers = source.config.num_hidden_layers
-    first, *others = spread(attention if listed else as_spec(attention) | options, layers)
+    name, asked = type(source).__name__, as_asked(known.mechanism if attention is None else attention, options)
+    first, *others = spread(asked, source.config.num_hidden_layers)
     if any(other != first for other in others) or first is None:
         raise InputError(f"attention differs from layer to layer, and all layers of {name} share one; give it for all")
     spec = as_spec(first)
@@ -113,8 +105,7 @@ def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before:
     sides, own = (before, before), known.own_window(source.config, 0)
     if not known.exchanged and own is not None:
         sides = (own, own)
-    if (recorded := getattr(source.config, "longspan_pattern", None)) is not None:
-        sides = _sides_of(recorded)
+    sides = _given_sides(source) or sides
     windows: Any = attention_config({"left_tokens": sides[0], "right_tokens": sides[1], **spec})
     plain = type(windows)(left_tokens=windows.left_tokens, right_tokens=windows.right_tokens).to_dict()
     for option, value in windows.to_dict().items():
@@ -131,12 +122,15 @@ def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before:
     return windows
 
 
-def _sides_of(recorded: str) -> tuple[int, int]:
-    """How far the windows of a model look that was given some before.
+def _given_sides(source: Any) -> tuple[int, int] | None:
+    """How far the windows look that the source was given before; `None` where it was given none.
 
     Raises:
         InputError: it was given another pattern.
     """
+    recorded = getattr(source.config, "longspan_pattern", None)
+    if recorded is None:
+        return None
     band = parse(recorded).band()
     if band is None or band.stride != 1 or sys.maxsize in band:
         raise InputError(
@@ -160,9 +154,7 @@ def _measure(source: Any, model: Any, windows: Any, report: LengthenReport) -> N
     Raises:
         InputError: the outputs differ by more than rounding.
     """
-    sides = [windows.left_tokens, windows.right_tokens]
-    if (recorded := getattr(source.config, "longspan_pattern", None)) is not None:
-        sides += _sides_of(recorded)
+    sides = windows.left_tokens, windows.right_tokens, *(_given_sides(source) or ())
     tokens = 1 + min(LONGEST - 1, report.tokens_before - 1, *sides)
     generator = torch.Generator().manual_seed(0)
     inputs = {"input_ids": random_ids(model, tokens, generator)}

@@ -14,7 +14,7 @@ from longspan.checkpoints.architectures import IN_PLACE, describe
 from longspan.checkpoints.conversion import carry_over, check_filled, from_transformers, start_extra_weights
 from longspan.checkpoints.lengthening.in_place import lengthen_in_place
 from longspan.checkpoints.lengthening.parity import LengthenReport, measure_parity
-from longspan.checkpoints.lengthening.plan import plan_attention, sharing_layer, tables_of
+from longspan.checkpoints.lengthening.plan import check_longer, plan_attention, sharing_layer, tables_of
 from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
@@ -130,11 +130,7 @@ def _longer_config(
 ) -> LongspanConfig:
     """The source's configuration with new attention, length and default globals."""
     old = base.config
-    if max_tokens < old.max_position_embeddings:
-        raise InputError(
-            f"max_tokens={max_tokens!r} is less than the {old.max_position_embeddings} tokens that the source already "
-            "reads; give at least that many"
-        )
+    check_longer(max_tokens, old.max_position_embeddings)
     heads = ("ConditionalGeneration", "SequenceClassification", "QuestionAnswering")
     forgetful = old.global_tokens == "none" and type(base).__name__.endswith(heads)
     fields = old.to_dict() | {

@@ -54,6 +54,28 @@ def as_spec(attention: Any) -> Spec:
     return dict(attention) if isinstance(attention, Mapping) else plain_spec(attention)
 
 
+def as_asked(attention: Any, options: Spec) -> Any:
+    """The mechanism with its options as one spec, or a list of mechanisms as it is.
+
+    Raises:
+        InputError: options beside a list.
+    """
+    if not isinstance(attention, list | tuple):
+        return as_spec(attention) | options
+    if options:
+        raise InputError(f"{next(iter(options))} cannot be combined with a list of mechanisms; say it inside the list")
+    return attention
+
+
+def check_longer(max_tokens: int, before: int) -> None:
+    """Refuse a longest input of fewer tokens than the source reads."""
+    if max_tokens < before:
+        raise InputError(
+            f"max_tokens={max_tokens!r} is less than the {before} tokens that the source already reads; give at least "
+            "that many"
+        )
+
+
 def first_sharing(specs: Any, layers: int) -> AttentionConfig | None:
     """The first layer that shares tables with others, which all ask for the same; `None` where none does."""
     configs = map(attention_config, layer_specs(specs, layers))
@@ -127,10 +149,7 @@ def plan_attention(config: LongspanConfig, attention: Any, max_tokens: int, opti
 
 
 def _plan(config: LongspanConfig, own: list[Spec], attention: Any, max_tokens: int, options: Spec) -> list[Spec]:
-    listed = isinstance(attention, list | tuple)
-    if listed and options:
-        raise InputError(f"{next(iter(options))} cannot be combined with a list of mechanisms; say it inside the list")
-    asked = attention if listed else as_spec(attention) | options
+    asked = as_asked(attention, options)
     # A layer that no range names stays as it is.
     given = [
         present if entry is None else _complete(as_spec(entry), own, max_tokens)
