@@ -227,8 +227,8 @@ def test_a_memory_holds_what_spans_can_see():
     cache = None
     for _ in range(4):
         ids = torch.randint(0, 31, (1, 100))
-        output = model(ids, labels=ids, past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
+        output = model(ids, labels=ids, cache=cache, use_cache=True)
+        cache = output.cache
     # 400 · 0.1 + 32 = 48 of 400 keys are seen with R = 8: 352 less, 320 of them cut off
     assert [layer.hidden.shape[1] for layer in cache.layers] == [80 + 64] * 2
     assert cache.get_seq_length() == 400
