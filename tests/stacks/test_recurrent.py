@@ -16,6 +16,7 @@ from longspan.models import (
     LongspanForMaskedLM,
     LongspanModel,
 )
+from longspan.models.transformers_names import enable_checkpointing
 
 HEADS, HEAD_WIDTH, WIDTH = 2, 3, 6
 RELATIVE = {"mechanism": "full", "positions": "relative", "bias": False}
@@ -287,8 +288,7 @@ def test_gradient_checkpointing_changes_nothing_behind_a_memory(reentrant):
         return {name: each.grad for name, each in model.named_parameters()}
 
     plain = gradients()
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": reentrant})
+    enable_checkpointing(model, use_reentrant=reentrant)
     torch.testing.assert_close(gradients(), plain)
 
 

@@ -16,6 +16,7 @@ from longspan.models import (
     LongspanForTokenClassification,
     LongspanModel,
 )
+from longspan.models.transformers_names import enable_checkpointing
 
 from .test_universal import ACT, SIZES, batch, build, stacks_of
 
@@ -97,8 +98,7 @@ def test_gradients_are_those_of_every_step_computed_and_all_stay_the_same_when_c
     found = []
     for checkpointed in (False, True):
         if checkpointed:
-            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-            enable()
+            enable_checkpointing(model)
         model.zero_grad()
         output = model(ids, mask)
         (output[0].square().mean() + output.stack_loss).backward()
