@@ -66,7 +66,7 @@ def has_table(language: str) -> bool:
 @cache
 def _tables() -> dict[str, Abbreviations]:
     content: dict[str, dict[str, Any]] = tomllib.loads(
-        (files(__package__) / "abbreviations.toml").read_text(encoding="utf-8")
+        (files("longspan.data.text") / "abbreviations.toml").read_text(encoding="utf-8")
     )
     return {
         language: Abbreviations(
