@@ -16,6 +16,7 @@ from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, rea
 from longspan.ops.attend import attend
 from longspan.ops.attend.blocks import attend_blocks, block_mask, block_shares, pool_blocks, visible_blocks
 from longspan.ops.attend.reference import dense_weights
+from longspan.ops.half_linear import projected
 from longspan.patterns import Full
 from longspan.settings import Range
 
@@ -153,8 +154,11 @@ class CompressedAttention(ProjectedAttention):
         order = None
         if opened or mask is not None:  # the tokens of the unfinished block, then the new ones, each row without gaps
             order = real_first(torch.cat([torch.arange(opened, device=device) < left, real], dim=1))
-        query = self.query(hidden)
-        local = {name: torch.cat([held[f"open_{name}"], getattr(self, name)(hidden)], 1) for name in ("key", "value")}
+        query = projected(self.query, hidden)
+        local = {
+            name: torch.cat([held[f"open_{name}"], projected(getattr(self, name), hidden)], 1)
+            for name in ("key", "value")
+        }
         local = {name: in_order(each, order) for name, each in local.items()}
         slots = {f"{name}s": self._slots(name, self.split_heads(each), None) for name, each in local.items()}
         after = count + real.sum(1)
@@ -189,7 +193,7 @@ class CompressedAttention(ProjectedAttention):
 
     def _nothing(self, hidden: Tensor) -> dict[str, Tensor]:
         """What is held before the first token."""
-        batch, kind = hidden.shape[0], self.key(hidden[:, :0]).dtype  # autocast's, where that is on
+        batch, kind = hidden.shape[0], projected(self.key, hidden[:, :0]).dtype  # autocast's, where that is on
         none = hidden.new_zeros(batch, self.heads, 0, self.head_width, dtype=kind)
         opened = hidden.new_zeros(batch, 0, self.width, dtype=kind)
         count = hidden.new_zeros(batch, dtype=torch.int64)

@@ -13,6 +13,7 @@ from torch import Tensor
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, AttentionCost
 from longspan.attention.parts.tokens import Tokens
+from longspan.ops.half_linear import projected
 from longspan.ops.kernels.linear import attend_linear, elu_features, linear_weights
 
 
@@ -107,7 +108,7 @@ class KernelAttention(ProjectedAttention):
             dropout_prob=self.dropout_prob,
             epsilon=self.epsilon,
         )
-        return self.output(self.merge_heads(context))
+        return projected(self.output, self.merge_heads(context))
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         query, key, _ = self.project(hidden)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Linear
 from longspan.attention.parts.documents import counted_in
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
+from longspan.ops.half_linear import projected
 from longspan.ops.sinusoids import BASE, halved_sinusoids, interleaved_sinusoids
 from longspan.stacks import stack_config
 
@@ -152,7 +152,7 @@ class Embeddings(nn.Module):
         self.project_first = config.embedding_projection == "before_norm"
         self.projection = None
         if width != config.hidden_size:
-            self.projection = Linear(width, config.hidden_size, bias=not self.project_first)
+            self.projection = nn.Linear(width, config.hidden_size, bias=not self.project_first)
         width = config.hidden_size if self.project_first else width
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
@@ -234,11 +234,11 @@ class Embeddings(nn.Module):
             hidden = torch.cat([self.memory(hidden), hidden], 1)
 
         if self.projection is not None and self.project_first:
-            hidden = self.projection(hidden)
+            hidden = projected(self.projection, hidden)
         if self.norm is not None:
             hidden = self.norm(hidden)
         hidden = self.dropout(hidden)
-        return hidden if self.projection is None or self.project_first else self.projection(hidden)
+        return hidden if self.projection is None or self.project_first else projected(self.projection, hidden)
 
     def of_tokens(self, input_ids: Tensor) -> Tensor:
         """`(B, T)` ids → `(B, T, F)`, what `inputs_embeds` stands for."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from longspan.attention.base import Linear
 from longspan.attention.parts.documents import begins
 from longspan.models.configuration import LongspanConfig
 from longspan.models.inputs import ModelInputs, documents_of
@@ -14,6 +13,7 @@ from longspan.models.network import EncoderNetwork, first_token
 from longspan.models.outputs import EncoderOutput
 from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel, refuse_others
 from longspan.models.reported import Weights, check_layers, recorded_weights
+from longspan.ops.half_linear import projected
 
 
 class Encoder(EncoderNetwork):
@@ -81,10 +81,10 @@ class Pooler(nn.Module):
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
-        self.dense = Linear(config.states_width, config.hidden_size)
+        self.dense = nn.Linear(config.states_width, config.hidden_size)
 
     def forward(self, hidden: Tensor, summary: Tensor | None = None) -> Tensor:
-        return self.dense(first_token(hidden) if summary is None else summary).tanh()
+        return projected(self.dense, first_token(hidden) if summary is None else summary).tanh()
 
 
 class LongspanModel(LongspanPreTrainedModel):

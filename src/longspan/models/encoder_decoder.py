@@ -11,7 +11,6 @@ from torch.nn import functional
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from longspan.attention.base import Linear
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
@@ -20,6 +19,7 @@ from longspan.models.generation import LongspanWriter
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextFromSourceOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
+from longspan.ops.half_linear import projected
 
 _SOURCE_INPUTS = (
     "encoder_outputs",
@@ -48,7 +48,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
             )
         self.encoder = Encoder(config)
         self.decoder = Decoder(config, source=True)
-        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size))
         self.post_init()
 
@@ -150,7 +150,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
                 source=source,
                 source_mask=source_mask,
             )
-        logits: Any = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
+        logits: Any = projected(self.lm_head, decoded.last_hidden_state) + self.final_logits_bias
         output = TextFromSourceOutput(
             loss=self.language_loss(logits, labels, num_items_in_batch, encoded, decoded),
             logits=logits,

@@ -27,6 +27,7 @@ from longspan.models.network import bool_mask
 from longspan.models.outputs import TextOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
 from longspan.models.static_cache import tokens_before
+from longspan.ops.half_linear import projected
 from longspan.patterns import Prefix
 from longspan.stacks import stack_config
 
@@ -139,7 +140,7 @@ class LongspanForPrefixLM(DecoderOnly):
         states = (
             states[:, -logits_to_keep if logits_to_keep else 0 :] if labels is None else states[:, : labels.shape[1]]
         )
-        logits: Any = self.lm_head(states)
+        logits: Any = projected(self.lm_head, states)
         output = TextOutput(
             loss=self.language_loss(logits, labels, num_items_in_batch, decoded),
             logits=logits,

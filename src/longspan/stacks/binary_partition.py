@@ -17,6 +17,7 @@ from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.tokens import in_order, inverse_order, real_first
 from longspan.errors import InputError
+from longspan.ops.half_linear import projected
 from longspan.ops.tiles.partition import Partition, level_count
 from longspan.settings import Count, Range
 from longspan.stacks.base import Sizes, Source, StackConfig, StackCost, StackOutput, StackReturns
@@ -131,7 +132,7 @@ class NodeAttention(ProjectedAttention):
             tree = WholeTree(self.config.tree(tokens_of(hidden.shape[1]), causal=self.causal))
         nodes = hidden[:, : tree.nodes]
         context = tree.attend(*self.project(nodes), self.labels.weight, state=state, dropout_prob=self.dropout_prob)
-        mixed = self.output(self.merge_heads(context))
+        mixed = projected(self.output, self.merge_heads(context))
         return functional.pad(mixed, (0, 0, 0, hidden.shape[1] - tree.nodes))
 
 

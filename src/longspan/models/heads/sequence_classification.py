@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import MultipleChoiceModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput
 
-from longspan.attention.base import Linear
 from longspan.errors import InputError
 from longspan.models.embeddings import the_given
 from longspan.models.encoder import first_token
 from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.specs import MultipleChoice, SequenceClassification
 from longspan.models.losses import document_loss, token_loss
+from longspan.ops.half_linear import projected
 from longspan.stacks.block import activation
 
 
@@ -26,17 +26,17 @@ class ClassificationHead(nn.Module):
     def __init__(self, config: Any, options: SequenceClassification, labels: int) -> None:
         super().__init__()
         width = config.hidden_size
-        self.dense = Linear(config.states_width, width) if options.layers == "dense" else None
+        self.dense = nn.Linear(config.states_width, width) if options.layers == "dense" else None
         self.activation = activation(options.activation)
         self.dropout = dropout_of(config, options.dropout)
         self.input_dropout = self.dropout if options.input_dropout is None else nn.Dropout(options.input_dropout)
-        self.output = Linear(width, labels)
+        self.output = nn.Linear(width, labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """States of whole texts `(…, E)` → scores `(…, L)` of the labels, before any softmax."""
         if self.dense is not None:
-            hidden = self.activation(self.dense(self.input_dropout(hidden)))
-        return self.output(self.dropout(hidden))
+            hidden = self.activation(projected(self.dense, self.input_dropout(hidden)))
+        return projected(self.output, self.dropout(hidden))
 
 
 class LongspanForSequenceClassification(LongspanWithHead):

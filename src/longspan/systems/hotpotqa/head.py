@@ -27,6 +27,7 @@ from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import Scorer
 from longspan.models.losses import binary_loss, span_loss, token_loss
 from longspan.models.network import first_token
+from longspan.ops.half_linear import projected
 from longspan.systems.hotpotqa import MultiHopHead
 
 LABELS = ("relevance_labels", "evidence_labels", "start_positions", "end_positions", "answer_types")
@@ -97,12 +98,12 @@ class LongspanForMultiHop(LongspanWithHead):
         """
         hidden = encoded.last_hidden_state
         first = first_token(hidden)
-        start, end = self.qa_outputs(hidden).unbind(-1)
+        start, end = projected(self.qa_outputs, hidden).unbind(-1)
         logits = [self.relevance(hidden), self.evidence(hidden), start, end]
         if attention_mask is not None:
             padding = ~attention_mask.bool()
             logits = [each.masked_fill(padding, float("-inf")) for each in logits]
-        kinds = self.answer_type(first)
+        kinds = projected(self.answer_type, first)
         labels = (relevance_labels, evidence_labels, start_positions, end_positions, answer_types)
         relevance, evidence, start, end = logits
         return MultiHopOutput(

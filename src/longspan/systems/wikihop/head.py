@@ -24,6 +24,7 @@ from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
 from longspan.models.losses import token_loss, wide
+from longspan.ops.half_linear import projected
 from longspan.systems.wikihop import CandidateHead
 
 
@@ -119,7 +120,7 @@ class LongspanForCandidateScoring(LongspanWithHead):
             labels: `(N,)` int64, the candidate that answers, −100 for none.
             max_candidates: C; `None` means the largest index plus one.
         """
-        scores = self.score(encoded.states).squeeze(-1)
+        scores = projected(self.score, encoded.states).squeeze(-1)
         scores, exists = mean_of_pieces(scores, encoded.exists, example_ids)
         loss = None
         if labels is not None:
