@@ -185,7 +185,7 @@ def test_it_writes_the_same_words_by_reading_the_whole_text_in_every_step(publis
     assert want.tolist() == ours.generate(ids, use_cache=False, **length).tolist()
     beams = theirs.generate(ids, use_cache=False, num_beams=3, **length)
     assert beams.tolist() == ours.generate(ids, num_beams=3, **length).tolist()
-    assert ours(ids).past_key_values is None
+    assert ours(ids).cache is None
     for ask in (ours.generate, ours):
         with pytest.raises(
             InputError, match=r"chunks='published' keeps no state, since .*\(use_cache=False\), or choose"

@@ -8,6 +8,7 @@ from safetensors import safe_open
 
 from closeness import check_outputs, check_weights
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
+from longspan.models.transformers_names import enable_checkpointing
 
 
 def marked(config) -> str:
@@ -78,8 +79,7 @@ def check_checkpointing(form, kind, reentrant, options):
 
     plain = gradients()
     # transformers renamed the method between 5.17 and 5.23.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": reentrant})
+    enable_checkpointing(model, use_reentrant=reentrant)
     torch.testing.assert_close(gradients(), plain, atol=1e-6, rtol=1e-5)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from closeness import ForeignProcessor, check_outputs, check_weights, misalign
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
+from longspan.models.transformers_names import enable_checkpointing
 from longspan.stacks import STACKS
 from longspan.stacks.reversible import Reversible
 
@@ -135,8 +136,7 @@ def test_gradient_checkpointing_changes_nothing(name, reentrant):
 
     plain = gradients()
     # transformers renamed the method between 5.17 and 5.23.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": reentrant})
+    enable_checkpointing(model, use_reentrant=reentrant)
     torch.testing.assert_close(gradients(), plain)
 
 

@@ -93,7 +93,7 @@ def test_generation_under_peft() -> None:
 @pytest.mark.parametrize("name", [name for name, _ in TASKS.values()])
 def test_what_asks_for_nothing_changes_nothing(name: str) -> None:
     model, labels = make(name), next(labels for other, labels in TASKS.values() if other == name)
-    others = {"head_mask": None, "use_cache": False, "cache_position": None, "past_key_values": None}
+    others = {"head_mask": None, "use_cache": False, "cache_position": None, "cache": None}
     plain = result(model, **labels)
     given = result(model, **labels, **others, output_attentions=False, output_hidden_states=False, return_dict=True)
     assert torch.equal(plain, given)

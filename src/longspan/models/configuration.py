@@ -172,7 +172,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
     model_type = "longspan"
     # What an evaluation need not gather (a transformers convention); encoder states of long documents are large.
     keys_to_ignore_at_inference = [  # noqa: RUF012
-        "past_key_values",
+        "cache",
+        "past_key_values",  # its name before transformers 5.24
         "encoder_last_hidden_state",
         "ponder_times",
         "encoder_ponder_times",

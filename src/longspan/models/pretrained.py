@@ -33,7 +33,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["CheckpointedBlock"]  # noqa: RUF012
-    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _skip_keys_device_placement = ["cache", "past_key_values"]  # noqa: RUF012
     # Attention is ours, not one of transformers' kernels; these only say that no `attn_implementation` is refused.
     _supports_sdpa = True
 
@@ -134,6 +134,7 @@ REASONS = {
     "head_mask": "attention heads cannot be masked",
     "decoder_head_mask": "attention heads cannot be masked",
     "cross_attn_head_mask": "attention heads cannot be masked",
+    "cache": "an encoder has no cache",
     "past_key_values": "an encoder has no cache",
     "encoder_hidden_states": "an encoder attends to its own input only",
     "encoder_attention_mask": "an encoder attends to its own input only",

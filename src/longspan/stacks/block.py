@@ -195,7 +195,7 @@ class Block(nn.Module):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
         *tables: Tensor,
-        past_key_values: BlockState | None = None,
+        layer_past: BlockState | None = None,
         memory: Tensor | None = None,
         places: Tensor | None = None,
     ) -> Tensor:
@@ -209,13 +209,13 @@ class Block(nn.Module):
                 that holds tensors.
             source_mask: `(B', S)` bool.
             *tables: those that layers share.
-            past_key_values: the state of the sequence that is continued. transformers' checkpointed layers know a state
-                by this name and leave it out.
+            layer_past: the state of the sequence that is continued. Checkpointed layers of transformers drop it under
+                this name in every version.
             memory: `(B, M, E)`, earlier inputs of the block, behind which the tokens stand.
             places: `(B, Q)`, the only places at which the output is wanted, `(B, Q, E)`; these see all that they would
                 see otherwise. What attention can leave out then, its `forward_at` says.
         """
-        own_state, source_state = past_key_values or (None, None)
+        own_state, source_state = layer_past or (None, None)
         if tables:
             tokens = replace(tokens, relative=tables)
         if memory is not None and self.pre:

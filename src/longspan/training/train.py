@@ -40,6 +40,7 @@ from longspan.errors import InputError, one_sentence, write_errors
 from longspan.files import output_folder, remove_empty, whole_file, whole_folder, write_whole
 from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
+from longspan.models.transformers_names import enable_checkpointing
 from longspan.progress import without_file_bars
 from longspan.stacks.block import Block
 from longspan.tasks.tokenizers import end_id
@@ -297,9 +298,7 @@ def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
     model.config.label_smoothing = recipe.optimisation.label_smoothing
     model.max_shard_size = recipe.optimisation.max_shard_size
     if recipe.optimisation.gradient_checkpointing:
-        # The name changed between the versions of transformers that we support.
-        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        enable()
+        enable_checkpointing(model)
     if recipe.optimisation.float32_attention:
         blocks = [module for module in model.modules() if isinstance(module, Block)]
         if not blocks:

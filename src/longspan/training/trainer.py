@@ -125,7 +125,7 @@ class RecipeTrainer(Trainer):
         inputs |= self.carried.before(*place)
         both: Any = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=count)
         loss, outputs = both
-        self.carried.after(*place, outputs.past_key_values)
+        self.carried.after(*place, outputs.cache)
         return loss
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
