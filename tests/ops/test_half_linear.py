@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from longspan.ops.half_linear import FEWEST_ROWS, input_dtype, linear, projected
+from longspan.attention.base import projected
+from longspan.ops.half_linear import FEWEST_ROWS, input_dtype, linear
 from longspan.ops.runtime import HALF_VARIABLE
 
 HALF = [torch.bfloat16, torch.float16]

@@ -14,11 +14,11 @@ from longspan.attention.parts.documents import each_document
 from longspan.attention.parts.reported import MOST_DENSE
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
+from longspan.ops import half_linear
 from longspan.ops.attend import attend
 from longspan.ops.attend.call import check_slots
 from longspan.ops.attend.reference import dense_mask, dense_weights
 from longspan.ops.attend.terms import Term
-from longspan.ops.half_linear import projected
 from longspan.patterns import Full, Pattern
 
 if TYPE_CHECKING:
@@ -28,6 +28,12 @@ else:  # transformers is imported by whoever makes a state
 
 Start = Literal["from_local", "new"]
 """How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
+
+
+def projected(layer: nn.Module, inputs: Tensor) -> Tensor:
+    """`layer(inputs)` of a projection, `(…, E)` → `(…, F)`: never slower in half precision than in float32."""
+    wide = inputs.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return layer(inputs) if wide else half_linear.called(layer, inputs)
 
 
 class Attention(nn.Module):
@@ -413,7 +419,7 @@ class ProjectedAttention(Attention):
 
     def heads_of(self, projection: nn.Module, hidden: Tensor) -> Tensor:
         """`(…, T, E)` through a projection, split into heads: `(…, H, T, D)`."""
-        return self.split_heads(projected(projection, hidden))
+        return projected(projection, hidden).unflatten(-1, (self.heads, self.head_width)).transpose(-3, -2)
 
     def split_heads(self, hidden: Tensor) -> Tensor:
         """`(…, T, E)` → `(…, H, T, D)`, without a copy."""

@@ -10,13 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, real_first
 from longspan.ops.attend import attend
 from longspan.ops.attend.blocks import attend_blocks, block_mask, block_shares, pool_blocks, visible_blocks
 from longspan.ops.attend.reference import dense_weights
-from longspan.ops.half_linear import projected
 from longspan.patterns import Full
 from longspan.settings import Range
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, ProjectedAttention, Start
+from longspan.attention.base import LayerState, ProjectedAttention, Start, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, Reach
 from longspan.attention.parts.documents import each_document
 from longspan.attention.parts.global_local import Parts, hidden_outside, labelled, put_rows, relations, taken_apart
@@ -20,7 +20,6 @@ from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, PositionBias, Term
-from longspan.ops.half_linear import projected
 from longspan.patterns import Blocks, DrawnBlocks, Full, Pattern, PerHead, Window
 from longspan.patterns.random_blocks import MOST_BLOCKS
 from longspan.settings import Count, Range

@@ -8,11 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.ops.attend import attend
-from longspan.ops.half_linear import projected
 from longspan.patterns import Causal, Full, Pattern
 
 

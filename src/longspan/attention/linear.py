@@ -10,10 +10,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, AttentionCost
 from longspan.attention.parts.tokens import Tokens
-from longspan.ops.half_linear import projected
 from longspan.ops.kernels.linear import attend_linear, elu_features, linear_weights
 
 

@@ -11,14 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Reach, SharedTables
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.blocks import block_mask, block_shares, pool_blocks
 from longspan.ops.attend.reference import dense_weights
-from longspan.ops.half_linear import projected
 from longspan.patterns import Full
 from longspan.settings import Count, Seed
 

@@ -11,12 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, full_inputs
 from longspan.attention.parts.tokens import Tokens, inverse_order, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.ops.half_linear import projected
 from longspan.ops.runtime import full_precision
 from longspan.ops.sorted.block_attention import attend_blocks
 from longspan.ops.sorted.sinkhorn import NOTHING, block_means, block_weights, earlier, means_so_far, sinkhorn

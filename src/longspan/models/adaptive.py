@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED, check_labels
-from longspan.ops.half_linear import linear, projected
+from longspan.ops.half_linear import linear
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields

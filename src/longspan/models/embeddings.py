@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.base import projected
 from longspan.attention.parts.documents import counted_in
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
-from longspan.ops.half_linear import projected
 from longspan.ops.sinusoids import BASE, halved_sinusoids, interleaved_sinusoids
 from longspan.stacks import stack_config
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from longspan.attention.base import projected
 from longspan.attention.parts.documents import begins
 from longspan.models.configuration import LongspanConfig
 from longspan.models.inputs import ModelInputs, documents_of
@@ -13,7 +14,6 @@ from longspan.models.network import EncoderNetwork, first_token
 from longspan.models.outputs import EncoderOutput
 from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel, refuse_others
 from longspan.models.reported import Weights, check_layers, recorded_weights
-from longspan.ops.half_linear import projected
 
 
 class Encoder(EncoderNetwork):

@@ -11,6 +11,7 @@ from torch.nn import functional
 from transformers import Cache
 from transformers.modeling_outputs import BaseModelOutput
 
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
@@ -20,7 +21,6 @@ from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextFromSourceOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
 from longspan.models.transformers_names import cache_field, cache_from
-from longspan.ops.half_linear import projected
 
 _SOURCE_INPUTS = (
     "encoder_outputs",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Cache
 
+from longspan.attention.base import projected
 from longspan.attention.layers import plain_layers, spread
 from longspan.attention.parts.documents import begins
 from longspan.errors import InputError
@@ -23,7 +24,6 @@ from longspan.models.losses import IGNORED, with_stack_loss
 from longspan.models.outputs import TextOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
 from longspan.models.transformers_names import cache_field, cache_from
-from longspan.ops.half_linear import projected
 
 Model = TypeVar("Model", bound=nn.Module)
 

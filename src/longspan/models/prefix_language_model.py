@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import Cache
 
 from longspan.attention import MECHANISMS
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import the_given
@@ -28,7 +29,6 @@ from longspan.models.outputs import TextOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
 from longspan.models.static_cache import tokens_before
 from longspan.models.transformers_names import NEW_CACHE, OLD_CACHE, cache_field, cache_from
-from longspan.ops.half_linear import projected
 from longspan.patterns import Prefix
 from longspan.stacks import stack_config
 

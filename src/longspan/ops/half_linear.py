@@ -5,7 +5,7 @@ float32 forward, and twenty-five times with gradients. So inputs are cast, multi
 result is rounded once. What is kept for the way back are the inputs as they were.
 
 Layers stay PyTorch's own `nn.Linear`, the only type that `torch.ao.quantization.quantize_dynamic` replaces, and
-mechanisms, blocks and heads call them by `projected`.
+mechanisms, blocks and heads call them by `longspan.attention.base.projected`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FEWEST_ROWS = 4
 """Vectors of fewer are multiplied by PyTorch in half precision: to cast the weights would take longer."""
 
 
-def projected(layer: nn.Module, inputs: Tensor) -> Tensor:
-    """`layer(inputs)`, whose products are computed in the way in which they are fastest: of an `nn.Linear`, and of an
-    adapter or whatever else stands in its place."""
+def called(layer: nn.Module, inputs: Tensor) -> Tensor:
+    """`layer(inputs)`, whose linear products are computed by `linear`: those of an `nn.Linear`, and of an adapter or
+    whatever else is in its place."""
     if _half_type(inputs) is None:
         return layer(inputs)
     with _FastProducts():
@@ -58,8 +58,6 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 def _half_type(inputs: Tensor) -> torch.dtype | None:
     """The type of a product in half precision that is faster computed in float32; `None` for any other."""
     autocast = torch.is_autocast_enabled("cpu")
-    if inputs.dtype == torch.float32 and not autocast:
-        return None
     if inputs.device.type != "cpu" or torch.compiler.is_compiling() or inputs.dtype == torch.float64:
         return None
     dtype = torch.get_autocast_dtype("cpu") if autocast else inputs.dtype

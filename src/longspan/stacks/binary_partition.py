@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.tokens import in_order, inverse_order, real_first
 from longspan.errors import InputError
-from longspan.ops.half_linear import projected
 from longspan.ops.tiles.partition import Partition, level_count
 from longspan.settings import Count, Range
 from longspan.stacks.base import Sizes, Source, StackConfig, StackCost, StackOutput, StackReturns

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longspan.attention import Attention, Tokens
-from longspan.attention.base import LayerState
+from longspan.attention.base import LayerState, projected
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.half_linear import projected
 from longspan.patterns import Full
 from longspan.settings import show
 

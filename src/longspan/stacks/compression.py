@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Attention, without_weight_gradient
+from longspan.attention.base import Attention, projected, without_weight_gradient
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
-from longspan.ops.half_linear import projected
 
 if TYPE_CHECKING:
     from longspan.attention.parts.state import CompressedLayer

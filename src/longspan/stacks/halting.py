@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from longspan.ops.half_linear import projected
+from longspan.attention.base import projected
 
 Accumulation = Literal["paper", "sum"]
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Tokens
+from longspan.attention.base import projected
 from longspan.errors import InputError
-from longspan.ops.half_linear import projected
 from longspan.ops.runtime import needs_reference
 from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns
 from longspan.stacks.block import Block, BlockState

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.ops import attend
-from longspan.ops.half_linear import projected
 from longspan.ops.shards import Shards, attend_all, gathered_from, ring
 from longspan.patterns import Full
 from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns

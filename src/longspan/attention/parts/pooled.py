@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState
+from longspan.attention.base import LayerState, projected
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, places_from
 from longspan.attention.parts.windowed import WindowedAttention, pairs_within, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.ops.half_linear import projected
 from longspan.ops.tiles.pooling import pool, pool_reference, pool_shares, slot_mask
 from longspan.patterns import PooledWindow, Window
 from longspan.settings import Range

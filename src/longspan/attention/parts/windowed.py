@@ -16,14 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
 from longspan.attention.parts.reported import global_weights, window_weights
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, permuted, real_first
 from longspan.ops.attend import attend
 from longspan.ops.attend.call import gather_slots, mask_of_slots
 from longspan.ops.attend.reference import dense_weights
-from longspan.ops.half_linear import projected
 from longspan.ops.runtime import full_precision, keeps_bfloat16, wide_product
 from longspan.patterns import Full, Pattern, PerHead, Window
 from longspan.settings import Whole

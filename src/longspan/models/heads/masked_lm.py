@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import MaskedLM
 from longspan.models.losses import IGNORED, check_labels, contrastive_loss, token_loss
-from longspan.ops.half_linear import projected
 from longspan.stacks.block import activation
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import QuestionAnswering
 from longspan.models.losses import span_loss
-from longspan.ops.half_linear import projected
 
 
 class LongspanForQuestionAnswering(LongspanWithHead):

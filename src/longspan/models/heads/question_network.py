@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.base import projected
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
 from longspan.models.heads.specs import NaturalQuestions
 from longspan.models.network import first_token
-from longspan.ops.half_linear import projected
 
 LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
 """What is learned of a chunk, in the order of `ChunkLogits`."""

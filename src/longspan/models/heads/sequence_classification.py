@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import MultipleChoiceModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput
 
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.embeddings import the_given
 from longspan.models.encoder import first_token
 from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.specs import MultipleChoice, SequenceClassification
 from longspan.models.losses import document_loss, token_loss
-from longspan.ops.half_linear import projected
 from longspan.stacks.block import activation
 
 

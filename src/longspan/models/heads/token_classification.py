@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 
+from longspan.attention.base import projected
 from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.sentence_network import Scorer
 from longspan.models.heads.specs import ReplacedTokens, TokenClassification
 from longspan.models.losses import binary_loss, token_loss, with_label
-from longspan.ops.half_linear import projected
 from longspan.stacks.block import activation
 
 

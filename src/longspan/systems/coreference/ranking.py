@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from longspan.ops.half_linear import projected
+from longspan.attention.base import projected
 from longspan.systems.coreference import CoreferenceHead
 from longspan.systems.coreference.spans import (
     WORDS_AT_ONCE,

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from longspan.attention.base import projected
 from longspan.models.heads.sentence_network import mean_by_sentence
-from longspan.ops.half_linear import projected
 
 WORDS_AT_ONCE = 256
 """First words of candidate spans that are scored together, which bounds the memory of those that are not kept."""

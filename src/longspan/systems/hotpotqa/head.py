@@ -22,12 +22,12 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import Scorer
 from longspan.models.losses import binary_loss, span_loss, token_loss
 from longspan.models.network import first_token
-from longspan.ops.half_linear import projected
 from longspan.systems.hotpotqa import MultiHopHead
 
 LABELS = ("relevance_labels", "evidence_labels", "start_positions", "end_positions", "answer_types")

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.utils import ModelOutput
 
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
 from longspan.models.losses import token_loss, wide
-from longspan.ops.half_linear import projected
 from longspan.systems.wikihop import CandidateHead
 
 
