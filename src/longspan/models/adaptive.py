@@ -89,8 +89,10 @@ class AdaptiveEmbedding(nn.Module):
             return self._project(0, self.tables[0](ids))
         flat = ids.flatten()
         parts, places = [], []
+        last = len(self.tables) - 1
         for cluster, (start, stop) in enumerate(pairwise(self.borders)):
-            rows = ((flat >= start) & (flat < stop)).nonzero().squeeze(1)
+            # The tables at the ends get ids beyond them too, which they raise for, as any table does.
+            rows = (((flat >= start) | (cluster == 0)) & ((flat < stop) | (cluster == last))).nonzero().squeeze(1)
             parts.append(self._project(cluster, self.tables[cluster](flat[rows] - start)))
             places.append(rows)
         # Every cluster takes part, even with no word of it, so that all weights have a gradient in every process.

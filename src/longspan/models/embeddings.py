@@ -189,7 +189,7 @@ class Embeddings(nn.Module):
 
         Raises:
             InputError: neither or both inputs given; the input is longer than the position table; token types given
-                to a model without them.
+                to a model without them; on a processor, ids or types that the tables have no row for.
         """
         given = the_given(input_ids, inputs_embeds)
         rows, length = given.shape[:2]
@@ -207,12 +207,22 @@ class Embeddings(nn.Module):
             )
         if position_ids is not None:
             self._check_positions(position_ids, given)
-        hidden = self.token(given) * self.scale if inputs_embeds is None else inputs_embeds
+        try:  # a processor raises; a GPU, which would be waited for, aborts
+            hidden = self.token(given) * self.scale if inputs_embeds is None else inputs_embeds
+        except IndexError:
+            raise self._beyond_vocabulary(given) from None
 
         if self.token_type is not None:
             if token_type_ids is None:
                 token_type_ids = torch.zeros((rows, length), dtype=torch.long, device=hidden.device)
-            types = self.token_type(token_type_ids)
+            try:
+                types = self.token_type(token_type_ids)
+            except IndexError:
+                raise InputError(
+                    f"token_type_ids holds {first_beyond(token_type_ids, self.token_type.num_embeddings)}, but "
+                    f"type_vocab_size={self.token_type.num_embeddings} of this model; give numbers from 0 to "
+                    f"{self.token_type.num_embeddings - 1}"
+                ) from None
             hidden = hidden + (types.sum(2) if token_type_ids.dim() == 3 else types)
         elif token_type_ids is not None:
             raise InputError("token_type_ids was given but this model has type_vocab_size=0; leave it out")
@@ -242,7 +252,18 @@ class Embeddings(nn.Module):
 
     def of_tokens(self, input_ids: Tensor) -> Tensor:
         """`(B, T)` ids → `(B, T, F)`, what `inputs_embeds` stands for."""
-        return self.token(input_ids) * self.scale
+        try:
+            return self.token(input_ids) * self.scale
+        except IndexError:
+            raise self._beyond_vocabulary(input_ids) from None
+
+    def _beyond_vocabulary(self, ids: Tensor) -> InputError:
+        entries: int = self.token.num_embeddings
+        name = "decoder_input_ids (or labels, which they are made of)" if "decoder" in self.limit else "input_ids"
+        return InputError(
+            f"{name} holds {first_beyond(ids, entries)}, but vocab_size={entries} of this model, whose ids go from 0 "
+            f"to {entries - 1}; give ids of its own tokenizer, or add rows with resize_token_embeddings"
+        )
 
     def _check_positions(self, position_ids: Tensor, source: Tensor) -> None:
         if self.position is None:
@@ -286,6 +307,11 @@ def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Modu
     if config.position_embedding == "none" and not (decoder and stack_config(config.stack).decoder_table()):
         return None
     return nn.Embedding(positions + config.position_offset, config.embedding_width)
+
+
+def first_beyond(numbers: Tensor, count: int) -> int:
+    """The first of whole numbers, one of which is not from 0 to `count` − 1, that is not."""
+    return int(numbers[(numbers < 0) | (numbers >= count)][0])
 
 
 def the_given(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
