@@ -88,6 +88,17 @@ def test_a_document_alone_padded_or_batched_gives_the_same(name):
 
 
 @every_stack
+@torch.no_grad()
+def test_padding_on_the_left_changes_nothing(name):
+    model, (ids, mask) = build(name), batch(31, 17, 8)
+    left = [row.roll(31 - int(real)) for row, real in zip(ids, mask.sum(1), strict=True)]
+    together = model(torch.stack(left), mask.flip(1))[0]
+    for row, length in enumerate(mask.sum(1).tolist()):
+        alone = model(ids[row : row + 1, :length])[0][0]
+        torch.testing.assert_close(together[row, 31 - length :], alone, atol=2e-5, rtol=1e-5)
+
+
+@every_stack
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_any_length_and_a_row_of_padding_alone_are_finite(name, dtype):
     model, exact = build(name).to(dtype), build(name)

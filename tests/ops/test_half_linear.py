@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from longspan.attention.base import projected
-from longspan.ops.half_linear import FEWEST_ROWS, input_dtype, linear
+from longspan.attention.base import input_dtype, projected
+from longspan.ops.half_linear import FEWEST_ROWS, linear
 from longspan.ops.runtime import HALF_VARIABLE
 
 HALF = [torch.bfloat16, torch.float16]

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, projected
+from longspan.attention.base import LayerState, input_dtype, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Reach, SharedTables
 from longspan.attention.parts.sinusoidal_relative import OffsetAttention
 from longspan.attention.parts.tokens import Tokens
@@ -20,7 +20,6 @@ from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import ContentToPosition, SoftSpan, content_scores
-from longspan.ops.half_linear import input_dtype
 from longspan.patterns import Causal, Pattern, Window
 from longspan.settings import Count, Range, Share
 

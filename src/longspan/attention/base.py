@@ -36,6 +36,11 @@ def projected(layer: nn.Module, inputs: Tensor) -> Tensor:
     return layer(inputs) if wide else half_linear.called(layer, inputs)
 
 
+def input_dtype(layer: nn.Module) -> torch.dtype:
+    """The type in which a projection takes its inputs: that of its weights, float32 where they are quantised."""
+    return getattr(layer.weight, "dtype", torch.float32)  # a quantised layer has a method of that name
+
+
 class Attention(nn.Module):
     """An attention mechanism: hidden states in, hidden states out. It has no weights of its own accord; most mechanisms
     are a `ProjectedAttention`, which brings the usual four projections."""

@@ -8,11 +8,10 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, input_dtype
 from longspan.attention.config import AttentionConfig, Lengthening, full_inputs
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.half_linear import input_dtype
 from longspan.ops.sorted.top_scores import Budget, attend_top, top_weights
 from longspan.settings import Count, Share
 

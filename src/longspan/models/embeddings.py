@@ -178,14 +178,16 @@ class Embeddings(nn.Module):
         position_ids: Tensor | None = None,
         border: Tensor | None = None,
         documents: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """`(B, T)` ids, or `(B, T, F)` embeddings instead, → `(B, M + T, E)`, M vectors of memory and the tokens, of
         which token 0 stands at `first_position`.
 
         `position_ids` `(1 or B, T)` name the rows of the position table instead, as in transformers: `position_offset`
         is that of a first token. Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose
-        embeddings add up. Positions are counted from 0 again from the `border` `(B,)` of a row on, and in each of
-        several `documents` of a row, `(B, T)`, of which none may be longer than the table.
+        embeddings add up. Positions are counted from the first real token of each row by a `mask` `(B, T)`, so that
+        padding before it changes nothing; from 0 again from the `border` `(B,)` of a row on, and in each of several
+        `documents` of a row, `(B, T)`, of which none may be longer than the table.
 
         Raises:
             InputError: neither or both inputs given; the input is longer than the position table; token types given
@@ -238,6 +240,12 @@ class Embeddings(nn.Module):
                 else:
                     first = first_position + self.offset
                     position_ids = torch.arange(first, first + length, device=hidden.device)[None]
+                    if mask is not None and mask.shape == (rows, length):  # others are refused with all masks
+                        # A compiled program cannot look, and a GPU would be waited for.
+                        unknown = torch.compiler.is_compiling() or mask.is_cuda
+                        if unknown or not bool(mask[:, :1].all()):
+                            before = (mask.to(hidden.device).cumsum(1) == 0).sum(1, keepdim=True)
+                            position_ids = (position_ids - before).clamp(min=self.offset)
                 position_ids = position_ids if border is None else self._restarted(position_ids, border)
             hidden = hidden + self.position(position_ids).to(hidden.dtype)
         if self.memory is not None:

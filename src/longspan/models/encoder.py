@@ -170,7 +170,7 @@ class LongspanModel(LongspanPreTrainedModel):
             if seq_idx is not None:
                 states = states[begins(seq_idx)][:, None]
             elif pooled is None:
-                states = self.encoder.first_states(states)[:, None]
+                states = self.encoder.first_states(states, attention_mask)[:, None]
             pooled = self.pooler(states, pooled)
         output: Any = EncoderOutput(**{**encoded, "pooler_output": pooled})
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()

@@ -32,11 +32,6 @@ def called(layer: nn.Module, inputs: Tensor) -> Tensor:
         return layer(inputs)
 
 
-def input_dtype(layer: nn.Module) -> torch.dtype:
-    """The type in which a projection takes its inputs: that of its weights, float32 where they are quantised."""
-    return getattr(layer.weight, "dtype", torch.float32)  # a quantised layer has a method of that name
-
-
 class _FastProducts(TorchFunctionMode):
     """Computes `F.linear` by `linear`."""
 

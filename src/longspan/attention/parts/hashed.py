@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import ProjectedAttention
+from longspan.attention.base import ProjectedAttention, input_dtype
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.half_linear import input_dtype
 from longspan.ops.sorted.hashing import (
     MOST_PER_HASH,
     NOWHERE,

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens
-from longspan.attention.base import projected
+from longspan.attention.base import input_dtype, projected
 from longspan.errors import InputError
 from longspan.models.fields import ModelFields
 from longspan.models.heads.specs import SentenceEmbedding, SentenceScoring
 from longspan.models.inputs import ModelInputs
 from longspan.models.network import EncoderNetwork, make_block
-from longspan.ops.half_linear import input_dtype
 from longspan.stacks import stack_config
 from longspan.stacks.block import Block
 

@@ -12,7 +12,6 @@ from transformers.utils import ModelOutput
 from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.embeddings import the_given
-from longspan.models.encoder import first_token
 from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.specs import MultipleChoice, SequenceClassification
 from longspan.models.losses import document_loss, token_loss
@@ -59,7 +58,8 @@ class LongspanForSequenceClassification(LongspanWithHead):
         """
         pooled = self.classifier.dense is None or self.model.encoder.returns.summary
         states = encoded.last_hidden_state
-        logits = self.classifier(encoded.pooler_output if pooled else self.model.encoder.first_states(states))
+        first = encoded.pooler_output if pooled else self.model.encoder.first_states(states, attention_mask)
+        logits = self.classifier(first)
         loss = None if labels is None else document_loss(self.config, logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
 
@@ -101,7 +101,9 @@ class LongspanForMultipleChoice(LongspanWithHead):
         }
         encoded = self.model(**flat, return_dict=True)
         pooled = self.classifier.dense is None or self.model.encoder.returns.summary
-        vectors = encoded.pooler_output if pooled else first_token(encoded.last_hidden_state)
+        vectors = encoded.pooler_output
+        if not pooled:
+            vectors = self.model.encoder.first_states(encoded.last_hidden_state, flat["attention_mask"])
         return ChoiceStates(
             pooled=vectors.unflatten(0, (questions, choices)),
             stack_loss=encoded.stack_loss,

@@ -97,7 +97,7 @@ class LongspanForMultiHop(LongspanWithHead):
             InputError: some labels without the others, or of another shape; an empty input.
         """
         hidden = encoded.last_hidden_state
-        first = first_token(hidden)
+        first = first_token(hidden, attention_mask)
         start, end = projected(self.qa_outputs, hidden).unbind(-1)
         logits = [self.relevance(hidden), self.evidence(hidden), start, end]
         if attention_mask is not None:
