@@ -9,6 +9,7 @@ import torch
 
 from closeness import ForeignProcessor, check_outputs, check_weights, misalign
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
+from longspan.models.sharding import units
 from longspan.models.transformers_names import enable_checkpointing
 from longspan.stacks import STACKS
 from longspan.stacks.reversible import Reversible
@@ -116,6 +117,16 @@ def test_any_length_and_a_row_of_padding_alone_are_finite(name, dtype):
         torch.testing.assert_close(
             model.eval()(ids, mask)[0].float()[real], exact(ids, mask)[0][real], atol=0.1, rtol=0.1
         )
+
+
+@every_plain_stack
+def test_what_is_gathered_or_placed_as_one_is_what_the_stack_calls(name):
+    """By these names accelerate wraps modules for FSDP, and transformers keeps them on one device."""
+    model = build(name)
+    others = {"reversible": "Reversible", "star": "StarStep", "binary_partition": "PartitionLayer"}
+    assert model._no_split_modules == {others.get(name, "CheckpointedBlock")}
+    found = [module for module in model.modules() if type(module).__name__ in model._no_split_modules]
+    assert found == list(units(model))
 
 
 @every_stack
