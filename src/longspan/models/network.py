@@ -274,14 +274,16 @@ class EncoderNetwork(Network):
         """Whether it reads several documents in one row."""
         return self.stack.takes_documents and not self.config.num_memory_tokens
 
-    def first_states(self, hidden: Tensor) -> Tensor:
-        """State of each row's first token, `(B, T, E)` → `(B, E)`, whichever process holds it; errors as `first_token`
-        has them."""
+    def first_states(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """State of each row's first real token, `(B, T, E)` and `(B, T)` → `(B, E)`, whichever process holds it; errors
+        as `first_token` has them. Where the last states are those of a memory, it is the memory's first."""
+        if self.config.compress_after is not None:
+            mask = None
         if self.sequence_group is None:
-            return first_token(hidden)
+            return first_token(hidden, mask)
         from longspan.models.divided_rows import first_of_rows
 
-        return first_of_rows(hidden, self.sequence_group)
+        return first_of_rows(hidden, self.sequence_group, mask)
 
     def encode(self, inputs: ModelInputs, *, output_hidden_states: bool = False) -> StackOutput:
         """From ids or embeddings to the final states `(B, T, E)`; errors as in `LongspanModel.forward`."""
@@ -304,6 +306,7 @@ class EncoderNetwork(Network):
             position_ids=None if for_stack else position_ids,
             border=border if reads.restarts_positions else None,
             documents=inputs.documents,
+            mask=inputs.attention_mask,
         )
         memory = config.num_memory_tokens
         text = hidden[:, memory:] if memory else hidden
@@ -351,8 +354,12 @@ class EncoderNetwork(Network):
         return second._replace(all_hidden_states=states, aux=second.aux._replace(loss=loss))
 
 
-def first_token(hidden: Tensor) -> Tensor:
-    """State of each row's first token, `(B, T, E)` → `(B, E)`; `InputError` for an empty input."""
+def first_token(hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+    """State of each row's first token, real by a mask `(B, T)` where it has one, `(B, T, E)` → `(B, E)`; `InputError`
+    for an empty input."""
     if hidden.shape[1] == 0:
         raise InputError("input_ids has 0 tokens; this head reads the first token, so give at least one")
-    return hidden[:, 0]
+    if mask is None:
+        return hidden[:, 0]
+    first = mask.to(hidden.device).bool().int().argmax(1)  # the first of several highest
+    return hidden.gather(1, first[:, None, None].expand(-1, 1, hidden.shape[-1]))[:, 0]
