@@ -51,7 +51,7 @@ from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
 from longspan.training.lifelines import ended_together
 from longspan.training.models import RANDOM, check_start, go_on, make_room, new_model, published_model, write_random
 from longspan.training.processes import check_sharding, is_main_process, on_main_process_first, process_count, processes
-from longspan.training.recipe import Recipe
+from longspan.training.recipe import Recipe, check_memory
 from longspan.training.sections import Data
 from longspan.training.tokenizers import tokenizer_of
 from longspan.training.trainer import RecipeTrainer, make_trainer
@@ -108,6 +108,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     """
     check_sharding()
     stages = recipe.runs  # checked, if `load_recipe` has not done so
+    check_memory(recipe)
     folder = output_folder(output)
     with ended_together(offloads=any(stage.optimisation.parallel.offload for stage in stages)):
         if not recipe.stages:
