@@ -104,7 +104,9 @@ class Recipe:
         from longspan.training.models import new_config
 
         size = self.tokenizer.train
-        least = 1000 + max((self.model.new or {}).get("cutoffs") or [0])
+        cutoffs = (self.model.new or {}).get("cutoffs")  # what is no list of numbers is refused with the other fields
+        numbers = [each for each in cutoffs if isinstance(each, int)] if isinstance(cutoffs, list | tuple) else []
+        least = 1000 + max(numbers, default=0)
         return new_config(
             self.built_task, self.model, least if size is None else size + len(self.built_task.new_tokens())
         )
