@@ -31,8 +31,12 @@ def oldest(project: dict, tested: str) -> list[str]:
         ValueError: a dependency declares no lower bound.
     """
     extras = project["optional-dependencies"]
-    used = [*project["dependencies"], *(one for name in extras if name not in OF_DEVELOPERS for one in extras[name])]
-    developers = {_normal(re.split(r"[\[>=;]", one)[0]) for name in OF_DEVELOPERS for one in extras[name]}
+    used, developers = list(project["dependencies"]), set()
+    for name, requirements in extras.items():
+        if name in OF_DEVELOPERS:
+            developers |= {_normal(re.split(r"[\[>=;]", requirement)[0]) for requirement in requirements}
+        else:
+            used += requirements
     lines = {}
     for requirement in used:
         if requirement.startswith(f"{project['name']}["):  # an extra made of others
