@@ -103,6 +103,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         embedding_divisor: by how much the embeddings of each further cluster are narrower.
         tie_projections: whether the softmax uses the projections of the embeddings: for all clusters, or a list with
             one entry for each. Nothing is tied without `tie_word_embeddings`.
+        head_bias: a bias for each word in the head of a language model without `cutoffs`, or in that of masked words
+            with `layers="single"` (Reformer).
         embedding_norm: LayerNorm over the summed embeddings.
         scale_embedding: multiply token embeddings by √E (mBART).
         normalization: "post" (BART, RoBERTa, BERT) or "pre" (mBART; adds a final LayerNorm to encoder and decoder).

@@ -57,7 +57,7 @@ class WithCache:
     """An output whose cache is `cache` with every version of transformers, beside the name it has there."""
 
     if TYPE_CHECKING:
-        cache: Cache | None
+        cache: Any
     elif CACHE != NEW_CACHE:
 
         @property
