@@ -30,9 +30,10 @@ from longspan.data.text.pdf.blocks import (
     leadings,
     pieces_of,
     regions,
-    rows_of,
 )
-from longspan.data.text.pdf.lines import Line, common_size, lines_in_margins, lines_of_pages
+from longspan.data.text.pdf.lines import Line, lines_of_pages
+from longspan.data.text.pdf.margins import common_size, lines_in_margins
+from longspan.data.text.pdf.rows import notes_marked, plain, rows_of
 from longspan.data.text.plain_text import SECTIONS
 from longspan.errors import InputError
 
@@ -78,9 +79,7 @@ def document_from_pdf(data: bytes, name: str) -> Document:
         pages = [[replace(line, text=mend(line.text)[0]) for line in page] for page in pages]
     size = common_size(pages)
     frame = lines_in_margins(pages, size)
-    columns = [
-        [rows_of(column) for column in regions([line for line in page if id(line) not in frame])] for page in pages
-    ]
+    columns = [_rows([line for line in page if id(line) not in frame], size) for page in pages]
     leading = leadings([column for page in columns for column in page])
     pieces = [[list(pieces_of(column, leading, size)) for column in page] for page in columns]
     classify([column for page in pieces for column in page], size)
@@ -95,16 +94,23 @@ def document_from_pdf(data: bytes, name: str) -> Document:
     return Document(text=text, blocks=tuple(blocks), pages=tuple(starts), title=title, name=name)
 
 
+def _rows(page: Sequence[Line], size: float) -> list[list[Line]]:
+    """The rows of a page, column after column, as plain text."""
+    columns = [rows_of(column) for column in regions(page)]
+    notes = notes_marked([row for column in columns for row in column], SMALLER * size)
+    return [[row for line in column if (row := plain(line, notes)).text] for column in columns]
+
+
 def _page(printed: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: set[int]) -> Iterator[Piece]:
     """The pieces of a page: its head, its columns, its foot and margins."""
     columns = [[piece for piece in column if piece.lines] for column in columns]  # all words of some were joined
     first = min((piece.lines[0].base for column in columns for piece in column), default=float("inf"))
     around_it = [line for line in printed if id(line) in frame]
     above = [line for line in around_it if line.upright and line.base < first]
-    yield from (Piece("boilerplate", [line]) for line in above)
+    yield from (Piece("boilerplate", [plain(line)]) for line in above)
     for column in columns:
         yield from column
-    yield from (Piece("boilerplate", [line]) for line in around_it if not line.upright or line.base >= first)
+    yield from (Piece("boilerplate", [plain(line)]) for line in around_it if not line.upright or line.base >= first)
 
 
 def classify(columns: Sequence[Sequence[Piece]], size: float) -> None:
