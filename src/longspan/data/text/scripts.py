@@ -12,18 +12,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-RAISED, LOWERED, LEVEL = map(chr, range(0xE010, 0xE013))
-"""Private-use characters before raised letters, before lowered ones, and behind both."""
+RAISED, LOWERED, LEVEL = map(chr, range(0xFDD0, 0xFDD3))
+"""Characters that no text has, before raised letters, before lowered ones, and behind both."""
 
-_SCRIPT = re.compile(f"[{RAISED}{LOWERED}][^{RAISED}{LOWERED}{LEVEL}]*{LEVEL}?|{LEVEL}")
-_ADJOINING = re.compile(f"{LEVEL}([{RAISED}{LOWERED}])")
+_LETTERS = f"[^{RAISED}{LOWERED}{LEVEL}]*"
+_SCRIPT = re.compile("|".join(f"{up}{_LETTERS}(?:{LEVEL}{up}{_LETTERS})*{LEVEL}?" for up in (RAISED, LOWERED)) + f"|{LEVEL}")
+_MARKS = str.maketrans("", "", RAISED + LOWERED + LEVEL)
 _MARK = r"(?:\d{1,3}|[a-z]|[*†‡§¶‖∗#])"
 _NOTE = re.compile(rf"[\[(]?{_MARK}(?:\s?[,;–-]?\s?{_MARK})*[\])]?,?")
 _CITED = re.compile(r"\[(?:[\d,–\s-]{1,20}|[a-z]|(?:note|nb|fn)\s?\d{1,3})\]", re.IGNORECASE)
 _SIGNED = re.compile(r"[+\-−–]\s?\w*|\d{1,2}[+\-−–]|\w\s?[+\-−–]\s?\w")
 _WORD = re.compile(r"[^\W\d_₀-₉]+$")
 _NUMBER = re.compile(r"(?P<money>[$€£¥₹₩₽]\s?|\b(?:USD|EUR|GBP|CHF|Rs\.?|kr\.?)\s)?(?P<digits>\d(?:[\d.,]*\d)?)$")
-_IN_BRACKETS = re.compile(r"[(\[{|]([^()\[\]{}|]*)[)\]}|]$")
+_BRACKETS = {")": "(", "]": "[", "}": "{"}
 _UNITS = frozenset(
     "m cm mm km dm nm µm μm pm hm in ft yd mi s ms min h hr kg g mg L l dL mL Hz kHz MHz GHz J kJ W kW N Pa kPa V A K"
     " mol cd lm eV keV MeV GeV TeV pc kpc Mpc Gpc arcsec arcmin deg rad sr px dpi inch inches feet metres meters".split()
@@ -41,23 +42,24 @@ def with_scripts(text: str, notes: Collection[str] = ()) -> str:
         text: of a line or a paragraph, from its beginning.
         notes: the marks of the notes that are known to stand near the text.
     """
-    text = _ADJOINING.sub(r"\1", text) if LEVEL in text else text
     pieces: list[str] = []
     done = 0
     for match in _SCRIPT.finditer(text):
         pieces.append(text[done : match.start()])
         done = match.end()
-        run = match[0].strip(RAISED + LOWERED + LEVEL + " \n")
+        run = match[0].translate(_MARKS).strip()
         if not run:
             continue
         line = "".join(pieces)[-60:]
         before = line.rstrip()
         after = text[done : done + 1]
+        if not before or "\ue000" <= before[-1] <= "\uf8ff" or (line != before and after.isalnum()):
+            begins = _NOTE.fullmatch(run) and after.isalpha() and not before and not run.isalpha()
+            pieces.append(f"{run} " if begins else run)  # the mark with which a note begins, or an isotope's
+            continue
         placed = _raised(before, run, after, notes) if match[0][0] == RAISED else _lowered(before, run)
         if placed != run and before and line != before:  # a space between an exponent and its base
             pieces[:] = ["".join(pieces).rstrip()]
-            if not placed and not after.isspace():
-                placed = " "
         pieces.append(placed)
     pieces.append(text[done:])
     return "".join(pieces)
@@ -65,8 +67,6 @@ def with_scripts(text: str, notes: Collection[str] = ()) -> str:
 
 def _raised(before: str, run: str, after: str, notes: Collection[str]) -> str:
     """What stands in the text for raised letters behind `before`."""
-    if not before:  # the mark with which a note begins
-        return f"{run} " if _NOTE.fullmatch(run) and after.isalpha() and not run.isalpha() else run
     if after in {"/", "⁄"} and run.isdigit():  # a fraction
         return f" {run}" if before[-1].isdigit() else run
     if _CITED.fullmatch(run):
@@ -93,8 +93,9 @@ def _raised_letters(before: str, run: str, after: str) -> str:
 def _is_mark(before: str, run: str, notes: Collection[str]) -> bool:
     """Whether digits or signs that are raised behind some text are marks of notes, and no exponent."""
     last = before[-1]
-    if bracket := _IN_BRACKETS.search(before):
-        return re.search(r"[^\W\d_]{3}", bracket[1]) is not None
+    if last in _BRACKETS:
+        inside = _in_brackets(before)
+        return run in notes if inside is None else re.search(r"[^\W\d_]{3}", inside) is not None
     if word := _WORD.search(before):
         name = word[0]
         if len(name) == 1 or name in _FUNCTIONS:
@@ -105,6 +106,16 @@ def _is_mark(before: str, run: str, notes: Collection[str]) -> bool:
         known = run in notes and len(number["digits"]) > 2
         return not run.isdigit() or number["money"] is not None or known
     return last not in "=+−<>≤≥∑∏∫√∂∇∞|" and last not in "₀₁₂₃₄₅₆₇₈₉^_"
+
+
+def _in_brackets(before: str) -> str | None:
+    """What stands in the brackets with which a text ends; None where they are opened further away."""
+    depth = 0
+    for place in range(len(before) - 1, -1, -1):
+        depth += (before[place] == before[-1]) - (before[place] == _BRACKETS[before[-1]])
+        if depth == 0:
+            return before[place + 1 : -1]
+    return None
 
 
 def _lowered(before: str, run: str) -> str:

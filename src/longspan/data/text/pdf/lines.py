@@ -33,6 +33,7 @@ _LIGATURES |= {0x1B: "ff", 0x1C: "fi", 0x1D: "fl", 0x1E: "ffi", 0x1F: "ffl"}
 _LINE = re.compile("[^\r\n\x02\ufffe]+[\x02\ufffe]?")
 _WORD = re.compile(r"(?:[^\s\x02\ufffe\0]|[\x0b\x0c\x1c-\x1f])+")
 _DIGIT_INSIDE = re.compile(r"(?<=\S)\d(?=[^\s\d\x02\ufffe])")
+_CAPITAL = re.compile(r"[\"'“‘«„¡¿]?[^\W\d_](?=[^\r\n])")
 _BOLD = re.compile(rb"bold|black|heavy|demi|medi(?![a-z])|cmb|cmssbx|-bd|[a-z]tb$", re.IGNORECASE)
 _FIXED = re.compile(rb"mono|courier|typewriter|consol|cmtt|sftt|cmsltt|-tt", re.IGNORECASE)
 _FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18
@@ -45,6 +46,8 @@ UNEVEN = 0.06
 UP, UP_ALONE, DOWN, SMALL = 0.15, 0.25, -0.06, 0.88
 """Of the size of the letters of a line: how far raised letters stand above its base line, or digits that are no smaller;
 how far lowered ones stand below it; and how large they are at most."""
+DROPPED = 1.6
+"""Of the size of a text's letters; its drop capitals are larger."""
 FEWEST, BETWEEN_WORDS = 5, 1.6
 """Letters of a heading that is set in single letters at least; of the usual space between them, one between words."""
 MEMORY = 1 << 30
@@ -161,7 +164,8 @@ def lines_of_page(document: Any, number: int) -> list[Line]:
     """The lines of a page in the order of the file."""
     with closing(document[number]) as page, closing(page.get_textpage()) as text:
         reader = _Reader(text, number, page.get_bbox())
-        lines = [reader.line(match) for match in _LINE.finditer(reader.letters) if _WORD.search(match[0])]
+        found = [match for match in _LINE.finditer(reader.letters) if _WORD.search(match[0])]
+        lines = [line for match in found for line in reader.lines(match)]
     turns = Counter[int]()
     for turn, line in lines:
         turns[turn] += len(line.text)
@@ -181,6 +185,7 @@ class _Reader:
         self.name, self.flags = ctypes.create_string_buffer(128), ctypes.c_int()
         self.flags_there = ctypes.byref(self.flags)
         self.letters = self._letters(text)
+        self.dropped = 0
 
     def _letters(self, text: Any) -> str:
         """The page's text with one character for each that PDFium counts, which are units of UTF-16."""
@@ -191,18 +196,31 @@ class _Reader:
             return letters
         return "".join(chr(self.pdfium.FPDFText_GetUnicode(self.text, index)) for index in range(count))
 
+    def lines(self, match: re.Match[str]) -> Iterator[tuple[int, Line]]:
+        """The quarters of a turn by which a line is turned, and the line; a drop capital is one of its own."""
+        turned = self.line(match)
+        if not self.dropped:
+            yield turned
+            return
+        begin, end = match.span()
+        for part in (_LINE.match(self.letters, begin, begin + self.dropped), _LINE.match(self.letters, begin + self.dropped, end)):
+            if part is not None and _WORD.search(part[0]):
+                yield self.line(part)
+
     def line(self, match: re.Match[str]) -> tuple[int, Line]:
-        """The quarters of a turn by which a line is turned, and the line."""
+        """A line as `lines` gives it, which notes in `dropped` how many letters of a drop capital it begins with."""
         begin = match.start()
         words = [(begin + start, begin + end - 1) for start, end in map(re.Match.span, _WORD.finditer(match[0]))]
         longest = max(last - first for first, last in words)
         main = next(first for first, last in words if last - first == longest)
+        main += longest // 2 if longest > 2 else 0  # the first letter may be a raised mark
         fonts = [self._font(index) for index in {words[0][0], main, words[-1][0]}]
         size = self._size(main)
         turn = round(atan2(self.matrix.b, self.matrix.a) / (pi / 2)) % 4
         base = self._box(main, turn)[2]
         left, right, gaps, uneven = self._extent(words, turn, size, match)
         scripts = list(self._scripts(uneven, main, size)) if uneven and size > 0 else []
+        self.dropped = self._drop_capital(match[0], begin, main, size) if uneven and uneven[0] == words[0] else 0
         text, places = _marked(match[0], [first - begin for first, _, _ in gaps], begin, scripts)
         text, places = _cleaned(text, places)
         if longest == 0 and (spaced := self._without_tracking(words, turn)):
@@ -261,6 +279,13 @@ class _Reader:
         gaps = [begin - end for (_, end), (begin, _) in pairwise(edges)]
         most = BETWEEN_WORDS * sorted(gaps)[len(gaps) // 2]
         return letters[0] + "".join(f" {one}" if gap > most else one for gap, one in zip(gaps, letters[1:], strict=True))
+
+    def _drop_capital(self, line: str, begin: int, main: int, size: float) -> int:
+        """How many letters at the beginning of a line are those of a drop capital, which stands lower and is larger."""
+        capital = _CAPITAL.match(line)
+        if capital is None or size <= 0 or self._size(begin + capital.end() - 1) < DROPPED * size:
+            return 0
+        return capital.end() if self._origin(main) - self._origin(begin + capital.end() - 1) > size / 3 else 0
 
     def _scripts(self, words: list[tuple[int, int]], main: int, size: float) -> Iterator[tuple[int, int, str]]:
         """The raised and lowered letters in some words: the first, the last, and the mark before them."""

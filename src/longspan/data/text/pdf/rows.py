@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from longspan.data.text.frequencies import common_words
-from longspan.data.text.pdf.lines import Line
+from longspan.data.text.pdf.lines import DROPPED, Line
 from longspan.data.text.scripts import LEVEL, LOWERED, RAISED, with_scripts
 
 CELL = 1.2
@@ -18,8 +18,6 @@ TOUCHING = 0.12
 """Of the size of the letters; what stands nearer to a raised or lowered letter belongs to the same word."""
 SMALL = 0.85
 """Of the size of a line; letters apart from it that are smaller, and stand a little higher or lower, belong to it."""
-DROPPED = 1.6
-"""Of the size of a text's letters; its drop capitals are larger."""
 DESCENT = 0.22
 """Of the size of letters: how far the lower end of a line stands below its base line in most fonts."""
 
