@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longspan.characters import check_characters, mend, on_one_line
+from longspan.characters import check_characters, mend, on_one_line, visible
 from longspan.data.text.blocks import Document
 from longspan.data.text.documents import documents_in
 from longspan.data.text.passages import Passage
@@ -196,7 +196,7 @@ class Answerer:
         """
         check_asked(question, top, threshold)
         begin = time.perf_counter()
-        question = " ".join(question.split())
+        question = " ".join(visible(question).split())
         weights, evidence = self._weights, self._index.evidence(question)
         if self._second is None:
             ranking = weights.ranking(evidence)

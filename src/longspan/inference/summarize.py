@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from longspan.characters import check_characters, mend
+from longspan.characters import check_characters, mend, visible
 from longspan.data.text.blocks import Document, kind_of_document
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, contents_of
@@ -132,6 +132,7 @@ def summarize(
     extent = Extent(sentences=sentences, words=words, length=length)
     check_kind(raw, "raw", bool, "true or false")
     check_query(query)
+    query = None if query is None else visible(query)
     halves = 0  # half characters of a text that were mended
     if isinstance(text, Document):
         document = text

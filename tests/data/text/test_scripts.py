@@ -60,7 +60,12 @@ def test_exponents_and_indices_stay(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("on the 5^{th} of May", "on the 5th of May"), ("M^{me} Curie", "Mme Curie"), ("L^{A}TEX", "LATEX"), ("X^{®} is", "X® is")],
+    [
+        ("on the 5^{th} of May", "on the 5th of May"),
+        ("M^{me} Curie", "Mme Curie"),
+        ("L^{A}TEX", "LATEX"),
+        ("X^{®} is", "X® is"),
+    ],
 )
 def test_raised_endings_are_joined(text: str, expected: str) -> None:
     assert with_scripts(marked(text)) == expected

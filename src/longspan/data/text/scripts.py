@@ -16,7 +16,9 @@ RAISED, LOWERED, LEVEL = map(chr, range(0xFDD0, 0xFDD3))
 """Characters that no text has, before raised letters, before lowered ones, and behind both."""
 
 _LETTERS = f"[^{RAISED}{LOWERED}{LEVEL}]*"
-_SCRIPT = re.compile("|".join(f"{up}{_LETTERS}(?:{LEVEL}{up}{_LETTERS})*{LEVEL}?" for up in (RAISED, LOWERED)) + f"|{LEVEL}")
+_SCRIPT = re.compile(
+    "|".join(f"{up}{_LETTERS}(?:{LEVEL}{up}{_LETTERS})*{LEVEL}?" for up in (RAISED, LOWERED)) + f"|{LEVEL}"
+)
 _MARKS = str.maketrans("", "", RAISED + LOWERED + LEVEL)
 _MARK = r"(?:\d{1,3}|[a-z]|[*†‡§¶‖∗#])"
 _NOTE = re.compile(rf"[\[(]?{_MARK}(?:\s?[,;–-]?\s?{_MARK})*[\])]?,?")
@@ -26,10 +28,9 @@ _WORD = re.compile(r"[^\W\d_₀-₉]+$")
 _NUMBER = re.compile(r"(?P<money>[$€£¥₹₩₽]\s?|\b(?:USD|EUR|GBP|CHF|Rs\.?|kr\.?)\s)?(?P<digits>\d(?:[\d.,]*\d)?)$")
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 _UNITS = frozenset(
-    "m cm mm km dm nm µm μm pm hm in ft yd mi s ms min h hr kg g mg L l dL mL Hz kHz MHz GHz J kJ W kW N Pa kPa V A K"
-    " mol cd lm eV keV MeV GeV TeV pc kpc Mpc Gpc arcsec arcmin deg rad sr px dpi inch inches feet metres meters".split()
+    ["m", "cm", "mm", "km", "dm", "nm", "µm", "μm", "pm", "hm", "in", "ft", "yd", "mi", "s", "ms", "min", "h", "hr", "kg", "g", "mg", "L", "l", "dL", "mL", "Hz", "kHz", "MHz", "GHz", "J", "kJ", "W", "kW", "N", "Pa", "kPa", "V", "A", "K", "mol", "cd", "lm", "eV", "keV", "MeV", "GeV", "TeV", "pc", "kpc", "Mpc", "Gpc", "arcsec", "arcmin", "deg", "rad", "sr", "px", "dpi", "inch", "inches", "feet", "metres", "meters"]
 )
-_FUNCTIONS = frozenset("sin cos tan cot sec csc sinh cosh tanh log ln lg exp det dim adj eta chi rho phi psi".split())
+_FUNCTIONS = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "log", "ln", "lg", "exp", "det", "dim", "adj", "eta", "chi", "rho", "phi", "psi"])
 _CONSONANTS = re.compile(r"[b-df-hj-np-tv-z]{2,3}")
 _SUBSCRIPTS = str.maketrans("0123456789+-−=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎")
 _ENDINGS = frozenset({"st", "nd", "rd", "th", "o", "a", "e", "er", "re", "r", "s", "º", "ª", "d", "t", "h"})

@@ -100,7 +100,9 @@ def test_hidden_fonts_do_not_lock_a_book() -> None:
 
 
 def test_raised_and_lowered_letters() -> None:
-    page = PAGE.format("", "<p>It cost $320<sup><a href='#n1'>1</a></sup> in all. It holds 10<sup>6</sup> m<sup>3</sup>.</p>")
+    page = PAGE.format(
+        "", "<p>It cost $320<sup><a href='#n1'>1</a></sup> in all. It holds 10<sup>6</sup> m<sup>3</sup>.</p>"
+    )
     assert [block.text for block in book(**{"OEBPS/text/chapter one.xhtml": page}).blocks][0] == (
         "It cost $320 in all. It holds 10^6 m^3."
     )

@@ -155,7 +155,9 @@ def test_raised_and_lowered_letters() -> None:
     lowered = '<w:r><w:rPr><w:vertAlign w:val="subscript"/></w:rPr><w:t>{}</w:t></w:r>'.format
     plain = '<w:r><w:t xml:space="preserve">{}</w:t></w:r>'.format
     append(file, plain("It cost $320") + raised("1") + plain(" in all. It holds 10") + raised("6") + plain(" litres."))
-    append(file, plain("The mayor agreed.") + raised("1") + raised("2") + plain(" H") + lowered("2") + plain("O is wet."))
+    append(
+        file, plain("The mayor agreed.") + raised("1") + raised("2") + plain(" H") + lowered("2") + plain("O is wet.")
+    )
     moved = '<w:r><w:rPr><w:position w:val="8"/></w:rPr><w:t>2</w:t></w:r>'
     styled = '<w:r><w:rPr><w:rStyle w:val="Mark"/></w:rPr><w:t>3</w:t></w:r>'
     append(file, plain("A word") + moved + plain(" and another") + styled + plain("."))

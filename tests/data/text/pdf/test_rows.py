@@ -28,17 +28,32 @@ def test_a_raised_mark_joins_no_number_and_glues_no_sentences(typeset: Callable[
         (50, 700, "1", 6),
         (54, 703, "Without the tax of the state.", 8),
     ]
-    assert texts(typeset(page)) == ["The repair of the weir cost $320 in all. It was slow.", "1 Without the tax of the state."]
+    assert texts(typeset(page)) == [
+        "The repair of the weir cost $320 in all. It was slow.",
+        "1 Without the tax of the state.",
+    ]
 
 
 def test_exponents_and_indices_stay(typeset: Callable[..., bytes]) -> None:
-    page = [(50, 100, "It holds 10"), (101.5, 96, "6", 6), (108, 100, "litres of H"), (150.3, 102, "2", 6), (153.7, 100, "O.")]
+    page = [
+        (50, 100, "It holds 10"),
+        (101.5, 96, "6", 6),
+        (108, 100, "litres of H"),
+        (150.3, 102, "2", 6),
+        (153.7, 100, "O."),
+    ]
     assert texts(typeset(page)) == ["It holds 10^6 litres of H₂O."]
 
 
-@pytest.mark.parametrize(("capital", "rest", "word"), [("T", PROSE, "The"), ("A", PROSE[3:], "A river"), ("“I", PROSE[3:], "“I river")])
+@pytest.mark.parametrize(
+    ("capital", "rest", "word"), [("T", PROSE, "The"), ("A", PROSE[3:], "A river"), ("“I", PROSE[3:], "“I river")]
+)
 def test_a_drop_capital_begins_its_word(
-    typeset: Callable[..., bytes], column: Callable[..., list[tuple[float, float, str]]], capital: str, rest: str, word: str
+    typeset: Callable[..., bytes],
+    column: Callable[..., list[tuple[float, float, str]]],
+    capital: str,
+    rest: str,
+    word: str,
 ) -> None:
     beside = column(rest, 72, 100, 62)[:2]
     said = " ".join(text for _, _, text in beside)
@@ -50,7 +65,9 @@ def test_a_drop_capital_begins_its_word(
 def test_letters_set_apart_are_words(typeset: Callable[..., bytes]) -> None:
     places = (50, 65, 81, 107, 123, 133, 148, 163)
     letters = [(place, 100, letter, 14) for place, letter in zip(places, "THERIVER", strict=True)]
-    document = document_from_pdf(typeset([*letters, (50, 140, "The river gauge records the level of the water.")]), "x.pdf")
+    document = document_from_pdf(
+        typeset([*letters, (50, 140, "The river gauge records the level of the water.")]), "x.pdf"
+    )
     assert [(block.kind, block.text) for block in document.blocks][0] == ("heading", "THE RIVER")
 
 

@@ -203,7 +203,10 @@ class _Reader:
             yield turned
             return
         begin, end = match.span()
-        for part in (_LINE.match(self.letters, begin, begin + self.dropped), _LINE.match(self.letters, begin + self.dropped, end)):
+        for part in (
+            _LINE.match(self.letters, begin, begin + self.dropped),
+            _LINE.match(self.letters, begin + self.dropped, end),
+        ):
             if part is not None and _WORD.search(part[0]):
                 yield self.line(part)
 
@@ -278,7 +281,9 @@ class _Reader:
         edges = [self._box(first, turn)[:2] for first, _ in words]
         gaps = [begin - end for (_, end), (begin, _) in pairwise(edges)]
         most = BETWEEN_WORDS * sorted(gaps)[len(gaps) // 2]
-        return letters[0] + "".join(f" {one}" if gap > most else one for gap, one in zip(gaps, letters[1:], strict=True))
+        return letters[0] + "".join(
+            f" {one}" if gap > most else one for gap, one in zip(gaps, letters[1:], strict=True)
+        )
 
     def _drop_capital(self, line: str, begin: int, main: int, size: float) -> int:
         """How many letters at the beginning of a line are those of a drop capital, which stands lower and is larger."""
@@ -337,9 +342,7 @@ def _kind_of_font(name: bytes, flags: int) -> tuple[bool, bool]:
     return bold, bool(flags & _FIXED_PITCH or _FIXED.search(name))
 
 
-def _marked(
-    text: str, places: list[int], begin: int, scripts: list[tuple[int, int, str]]
-) -> tuple[str, list[int]]:
+def _marked(text: str, places: list[int], begin: int, scripts: list[tuple[int, int, str]]) -> tuple[str, list[int]]:
     """A line with marks around its raised and lowered letters, and where the letters at `places` then stand.
 
     Args:

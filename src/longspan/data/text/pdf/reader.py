@@ -3,10 +3,7 @@
 Pieces are headings with their levels, items, captions, notes, code or formulas. The text is made of them as they were
 printed, and each block of it knows its places in that text.
 
-A word that the end of a line breaks is made whole; the rest of the document decides where it can whether its hyphen
-stays. It does where the hyphenated form occurs elsewhere and the joined one does not. Where neither occurs, habits
-decide: "-based" and "self-" keep it, two words of the document that are no halves of a common closed compound
-("there|fore", "net|work") keep it, everything else is joined.
+A word that the end of a line breaks is made whole; `longspan.data.text.hyphens` tells whether its hyphen stays.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from itertools import pairwise
 
 from longspan.characters import mend, mended_note
 from longspan.data.text.blocks import Block, Document, Kind, Traced
+from longspan.data.text.hyphens import HYPHENS, joined, words_of
 from longspan.data.text.pdf.blocks import (
     BULLET,
     CAPTION,
@@ -241,79 +239,13 @@ def _goes_on(before: Piece, piece: Piece) -> bool:
     return not ENDED.search(text) and (first.islower() or not first.isupper() or text[-1].isalnum() or text[-1] == ",")
 
 
-HYPHENS = frozenset("-\u2010\u00ad")
-
-_HYPHENED = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
-_HEAD = re.compile(r"(?:^|[^\W_][-\u2010]|[^\w])([^\W\d_]+)[-\u2010\u00ad]$")
-_TAIL = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
-_KEPT_TAILS = re.compile(
-    r"(?:independent|dependent|based|like|free|specific|related|aware|oriented|driven|invariant|agnostic|only|wide|scale"
-    r"|level|term|time|known|defined|shaped|sized|dimensional|trained|supervised|sensitive|friendly|rich|poor|first|art|party|orientation|separated)"
-)
-_KEPT_HEADS = frozenset(["self", "well", "non", "cross", "quasi", "pseudo", "semi", "half", "all", "ill", "ex", "vice"])
-_OPEN_HEADS = frozenset(["two", "one", "six", "ten", "low", "big", "old", "new", "end", "top", "raw"])
-_CLOSED_HEADS = re.compile(
-    r"some|any|every|no|t?here|where|how|wh(?:at|en|o|ich)|with|under|over|out|up|down|in|on|through|to|for|fore|back|may"
-    r"|can|al|be|per|pro|com|con|form|inter|trans|su[bp]|super|counter|after|before|[md]is|note|book|hand"
-)
-_CLOSED_TAILS = re.compile(
-    r"(?:work|base|ware|line|shop|light|ground|word|man|men|ship|hood|ful|fully|side|wise|wards?|ever|fore|self|selves|point"
-    r"|able|less|most|age|stand|standing|stood|taken?|come|view|book|house|day|room|land|mark|board|load|set|field|down|off"
-    r"|put|flow|map|one|body|thing|where|what|how|times|ness|ment|form|formed|forms|tion|ally|over|look|write|writing"
-    r"|play|back|keeper|holder|stone|fall|rise|break|out|through|port|ports|pose|posed|act|action|ring|ling|ties)s?"
-)
-
-
-def words_of(lines: Iterable[str]) -> set[str]:
-    """The words of lines in small letters, with and without hyphens, less both parts of those that line ends break."""
-    known: set[str] = set()
-    broken = False
-    for line in lines:
-        words = _HYPHENED.findall(line.casefold())
-        known.update(words[broken : len(words) - (line[-1:] in HYPHENS)])
-        broken = line[-1:] in HYPHENS
-    return known
-
-
-def joined(line: str, following: str, known: set[str]) -> tuple[str, str] | None:
-    """The two lines with a broken word whole at the end of the first; None where no word is broken."""
-    broken = _HEAD.search(line)
-    tail = _TAIL.match(following)
-    if broken is None or tail is None:
-        return None
-    place = following.find(" ")
-    rest = following if place < 0 else following[:place]
-    compound = broken.start(1) > 0 and line[broken.start(1) - 1] in HYPHENS
-    stays = line[-1] != "\u00ad" and _stays(broken[1], tail[0], known, compound)
-    return line[:-1] + ("-" if stays else "") + rest, "" if place < 0 else following[place + 1 :]
-
-
-def _stays(head: str, tail: str, known: set[str], compound: bool) -> bool:
-    """Whether the hyphen between two parts of a word belongs to it; `compound` where another one stands before them."""
-    together = f"{head}{tail}".casefold() in known
-    if together or not tail[0].islower():
-        return not together
-    if compound or f"{head}-{tail}".casefold() in known:
-        return True
-    head, (tail, *more) = head.casefold(), tail.casefold().split("-")
-    if _KEPT_TAILS.fullmatch(tail) and (head in known or len(head) > 4):
-        return True
-    if more and tail in {"to", "of", "and", "in", "the", "or", "by", "on", "for"}:
-        return True
-    if head in _KEPT_HEADS:
-        return tail in known
-    both = head in known and tail in known and len(tail) > 3
-    closed = _CLOSED_HEADS.fullmatch(head) or _CLOSED_TAILS.fullmatch(tail)  # "therefore", "network"
-    return both and (len(head) > 3 or head in _OPEN_HEADS) and not closed
-
-
 VERBATIM: frozenset[Kind] = frozenset({"table", "code"})
 """Kinds that keep their lines."""
 
 
 def mend_words(pieces: Sequence[Piece]) -> None:
     """Put together the words that line ends break, within a piece and from a piece to the one that goes on with it."""
-    known = words_of(line.text for piece in pieces for line in piece.lines)
+    words = words_of(line.text for piece in pieces for line in piece.lines)
     last: dict[int, Piece] = {}
     for piece in pieces:
         before = last.get(id(piece.begun))
@@ -325,7 +257,7 @@ def mend_words(pieces: Sequence[Piece]) -> None:
             places.insert(0, (before, len(before.lines) - 1))
         for (first, at), (second, below) in pairwise(places):
             line, following = first.lines[at], second.lines[below]
-            mended = joined(line.text, following.text, known) if line.text[-1:] in HYPHENS else None
+            mended = joined(line.text, following.text, words) if line.text[-1:] in HYPHENS else None
             if mended is not None:
                 first.lines[at], second.lines[below] = (
                     replace(line, text=mended[0]),

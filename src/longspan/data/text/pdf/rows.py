@@ -39,7 +39,10 @@ def rows_of(column: Sequence[Line]) -> list[Line]:
         space = "" if scripts and beside < TOUCHING * max(before.size, line.size) else " "
         place = len(left_text) + len(space)
         shift = len(right_text) != len(line.text)
-        gaps = [*_shifted(before, left_text), *((start + place + shift, left, right) for start, left, right in line.gaps)]
+        gaps = [
+            *_shifted(before, left_text),
+            *((start + place + shift, left, right) for start, left, right in line.gaps),
+        ]
         if beside > CELL * line.size:
             gaps.insert(len(before.gaps), (place, before.right, line.left))
         main = before if len(before.text) >= len(line.text) else line
