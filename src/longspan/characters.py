@@ -45,7 +45,7 @@ def mend(text: str) -> tuple[str, int]:
 
 
 def invisible(text: str) -> list[tuple[int, int]]:
-    """Where a text has characters that nobody sees: soft hyphens, with the line end behind them, and those without width.
+    """Where a text has characters that nobody sees: soft hyphens, with a line end behind them, and those without width.
 
     Joiners count where Latin, Greek, Cyrillic, Chinese or Japanese letters stand before them; other scripts and emoji
     are written with them.

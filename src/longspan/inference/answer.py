@@ -89,7 +89,7 @@ def answer(
     documents, skipped = open_documents(document, encoding=encoding, raw=raw)
     answerer = Answerer(documents, model, encoder=encoder, reranker=reranker, device=device, dtype=dtype)
     result = answerer.answer(question, top=top, threshold=threshold)
-    return replace(result, note=notes(result.note, *skipped))
+    return replace(result, note=notes(*notes_of(documents), result.note, *skipped))
 
 
 def open_documents(
@@ -281,6 +281,11 @@ def ranked_passage(
         speakers=passage.speakers,
         probability=probability,
     )
+
+
+def notes_of(documents: Sequence[Document]) -> list[str]:
+    """What those should know who ask the documents, with the names of these where there are several."""
+    return [f"{one.name}: {one.note}" if len(documents) > 1 else one.note for one in documents if one.note]
 
 
 def check_asked(question: str, top: int, threshold: float | None) -> None:

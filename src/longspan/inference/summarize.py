@@ -154,7 +154,7 @@ def summarize(
         loaded = load_summarizer(model, language, decoding, device, dtype, encoder)  # pyright: ignore[reportArgumentType]
     streams = {"stream": stream} if stream is not None and getattr(loaded, "streams", False) else {}
     summary = loaded.summarize(document, extent, query, **streams)
-    return replace(summary, note=notes(summary.note, halves=halves))
+    return replace(summary, note=notes(document.note, summary.note, halves=halves))
 
 
 def check_query(query: str | None) -> None:

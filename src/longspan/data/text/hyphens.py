@@ -19,8 +19,8 @@ from longspan.data.text.frequencies import common_words
 HYPHENS = frozenset("-\u2010\u00ad")
 
 ENGLISH, FEW = 0.02, 60
-"""Share of "the", "of" and "and" in the words of an English text; with fewer words than the second number, a text counts
-as English."""
+"""Share of "the", "of" and "and" in the words of an English text; with fewer words than the second number, a text
+counts as English."""
 
 _HYPHENED = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
 _HEAD = re.compile(r"(?:^|[^\W_][-\u2010]|[^\w])([^\W\d_]+)[-\u2010\u00ad]$")
@@ -28,21 +28,24 @@ _NUMBER = re.compile(r"(?:^|[^\w.,])[\w.,]*\d[^\W_]*[-\u2010]$")
 _ADDRESS = re.compile(r"(?:\w://|\bwww\.)\S*$")
 _DOUBLED = re.compile(r"[b-df-hj-np-tv-z](?:ed|ing|ings|er|ers|able|y)")
 _TAIL = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
-_SUSPENDED = frozenset(
-    ["and", "or", "to", "nor", "but", "und", "oder", "bis", "et", "ou", "y", "o", "e", "och", "eller", "og", "en", "of", "sowie", "versus", "vs", "through", "rather", "as", "i", "ja", "tai"]
-)
+_SUSPENDED_TEXT = """
+and or to nor but und oder bis et ou y o e och eller og en of sowie versus vs through rather as i ja tai
+"""
+_SUSPENDED = frozenset(_SUSPENDED_TEXT.split())
 """What follows a hyphen that stands for a word said later: "two- and three-dimensional"."""
 _KEPT_TAILS = re.compile(
     r"(?:independent|dependent|based|like|free|specific|related|aware|oriented|driven|invariant|agnostic|only|wide|scale"
     r"|level|term|time|known|defined|shaped|sized|dimensional|trained|supervised|sensitive|friendly|rich|poor|first|art"
     r"|party|orientation|separated)"
 )
-_KEPT_HEADS = frozenset(
-    ["self", "well", "non", "cross", "quasi", "pseudo", "semi", "half", "all", "ill", "ex", "vice", "co", "pre", "post", "anti", "multi", "mid", "neo", "pro", "per"]
-)
-_OPEN_HEADS = frozenset(
-    ["two", "one", "six", "ten", "low", "big", "old", "new", "end", "top", "raw", "far", "bio", "gas", "oil", "air", "sea", "ice", "war", "tax", "job", "law"]
-)
+_KEPT_HEADS_TEXT = """
+self well non cross quasi pseudo semi half all ill ex vice co pre post anti multi mid neo pro per
+"""
+_KEPT_HEADS = frozenset(_KEPT_HEADS_TEXT.split())
+_OPEN_HEADS_TEXT = """
+two one six ten low big old new end top raw far bio gas oil air sea ice war tax job law
+"""
+_OPEN_HEADS = frozenset(_OPEN_HEADS_TEXT.split())
 _CLOSED_HEADS = re.compile(
     r"some|any|every|no|t?here|where|how|wh(?:at|en|o|ich)|with|under|over|out|up|down|in|on|through|to|for|fore|back|may"
     r"|can|al|be|com|con|form|inter|trans|su[bp]|super|counter|after|before|[md]is|note|book|hand|un|re|de|en|micro"

@@ -1,10 +1,10 @@
 """Raised and lowered letters as plain text: marks of notes are left out, exponents and indices stay what they are.
 
-Readers wrap such letters in `RAISED` or `LOWERED` and `LEVEL`; `with_scripts` replaces them by plain characters. A mark of a
-note behind a word, a sum of money or an end mark is left out, as those of Markdown and Word are. An exponent gets a
-"^": "10^6", "m^2", "x^−1"; no superscript digits, since the normal form NFKC, in which many tokenizers read, turns 10⁶
-into 106. Lowered digits become the subscripts of Unicode, "H₂O", which NFKC turns into what people type, and lowered
-letters get a "_". Raised endings of words ("5th", "Mme") are joined.
+Readers wrap such letters in `RAISED` or `LOWERED` and `LEVEL`; `with_scripts` replaces them by plain characters. A mark
+of a note behind a word, a sum of money or an end mark is left out, as those of Markdown and Word are. An exponent gets
+a "^": "10^6", "m^2", "x^−1"; no superscript digits, since the normal form NFKC, in which many tokenizers read, turns
+10⁶ into 106. Lowered digits become the subscripts of Unicode, "H₂O", which NFKC turns into what people type, and
+lowered letters get a "_". Raised endings of words ("5th", "Mme") are joined.
 """
 
 from __future__ import annotations
@@ -27,10 +27,15 @@ _SIGNED = re.compile(r"[+\-−–]\s?\w*|\d{1,2}[+\-−–]|\w\s?[+\-−–]\s?\
 _WORD = re.compile(r"[^\W\d_₀-₉]+$")
 _NUMBER = re.compile(r"(?P<money>[$€£¥₹₩₽]\s?|\b(?:USD|EUR|GBP|CHF|Rs\.?|kr\.?)\s)?(?P<digits>\d(?:[\d.,]*\d)?)$")
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
-_UNITS = frozenset(
-    ["m", "cm", "mm", "km", "dm", "nm", "µm", "μm", "pm", "hm", "in", "ft", "yd", "mi", "s", "ms", "min", "h", "hr", "kg", "g", "mg", "L", "l", "dL", "mL", "Hz", "kHz", "MHz", "GHz", "J", "kJ", "W", "kW", "N", "Pa", "kPa", "V", "A", "K", "mol", "cd", "lm", "eV", "keV", "MeV", "GeV", "TeV", "pc", "kpc", "Mpc", "Gpc", "arcsec", "arcmin", "deg", "rad", "sr", "px", "dpi", "inch", "inches", "feet", "metres", "meters"]
-)
-_FUNCTIONS = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "log", "ln", "lg", "exp", "det", "dim", "adj", "eta", "chi", "rho", "phi", "psi"])
+_UNITS_TEXT = """
+m cm mm km dm nm µm μm pm hm in ft yd mi s ms min h hr kg g mg L l dL mL Hz kHz MHz GHz J kJ W kW N Pa kPa V A K mol
+cd lm eV keV MeV GeV TeV pc kpc Mpc Gpc arcsec arcmin deg rad sr px dpi inch inches feet metres meters
+"""
+_UNITS = frozenset(_UNITS_TEXT.split())
+_FUNCTIONS_TEXT = """
+sin cos tan cot sec csc sinh cosh tanh log ln lg exp det dim adj eta chi rho phi psi
+"""
+_FUNCTIONS = frozenset(_FUNCTIONS_TEXT.split())
 _CONSONANTS = re.compile(r"[b-df-hj-np-tv-z]{2,3}")
 _SUBSCRIPTS = str.maketrans("0123456789+-−=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎")
 _ENDINGS = frozenset({"st", "nd", "rd", "th", "o", "a", "e", "er", "re", "r", "s", "º", "ª", "d", "t", "h"})
@@ -85,10 +90,10 @@ def _raised_letters(before: str, run: str, after: str) -> str:
     if after.isalpha() or not before[-1].isalnum() or not run.isascii():
         return run  # the A of LaTeX, ™ and the like
     word = _WORD.search(before)
-    alone = word is not None and len(word[0]) == 1
+    letter = word[0] if word is not None and len(word[0]) == 1 else ""
     if len(run) > 1:
-        return f"^{run}" if alone and word[0].islower() else run
-    return run if run in _ENDINGS and (before[-1].isdigit() or (alone and word[0].isupper())) else f"^{run}"
+        return f"^{run}" if letter.islower() else run
+    return run if run in _ENDINGS and (before[-1].isdigit() or letter.isupper()) else f"^{run}"
 
 
 def _is_mark(before: str, run: str, notes: Collection[str]) -> bool:

@@ -103,6 +103,4 @@ def test_raised_and_lowered_letters() -> None:
     page = PAGE.format(
         "", "<p>It cost $320<sup><a href='#n1'>1</a></sup> in all. It holds 10<sup>6</sup> m<sup>3</sup>.</p>"
     )
-    assert [block.text for block in book(**{"OEBPS/text/chapter one.xhtml": page}).blocks][0] == (
-        "It cost $320 in all. It holds 10^6 m^3."
-    )
+    assert book(**{"OEBPS/text/chapter one.xhtml": page}).blocks[0].text == ("It cost $320 in all. It holds 10^6 m^3.")

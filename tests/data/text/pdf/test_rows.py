@@ -68,7 +68,7 @@ def test_letters_set_apart_are_words(typeset: Callable[..., bytes]) -> None:
     document = document_from_pdf(
         typeset([*letters, (50, 140, "The river gauge records the level of the water.")]), "x.pdf"
     )
-    assert [(block.kind, block.text) for block in document.blocks][0] == ("heading", "THE RIVER")
+    assert (document.blocks[0].kind, document.blocks[0].text) == ("heading", "THE RIVER")
 
 
 def test_a_row_of_letters_is_no_word(typeset: Callable[..., bytes]) -> None:

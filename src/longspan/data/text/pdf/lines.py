@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby, islice, pairwise
 from math import atan2, hypot, inf, pi
 from typing import Any
 
@@ -44,12 +44,15 @@ GAP = 0.75
 UNEVEN = 0.06
 """Of the size of the letters; boxes of letters in one font on one base line differ by less."""
 UP, UP_ALONE, DOWN, SMALL = 0.15, 0.25, -0.06, 0.88
-"""Of the size of the letters of a line: how far raised letters stand above its base line, or digits that are no smaller;
-how far lowered ones stand below it; and how large they are at most."""
+"""Of the size of the letters of a line: how far raised letters stand above its base line, or digits that are no
+smaller; how far lowered ones stand below it; and how large they are at most."""
 DROPPED = 1.6
 """Of the size of a text's letters; its drop capitals are larger."""
 FEWEST, BETWEEN_WORDS = 5, 1.6
-"""Letters of a heading that is set in single letters at least; of the usual space between them, one between words."""
+"""Letters of a heading that is set in single letters at least; a space between words, of the usual one in them."""
+FEW_LETTERS, COVERED, MOST_IMAGES = 60, 0.5, 1_000
+"""A page with fewer letters, such as its number and a stamp, of which images cover this share, is a picture; of how
+many images the sizes are added up."""
 MEMORY = 1 << 30
 """Bytes that the process may take which lays a file out, besides the file itself."""
 PASSWORD = 4
@@ -93,8 +96,8 @@ class Line:
         return before, replace(self, text=self.text[place:], left=begin, gaps=behind)
 
 
-def lines_of_pages(data: bytes, name: str) -> list[list[Line]]:
-    """The lines of each page, which another process reads: see `main`."""
+def lines_of_pages(data: bytes, name: str) -> tuple[list[list[Line]], list[int]]:
+    """The lines of each page, which another process reads (see `main`), and the pages, from 0, that are pictures."""
     require("pypdfium2", extra="documents", purpose="reading PDF")
     limit = MEMORY + 2 * len(data)
     # -P: no module of the folder in which the user happens to stand.
@@ -110,7 +113,7 @@ def lines_of_pages(data: bytes, name: str) -> list[list[Line]]:
         raise RuntimeError(done.stderr.decode("utf-8", "replace"))
     answer = json.loads(done.stdout)
     if "pages" in answer:
-        return [list(map(line_of, page)) for page in answer["pages"]]
+        return [list(map(line_of, page)) for page in answer["pages"]], answer["pictures"]
     if answer["number"] == PASSWORD:
         raise InputError(f"{name} is encrypted; save a copy without a password")
     reason = " ".join(answer["reason"].split()).rstrip(".")
@@ -136,7 +139,9 @@ def main() -> None:
     try:
         with closing(pypdfium2.PdfDocument(data)) as document:
             pages = [[astuple(line) for line in lines_of_page(document, page)] for page in range(len(document))]
-            json.dump({"pages": pages}, sys.stdout)
+            few = [number for number, page in enumerate(pages) if sum(len(line[0]) for line in page) < FEW_LETTERS]
+            pictures = [number for number in few if is_picture(document, number)]
+            json.dump({"pages": pages, "pictures": pictures}, sys.stdout)
     except pypdfium2.PdfiumError as error:
         json.dump({"reason": str(error), "number": getattr(error, "err_code", None)}, sys.stdout)
     except MemoryError:
@@ -171,6 +176,19 @@ def lines_of_page(document: Any, number: int) -> list[Line]:
         turns[turn] += len(line.text)
     most = turns.most_common(1)[0][0] if turns else 0
     return [line if turn == most else replace(line, upright=False) for turn, line in lines]
+
+
+def is_picture(document: Any, number: int) -> bool:
+    """Whether images cover most of a page, as those of a scanned one do."""
+    import pypdfium2.raw as pdfium
+
+    with closing(document[number]) as page:
+        left, bottom, right, top = page.get_bbox()
+        covered = 0.0
+        for image in islice(page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), MOST_IMAGES):
+            begin, low, end, high = image.get_bounds()
+            covered += max(min(end, right) - max(begin, left), 0) * max(min(high, top) - max(low, bottom), 0)
+        return covered > COVERED * (right - left) * (top - bottom)
 
 
 class _Reader:

@@ -57,6 +57,8 @@ _WORD = re.compile(r"[^\W\d_]{3,}|[\u3040-\u9fff\uac00-\ud7af]+")
 def document_from_pdf(data: bytes, name: str) -> Document:
     """The blocks of a PDF file in reading order; heads and feet of pages are boilerplate, notes are notes.
 
+    Pages that are pictures are named in `Document.pictures`, and a warning in the log says so.
+
     Its text has the lines as they were printed, but for words broken at line ends, which stand whole at the end of
     their first line. Blank lines separate blocks; a block that goes on behind a note or on the next page has one body.
 
@@ -68,7 +70,7 @@ def document_from_pdf(data: bytes, name: str) -> Document:
         InputError: the file is damaged, encrypted with a password, draws more than fits into memory (`MEMORY` of
             `longspan.data.text.pdf.lines`), or holds images of text only.
     """
-    pages = lines_of_pages(data, name)
+    pages, pictures = lines_of_pages(data, name)
     if not any(pages):
         raise InputError(f"{name} holds no text on its {len(pages)} pages, likely scans; run text recognition first")
     halves = sum(mend(line.text)[1] for page in pages for line in page)
@@ -89,7 +91,17 @@ def document_from_pdf(data: bytes, name: str) -> Document:
     text, blocks, starts = laid_out(ordered)
     titles = [piece for piece in ordered[0] if piece.kind == "heading" and piece.size > TITLE * size]
     title = max(titles, key=lambda piece: piece.size).text if titles else None
-    return Document(text=text, blocks=tuple(blocks), pages=tuple(starts), title=title, name=name)
+    document = Document(
+        text=text,
+        blocks=tuple(blocks),
+        pages=tuple(starts),
+        title=title,
+        name=name,
+        pictures=tuple(number + 1 for number in pictures),
+    )
+    if document.note:
+        logger.warning("note: %s: %s", name, document.note)
+    return document
 
 
 def _rows(page: Sequence[Line], size: float) -> list[list[Line]]:

@@ -1,5 +1,5 @@
-"""From the lines of a PDF page's column to its rows, as they are read: the pieces of one line together, a drop capital with
-its word, raised and lowered letters as plain text."""
+"""From the lines of a PDF page's column to its rows, as they are read: the pieces of one line together, a drop capital
+with its word, raised and lowered letters as plain text."""
 
 from __future__ import annotations
 
