@@ -53,6 +53,8 @@ FEWEST, BETWEEN_WORDS = 5, 1.6
 FEW_LETTERS, COVERED, MOST_IMAGES = 60, 0.5, 1_000
 """A page with fewer letters, such as its number and a stamp, of which images cover this share, is a picture; of how
 many images the sizes are added up."""
+ASKEW = 0.1
+"""Quarters of a turn; letters that are turned by more than that from all quarters are a stamp or a watermark."""
 MEMORY = 1 << 30
 """Bytes that the process may take which lays a file out, besides the file itself."""
 PASSWORD = 4
@@ -215,7 +217,7 @@ class _Reader:
         return "".join(chr(self.pdfium.FPDFText_GetUnicode(self.text, index)) for index in range(count))
 
     def lines(self, match: re.Match[str]) -> Iterator[tuple[int, Line]]:
-        """The quarters of a turn by which a line is turned, and the line; a drop capital is one of its own."""
+        """The quarters of a turn by which a line is turned, 4 for others, and the line; a drop capital is its own."""
         turned = self.line(match)
         if not self.dropped:
             yield turned
@@ -237,7 +239,8 @@ class _Reader:
         main += longest // 2 if longest > 2 else 0  # the first letter may be a raised mark
         fonts = [self._font(index) for index in {words[0][0], main, words[-1][0]}]
         size = self._size(main)
-        turn = round(atan2(self.matrix.b, self.matrix.a) / (pi / 2)) % 4
+        angle = atan2(self.matrix.b, self.matrix.a) / (pi / 2)
+        turn = round(angle) % 4 if abs(angle - round(angle)) < ASKEW else 4
         base = self._box(main, turn)[2]
         left, right, gaps, uneven = self._extent(words, turn, size, match)
         scripts = list(self._scripts(uneven, main, size)) if uneven and size > 0 else []

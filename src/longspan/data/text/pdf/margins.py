@@ -1,4 +1,4 @@
-"""The lines around the text of the pages of a PDF file: heads, feet, page numbers, stamps in the margin.
+"""The lines around and over the text of the pages of a PDF file: heads, feet, page numbers, stamps, watermarks.
 
 They stand at the same height on several pages, and say the same but for a number that grows as the pages do.
 """
@@ -20,6 +20,9 @@ SHARE = 0.4
 """Of the pages, which have a repeated line at a height where heads stand."""
 LARGER = 1.4
 """Of the size of the text's letters; what is larger is no head of a page but of a chapter."""
+
+WATERMARK = 2.0
+"""Of the size of the text's letters; those of watermarks are larger."""
 
 FEW, APART = 3, 1.8
 """In files of few pages a head or a foot stands apart from the text: so many sizes of letters from the next line."""
@@ -43,8 +46,8 @@ def common_size(pages: Sequence[Sequence[Line]]) -> float:
 
 
 def lines_in_margins(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
-    """The `id` of each line that belongs to the head, the foot or the margin of its page."""
-    outside = {id(line) for page in pages for line in page if not line.upright}
+    """The `id` of each line that belongs to the head, the foot or the margin of its page, or is a watermark."""
+    outside = {id(line) for page in pages for line in page if not line.upright or _is_watermark(line, page, size)}
     for end in ("head", "foot"):
         upright = [[line for line in page if line.upright] for page in pages]
         rows = [_rows(page, end) for page in upright]
@@ -61,6 +64,20 @@ def lines_in_margins(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
                 outer.extend(row)
             outside.update(map(id, outer))
     return outside
+
+
+def _is_watermark(line: Line, page: Sequence[Line], size: float) -> bool:
+    """Whether a line of large letters lies over several others."""
+    if line.size < WATERMARK * size:
+        return False
+    under = [
+        other
+        for other in page
+        if line.base - line.size < other.base < line.base
+        and other.size * WATERMARK < line.size
+        and min(other.right, line.right) - max(other.left, line.left) > line.size
+    ]
+    return len(under) > 1
 
 
 def _is_frame(line: Line, repeated: Repeated, heights: Sequence[float], often: float, size: float) -> bool:
