@@ -37,6 +37,7 @@ logger = logging.getLogger(__name__)
 Step = Callable[[Sequence[Block]], list[Block]]
 
 STEPS: tuple[Step, ...] = (
+    structure.without_invisible_characters,
     apparatus.without_gutenberg_frame,
     turns.with_turns,
     turns.without_tags,
