@@ -115,14 +115,12 @@ def _ahead(
 ) -> Callable[[Path], Prepared | None]:
     """Have files prepared, but for those that an earlier call has left prepared; see `Ahead`."""
     rows: dict[Input, Row] = {}
-    number = 0
-    earlier = [one for one in place.iterdir() if one.name.isdecimal() and one.is_dir()] if place.is_dir() else []
+    earlier = [one for one in place.iterdir() if one.name.isdecimal()] if place.is_dir() else []
     for folder in sorted(earlier, key=lambda one: int(one.name)):
-        number = int(folder.name)
-        rows |= _left(folder, job_of(preparer, ()))
+        rows |= _left(folder, job_of(preparer, ())) if folder.is_dir() else {}
     inputs = [_stamped(file) for file in files]
     if todo := tuple(one for one in inputs if one not in rows):
-        folder = place / str(number + 1)
+        folder = place / str(1 + max((int(one.name) for one in earlier), default=0))
         folder.mkdir(parents=True)
         job = job_of(preparer, todo)
         save_job(folder, job)
