@@ -107,7 +107,7 @@ def _lengthen_table(known: InPlace, model: Any, max_tokens: int, report: Lengthe
     parent = model.base_model.get_submodule(place)
     old = getattr(parent, name)
     rows = tile_positions(old.weight, max_tokens + known.reserved, known.reserved)
-    table = nn.Embedding(*rows.shape, old.padding_idx, device=rows.device, dtype=rows.dtype)
+    table = nn.Embedding(len(rows), rows.shape[1], old.padding_idx, device=rows.device, dtype=rows.dtype)
     table.weight.copy_(rows)
     if report.new_positions == "random":
         nn.init.normal_(table.weight[len(old.weight) :], std=model.config.initializer_range)
