@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.models.inputs import ModelInputs
+from longspan.models.inputs import ModelInputs, tokens_among
 from longspan.ops.shards import Shards, gathered_from
 
 
@@ -46,6 +46,8 @@ def _globals_of_part(network: Any, inputs: ModelInputs, given: Tensor) -> Tensor
     """`(B, T_r)` bool, the global tokens of this part by the rule of the configuration."""
     config, shards = network.config, inputs.shards
     assert shards is not None
+    if not isinstance(config.global_tokens, str):
+        return tokens_among(config.global_tokens, inputs.input_ids, _real(shards, inputs.attention_mask, given))
     if config.global_tokens != "first":
         raise InputError(
             f"global_tokens={config.global_tokens!r} looks at whole rows, which are divided between processes here; "

@@ -59,7 +59,7 @@ class DecoderOnly(LongspanWriter):
             )
         self.decoder = Decoder(config, source=False)
         if config.cutoffs is None:
-            self.lm_head = nn.Linear(config.states_width, config.vocab_size, bias=False)
+            self.lm_head = nn.Linear(config.states_width, config.vocab_size, bias=config.head_bias)
         else:
             self.lm_head = AdaptiveHead(config, config.states_width)
             self._tied_weights_keys = tied_weights(config)

@@ -18,7 +18,14 @@ from longspan.attention import Attention, AttentionConfig, Tokens
 from longspan.attention.parts.documents import begins, counted_in
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
-from longspan.models.inputs import ModelInputs, border_of, check_packed, checked_importance, checked_structure
+from longspan.models.inputs import (
+    ModelInputs,
+    border_of,
+    check_packed,
+    checked_importance,
+    checked_structure,
+    tokens_among,
+)
 from longspan.models.memory import MemoryFirst
 from longspan.ops.runtime import one_pass
 from longspan.stacks import Sizes, Source, StackOutput, stack_config
@@ -86,6 +93,8 @@ def check_mask(name: str, mask: Tensor) -> None:
 def _default_globals(config: ModelFields, hidden: Tensor, inputs: ModelInputs, mask: Tensor | None) -> Tensor:
     """`(B, T)` bool by the rule `config.global_tokens`, of each row or of each document in it."""
     input_ids, documents = inputs.input_ids, inputs.documents
+    if not isinstance(config.global_tokens, str):
+        return tokens_among(config.global_tokens, input_ids, mask)
     position = torch.arange(hidden.shape[1], device=hidden.device).expand(hidden.shape[:2])
     if config.global_tokens == "first":
         if documents is not None:

@@ -27,7 +27,7 @@ class MaskedLMHead(nn.Module):
         options, width = config.head_options(MaskedLM), config.embedding_width
         self.dense = None
         if options.layers == "single":
-            self.decoder = nn.Linear(config.states_width, config.vocab_size, bias=False)
+            self.decoder = nn.Linear(config.states_width, config.vocab_size, bias=config.head_bias)
             return
         self.dense = nn.Linear(config.states_width, width)
         self.activation = activation(options.activation or config.activation_function)
