@@ -1,10 +1,10 @@
 """BERT and the encoders that are BERT but for a few names: RoBERTa, XLM-R, CamemBERT, ELECTRA, DistilBERT.
 
 First what they and DeBERTa have in common: body, fields, and heads under a few names. BERT's positions begin at row 0,
-and classification reads its pooler, and so do choices. RoBERTa, XLM-R and CamemBERT are one architecture of three names; their positions
-count real tokens from `pad_token_id + 1`. ELECTRA has narrow embeddings; a generator of masked tokens, and a
-discriminator that finds the replaced. DistilBERT has no token types and no pooler, and its blocks have no dropout
-behind the attention, which ours have: outputs are equal, training is as BERT's.
+and classification reads its pooler, and so do choices. RoBERTa, XLM-R and CamemBERT are one architecture of three
+names; their positions count real tokens from `pad_token_id + 1`. ELECTRA has narrow embeddings; a generator of masked
+tokens, and a discriminator that finds the replaced. DistilBERT has no token types and no pooler, and its blocks have no
+dropout behind the attention, which ours have: outputs are equal, training is as BERT's.
 """
 
 from __future__ import annotations
