@@ -68,7 +68,7 @@ class ModelFields:
     decoder_attention: Any = "full"
     stack: Any = "sequential"
     head: Any = None
-    global_tokens: Literal["none", "first", "question"] = "none"
+    global_tokens: Literal["none", "first", "question"] | list[Token] = "none"
     max_global_tokens: Whole | None = None
     num_memory_tokens: Whole = 0
     memory_embedding: Literal["learned", "sinusoidal"] = "learned"
@@ -271,6 +271,12 @@ def _check_sizes(config: ModelFields) -> None:
         raise InputError(
             f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a model with a "
             "decoder, which shares its token table; leave it out"
+        )
+    ids = [] if isinstance(config.global_tokens, str) else config.global_tokens
+    if not isinstance(config.global_tokens, str) and (not ids or max(ids) >= config.vocab_size):
+        raise InputError(
+            f"global_tokens={show(config.global_tokens)} must name one or more token ids below "
+            f"vocab_size={config.vocab_size}; give these, or 'none'"
         )
     period = config.position_period
     if config.sinusoids != "0.2" and period is not None and period <= SHORTEST_WAVE:

@@ -29,6 +29,7 @@ from longspan.data.text.sentences import check_language, guess_language, split_s
 from longspan.data.text.tidying import apparatus, structure, turns
 from longspan.data.text.web_pages import lines_of_page
 from longspan.errors import InputError
+from longspan.imports import MissingLibraryError, importing
 from longspan.settings import show
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 Step = Callable[[Sequence[Block]], list[Block]]
 
 STEPS: tuple[Step, ...] = (
+    structure.without_invisible_characters,
     apparatus.without_gutenberg_frame,
     turns.with_turns,
     turns.without_tags,
@@ -119,11 +121,19 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
         InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding, an
             encrypted or damaged PDF, Word file or book, or one of images without text; it is of a format that is not
             read, JSON among them; it is no file but a device, a socket or a named pipe; it is larger than `LARGEST`;
-            or the 'documents' extra is not installed.
+            or the 'documents' extra is not installed, or a library of it cannot be imported.
     """
     data, suffix, name = file_bytes(path)
     if encoding is not None:
         check_encoding(encoding)
+    try:
+        with importing(extra="documents", purpose="reading it"):
+            return _document_of_file(data, suffix, name, encoding, raw)
+    except MissingLibraryError as error:  # of one file of a folder, which the sentence must name
+        raise InputError(f"{name}: {error}") from error
+
+
+def _document_of_file(data: bytes, suffix: str, name: str, encoding: str | None, raw: bool) -> Document:
     document = structured(data, suffix, name)
     if document is not None:
         blocks = as_they_are(document.blocks) if raw else tidied(document.blocks, guess=False)
