@@ -151,8 +151,8 @@ def _controls(element: Any) -> Iterator[str]:
     for name in ("aria-controls", "data-target", "data-bs-target"):
         for one in (element.get(name) or "").split():
             yield one.removeprefix("#")
-    if element.tag == "a" and (element.get("role") or element.get("data-toggle")):
-        yield (element.get("href") or "").removeprefix("#")
+    if (element.get("href") or "").startswith("#") and any(element.get(name) is not None for name in _OPENING):
+        yield element.get("href")[1:]
 
 
 def _is_opened(element: Any, controlled: set[str]) -> bool:
@@ -179,11 +179,11 @@ def _show_what_opens(root: Any) -> None:
             words = _words(root, EMPTY | {"nav"})
             ids = {one.get("id"): one for one in root.iter() if isinstance(one.tag, str) and one.get("id")}
         outer = button.getparent()
-        heading = outer is not None and re.fullmatch("h[1-6]", str(outer.tag)) is not None
-        behind = (outer if heading else button).getnext()
+        heading = outer if outer is not None and re.fullmatch("h[1-6]", str(outer.tag)) else None
+        behind = (button if heading is None else heading).getnext()
         opened = next((ids[name] for name in _controls(button) if name in ids), behind)
         if opened is not None and words.get(opened, 0) >= FEWEST:
-            button.tag = "span" if heading else "h3"
+            button.tag = "h3" if heading is None else "span"
 
 
 def _keep_words_of_forms(root: Any) -> None:

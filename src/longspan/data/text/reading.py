@@ -19,7 +19,7 @@ from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import kind_of
 from longspan.data.text.plain_text import blocks_of_text, is_log, lines_of_log, paragraphs_of
 from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
-from longspan.data.text.tidying import apparatus, structure, turns
+from longspan.data.text.tidying import apparatus, conversations, structure, turns
 from longspan.errors import InputError
 from longspan.settings import show
 
@@ -29,6 +29,7 @@ Step = Callable[[Sequence[Block]], list[Block]]
 
 STEPS: tuple[Step, ...] = (
     apparatus.without_gutenberg_frame,
+    conversations.with_conversation,
     turns.with_turns,
     turns.without_tags,
     structure.without_paragraph_numbers,
@@ -133,7 +134,7 @@ def document_in(source: Source, *, raw: bool = False) -> Document:
 
 def document_of(text: str, *, raw: bool = False, name: str = "the document") -> Document:
     """A plain text as a document; `raw` as in `read`. Of a log every line is a paragraph, and a sentence."""
-    if not raw and is_log(text):
+    if not raw and is_log(text) and conversations.form_of(text) is None:
         return replace(_document(text, lines_of_log(text), name), is_log=True)
     return _document(text, paragraphs_of(text) if raw else tidied(blocks_of_text(text)), name)
 

@@ -74,6 +74,7 @@ READERS: Table[FileKind] = Table(
         "page": f"{_ROOM}.page:PAGE",
         "markdown": f"{_ROOM}.marked:MARKDOWN",
         "subtitles": f"{_ROOM}.subtitles:SUBTITLES",
+        "chats": f"{_ROOM}.chats:CHATS",
     },
 )
 """Name → kind of file, in the order in which their signatures are tried."""
