@@ -27,7 +27,7 @@ SAMPLES = {
     "WhatsApp, older": "03.05.21 10:0{}:12: Ada Example: Good.\n03.05.21 10:0{}:12: Bo Sample: Yes.\n",
     "WhatsApp, ISO dates": "2021-05-03, 10:0{} - Ada Example: Good.\n2021-05-03, 10:0{} - Bo Sample: Yes.\n",
     "Zoom, transcript": "[Ada Example] 10:0{}:05\nGood.\n\n[Bo Sample] 10:0{}:05\nYes.\n\n",
-    "Zoom, chat": "10:0{}:05 From Ada Example to Everyone:\n\tGood.\n10:0{}:05 From Bo Sample to Ada(Private):\n\tYes.\n",
+    "Zoom, chat": "10:0{}:05 From Ada Example to Everyone:\n\tGood.\n10:0{}:05 From Bo Sample to Ada(DM):\n\tYes.\n",
     "Zoom, older chat": "10:0{}:05\t From Ada Example : Good.\n10:0{}:05\t From Bo Sample : Yes.\n",
     "Teams": "Ada Example   0:0{}\nGood.\nBo Sample   0:0{}\nYes.\n",
     "Teams, older": "0:0:0{}.0 --> 0:0:3.450\nAda Example\nGood.\n\n0:0:3.45{} --> 0:0:5.0\nBo Sample\nYes.\n\n",

@@ -74,7 +74,17 @@ READERS: Table[FileKind] = Table(
         "page": f"{_ROOM}.page:PAGE",
         "markdown": f"{_ROOM}.marked:MARKDOWN",
         "subtitles": f"{_ROOM}.subtitles:SUBTITLES",
+        "slides": f"{_ROOM}.slides:SLIDES",
+        "workbook": f"{_ROOM}.sheets:WORKBOOK",
+        "open-text": f"{_ROOM}.open_text:OPEN_TEXT",
+        "open-sheet": f"{_ROOM}.sheets:OPEN_SHEET",
+        "rich-text": f"{_ROOM}.rich_text:RICH_TEXT",
+        "notebook": f"{_ROOM}.notebook:NOTEBOOK",
+        "values": f"{_ROOM}.sheets:VALUES",
+        "saved-page": f"{_ROOM}.saved_page:SAVED_PAGE",
         "chats": f"{_ROOM}.chats:CHATS",
+        "mailbox": f"{_ROOM}.mail:MAILBOX",
+        "mail": f"{_ROOM}.mail:MAIL",
     },
 )
 """Name → kind of file, in the order in which their signatures are tried."""

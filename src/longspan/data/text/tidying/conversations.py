@@ -277,13 +277,6 @@ def beginnings(form: Form, text: str) -> list[Start]:
 
 def _name_in(match: re.Match[str]) -> str | None:
     """Who speaks; None where the line names nobody, or what it names is a sentence."""
-    groups = match.groupdict()
-    name = (
-        " ".join((groups.get("name") or groups.get("label") or groups.get("nick") or "").split())
-        .lstrip("~\u202a")
-        .rstrip("\u202c")
-    )
-    is_one = (
-        name and len(name.split()) <= 6 and not re.search(r"[,;!?…]$|\w{3,}\.$", name) and not LABELS.fullmatch(name)
-    )
-    return name if is_one else None
+    name = " ".join(next(filter(None, match.groupdict().values()), "").split()).strip("~\u202a\u202c")
+    is_none = not name or len(name.split()) > 6 or re.search(r"[,;!?…]$|\w{3,}\.$", name) or LABELS.fullmatch(name)
+    return None if is_none else name
