@@ -27,62 +27,11 @@ _SIGNS = {
 _FONTS = frozenset(["B", "I", "R", "BR", "RB", "IR", "RI", "BI", "IB", "SM", "SB"])
 _PARAGRAPHS = frozenset(["PP", "P", "LP", "Pp", "sp", "HP", "RS", "RE", "br", "Lp"])
 _CODE, _CODE_ENDS = frozenset({"nf", "EX", "Bd", "DS", "TS", "Dl"}), frozenset({"fi", "EE", "Ed", "DE", "TE"})
-_WORDS = frozenset(
-    [
-        "Ar",
-        "Cm",
-        "Em",
-        "Sy",
-        "Li",
-        "Pa",
-        "Va",
-        "Vt",
-        "Ev",
-        "Er",
-        "Fa",
-        "Fn",
-        "Ft",
-        "Fo",
-        "Fc",
-        "Ic",
-        "Ms",
-        "No",
-        "Nm",
-        "Sx",
-        "Tn",
-        "Ql",
-        "Dq",
-        "Sq",
-        "Pq",
-        "Qq",
-        "Bq",
-        "Aq",
-        "Brq",
-        "Op",
-        "Oo",
-        "Oc",
-        "Do",
-        "Dc",
-        "So",
-        "Sc",
-        "Po",
-        "Pc",
-        "Fl",
-        "Xr",
-        "Ad",
-        "An",
-        "At",
-        "Bx",
-        "Ux",
-        "Lk",
-        "Mt",
-        "Nd",
-        "St",
-        "Dv",
-        "Cd",
-        "In",
-    ]
-)
+_WORDS = frozenset({
+    "Ar", "Cm", "Em", "Sy", "Li", "Pa", "Va", "Vt", "Ev", "Er", "Fa", "Fn", "Ft", "Fo", "Fc", "Ic", "Ms", "No",
+    "Nm", "Sx", "Tn", "Ql", "Dq", "Sq", "Pq", "Qq", "Bq", "Aq", "Brq", "Op", "Oo", "Oc", "Do", "Dc", "So", "Sc",
+    "Po", "Pc", "Fl", "Xr", "Ad", "An", "At", "Bx", "Ux", "Lk", "Mt", "Nd", "St", "Dv", "Cd", "In",
+})  # fmt: skip
 _AROUND = {"Dq": "“”", "Sq": "‘’", "Pq": "()", "Qq": '""', "Bq": "[]", "Aq": "⟨⟩", "Brq": "{}", "Op": "[]", "Ql": "‘’"}
 
 
@@ -112,6 +61,8 @@ class _Reader:
             line = _COMMENT.sub("", line)
             match = re.match(r"[.'][ \t]*([A-Za-z]{1,3}|\\\"|\.)(?:[ \t]+(.*)|$)", line)
             name, rest = (match[1], (match[2] or "").strip()) if match else ("", "")
+            if not match and line.strip() in {".", "'"}:  # a comment, or nothing
+                continue
             if skipped is not None:
                 skipped = None if name in {skipped, "."} else skipped
                 continue
@@ -190,6 +141,8 @@ class _Reader:
                     words.append("-")
             elif word == "Xr":
                 continue
+            elif word == "Ar" and (index + 1 == len(waiting) or waiting[index + 1] in _WORDS):
+                words.append("file ...")
             elif word in _AROUND:
                 words.append(_AROUND[word][0])
                 closing = _AROUND[word][1] + closing

@@ -19,95 +19,26 @@ LARGEST = 1 << 23
 
 _ROLE = re.compile(r":([a-zA-Z][\w.+:-]{0,60}):`([^`]{1,1000})`")
 _TARGET = re.compile(r"\s*<[^<>]*>$")
-_DIRECTIVE = re.compile(r"^([ \t]*)\.\.[ \t]+([a-zA-Z][\w.+:-]{0,60})::[ \t]*(.*)$", re.MULTILINE)
-_DROPPED = frozenset(
-    [
-        "toctree",
-        "automodule",
-        "autoclass",
-        "autofunction",
-        "automethod",
-        "autosummary",
-        "autodata",
-        "autoexception",
-        "index",
-        "currentmodule",
-        "module",
-        "py:module",
-        "py:currentmodule",
-        "highlight",
-        "include",
-        "literalinclude",
-        "only",
-        "tabularcolumns",
-        "codeauthor",
-        "sectionauthor",
-        "image",
-        "raw",
-        "contents",
-        "meta",
-        "default-role",
-        "default-domain",
-        "figure",
-        "graphviz",
-        "digraph",
-        "plot",
-        "jinja",
-    ]
+_DIRECTIVE = re.compile(
+    r"^([ \t]*)\.\.[ \t]+([a-zA-Z][\w.+:-]{0,60})::[ \t]*(.*)((?:\n[ \t]+:[\w-]+:[^\n]*)*)$", re.MULTILINE
 )
+_DROPPED = frozenset({
+    "toctree", "automodule", "autoclass", "autofunction", "automethod", "autosummary", "autodata",
+    "autoexception", "index", "currentmodule", "module", "py:module", "py:currentmodule", "highlight", "include",
+    "literalinclude", "only", "tabularcolumns", "codeauthor", "sectionauthor", "image", "raw", "contents", "meta",
+    "default-role", "default-domain", "figure", "graphviz", "digraph", "plot", "jinja",
+})  # fmt: skip
 """Directives that have no words of their own, or draw."""
-_CODE = frozenset(
-    [
-        "sourcecode",
-        "code-block",
-        "code",
-        "ipython",
-        "doctest",
-        "testcode",
-        "testoutput",
-        "prompt",
-        "productionlist",
-        "console",
-    ]
-)
-_KNOWN = frozenset(
-    [
-        "note",
-        "warning",
-        "tip",
-        "hint",
-        "caution",
-        "danger",
-        "attention",
-        "important",
-        "error",
-        "admonition",
-        "topic",
-        "sidebar",
-        "parsed-literal",
-        "math",
-        "rubric",
-        "epigraph",
-        "highlights",
-        "pull-quote",
-        "compound",
-        "container",
-        "table",
-        "csv-table",
-        "list-table",
-        "role",
-        "replace",
-        "unicode",
-        "date",
-        "class",
-        "header",
-        "footer",
-        "line-block",
-        "target-notes",
-        "sectnum",
-        "title",
-    ]
-)
+_CODE = frozenset({
+    "sourcecode", "code-block", "code", "ipython", "doctest", "testcode", "testoutput", "prompt",
+    "productionlist", "console",
+})  # fmt: skip
+_KNOWN = frozenset({
+    "note", "warning", "tip", "hint", "caution", "danger", "attention", "important", "error", "admonition",
+    "topic", "sidebar", "parsed-literal", "math", "rubric", "epigraph", "highlights", "pull-quote", "compound",
+    "container", "table", "csv-table", "list-table", "role", "replace", "unicode", "date", "class", "header",
+    "footer", "line-block", "target-notes", "sectnum", "title",
+})  # fmt: skip
 """Of docutils itself."""
 
 
@@ -147,10 +78,10 @@ def _words_of_role(match: re.Match[str]) -> str:
 
 
 def _known(match: re.Match[str]) -> str:
-    """A directive that docutils knows in the place of one of Sphinx, whose words stay."""
+    """A directive that docutils knows in the place of one of Sphinx, whose words stay and whose options go."""
     margin, name, rest = match[1], match[2].lower(), match[3]
     if name in _DROPPED:
-        return f"{margin}.. {name} {rest}"  # a comment, with all that is set in below it
+        return f"{margin}.. {name} {rest}{match[4]}"  # a comment, with all that is set in below it
     if name in _CODE:
         return f"{margin}.. code-block:: {rest if re.fullmatch('[a-z0-9+-]*', rest) else ''}"
     if name in _KNOWN:
