@@ -91,6 +91,12 @@ def signed(blocks: Sequence[Block], sender: str | None) -> list[Block]:
     return result
 
 
+def is_quoted(text: str) -> bool:
+    """Whether every line of a paragraph is quoted, or it only says whose words follow."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    return all(map(_QUOTED.match, lines)) or bool(_SAYS.fullmatch(text.strip()))
+
+
 def _is_cited(element: Any) -> bool:
     named = f"{element.get('id', '')} {element.get('class', '')}"
     return (element.tag == "blockquote" and element.get("type") == "cite") or bool(_CITED.search(named))

@@ -19,7 +19,7 @@ from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import kind_of
 from longspan.data.text.plain_text import blocks_of_text, is_log, lines_of_log, paragraphs_of
 from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
-from longspan.data.text.tidying import apparatus, conversations, structure, turns
+from longspan.data.text.tidying import apparatus, conversations, structure, threads, turns
 from longspan.errors import InputError
 from longspan.settings import show
 
@@ -29,6 +29,7 @@ Step = Callable[[Sequence[Block]], list[Block]]
 
 STEPS: tuple[Step, ...] = (
     apparatus.without_gutenberg_frame,
+    threads.with_letters,
     conversations.with_conversation,
     turns.with_turns,
     turns.without_tags,
