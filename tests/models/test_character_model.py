@@ -125,8 +125,8 @@ def test_text_far_beyond_the_windows_is_written_in_constant_memory() -> None:
     whole, cache = network(input_ids=ids).logits, DynamicCache()
     place, sizes, most = 0, [], [0] * len(LEFT)
     for step in [40, 1, 3, *[1] * 60, 160, *[1] * 80, 37, *[1] * 60, 59]:
-        found = network(input_ids=ids[:, place : place + step], past_key_values=cache, use_cache=True)
-        cache = found.past_key_values
+        found = network(input_ids=ids[:, place : place + step], cache=cache, use_cache=True)
+        cache = found.cache
         torch.testing.assert_close(found.logits, whole[:, place : place + step])
         place += step
         sizes.append(kept(cache))

@@ -219,10 +219,8 @@ def test_what_cannot_be_one_graph_is_refused(counting: Counting) -> None:
     with pytest.raises(InputError, match="compile_config was given, and a step of attention 'sinkhorn' is not one"):
         written(writer("sinkhorn"), **static)
     sums = writer("linear")
-    with pytest.raises(
-        InputError, match="past_key_values, a StaticCache, holds keys and values, and attention 'linear'"
-    ):
-        written(sums, past_key_values=StaticCache(config=sums.config, max_cache_len=40))
+    with pytest.raises(InputError, match="cache, a StaticCache, holds keys and values, and attention 'linear'"):
+        written(sums, cache=StaticCache(config=sums.config, max_cache_len=40))
     model.generation_config.compile_config = counting.config
     with pytest.raises(InputError, match="compile_config was given without"):
         written(model)
@@ -233,11 +231,11 @@ def test_what_cannot_be_one_graph_is_refused(counting: Counting) -> None:
 def test_a_static_cache_that_is_full_says_so() -> None:
     model = writer(["full", NEAR])
     cache = StaticCache(config=model.config, max_cache_len=20)
-    model(IDS, past_key_values=cache)
-    with pytest.raises(InputError, match="past_key_values has room for 20 tokens, and 2 more would make 21"):
-        model(IDS[:, :2], past_key_values=cache)
+    model(IDS, cache=cache)
+    with pytest.raises(InputError, match="cache has room for 20 tokens, and 2 more would make 21"):
+        model(IDS[:, :2], cache=cache)
     torch.compiler.reset()
     step = torch.compile(model, fullgraph=True, backend="eager")
-    step(IDS[:, :1], past_key_values=cache)
-    with pytest.raises(RuntimeError, match="past_key_values is full"):
-        step(IDS[:, :1], past_key_values=cache)
+    step(IDS[:, :1], cache=cache)
+    with pytest.raises(RuntimeError, match="cache is full"):
+        step(IDS[:, :1], cache=cache)

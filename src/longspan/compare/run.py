@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,7 +37,7 @@ from longspan.compare.processes import processes, wait_until_ready
 from longspan.compare.settings import Cell, Comparison, Result, read_result, write_result
 from longspan.compare.skeleton import Skeleton, form_of, refusal
 from longspan.errors import InputError
-from longspan.files import OWN, claimed, output_folder, write_whole
+from longspan.files import OWN, claimed, output_folder, part_of, write_whole
 from longspan.progress import progress_bar
 from longspan.settings import to_plain
 from longspan.workers import how_it_died, start
@@ -253,8 +252,8 @@ class Run:
     def _in_process(self, cell: Cell, expected: float) -> Result:
         begun, log = self.clock.now(), self.folder / "logs" / f"{cell.name}.log"
         log.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="longspan-") as place:
-            made = Path(place) / "result.json"
+        # In the folder itself, where the next run clears what a killed one leaves.
+        with part_of(self.folder / "cells", f"made {cell.name}", "part", self.folder) as made:
             process = self.process(target=work, args=(to_plain(cell), made, self.folder, log))
             late = self._wait(process, cell, expected)
             result = read_result(made)

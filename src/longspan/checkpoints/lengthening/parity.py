@@ -69,7 +69,7 @@ class LengthenReport:
     table: bool
     new_positions: str
     attention: tuple[AttentionConfig, ...]
-    global_tokens: str
+    global_tokens: str | list[int]
     parameters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     parity_tokens: int = 0
     parity_hidden: float | None = None
@@ -83,7 +83,9 @@ class LengthenReport:
             "model": f"{self.source} → {self.target}",
             "longest input": self._positions(),
             "attention": self._attention(),
-            "global tokens": GLOBALS[self.global_tokens],
+            "global tokens": GLOBALS[self.global_tokens]
+            if isinstance(self.global_tokens, str)
+            else f"those with the ids {', '.join(map(str, self.global_tokens))}",
             "parameters": " · ".join(f"{n:,} {KINDS[kind]}" for kind, n in self.parameters.items() if n),
             "parity": self._parity(),
         }

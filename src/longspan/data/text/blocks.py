@@ -147,6 +147,7 @@ class Document:
         title: the document's own title, where it tells one.
         name: what messages call it.
         is_log: whether it is what a program wrote while it ran, every line of which is a sentence.
+        pictures: the pages, from 1, that are pictures, as scanned ones are; what is written on them was not read.
         extracted: whether `text` was taken out of the file (a page, a PDF file, a book) and is not the file's own.
     """
 
@@ -157,6 +158,18 @@ class Document:
     name: str = "the document"
     extracted: bool = False
     is_log: bool = False
+    pictures: tuple[int, ...] = ()
+
+    @property
+    def note(self) -> str | None:
+        """What those should know who read what was made of it; None where there is nothing."""
+        if not self.pictures:
+            return None
+        several = len(self.pictures) > 1
+        return (
+            f"{'pages' if several else 'page'} {numbers_in_words(self.pictures)} of {len(self.pages)} "
+            f"{'are pictures, which were' if several else 'is a picture, which was'} not read"
+        )
 
     @property
     def words(self) -> str:
@@ -187,6 +200,18 @@ class Document:
     @cached_property
     def _line_starts(self) -> list[int]:
         return [0, *(place + 1 for place, character in enumerate(self.text) if character == "\n")]
+
+
+def numbers_in_words(numbers: Sequence[int]) -> str:
+    """Rising numbers as people write them: "2, 4–7 and 9"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    shown = [f"{run[0]}–{run[-1]}" if len(run) > 2 else " and ".join(map(str, run)) for run in runs]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
 Part = tuple[Kind, str, int]

@@ -9,6 +9,7 @@ from pathlib import Path
 from longspan.characters import counted, on_one_line
 from longspan.data.text.kinds.table import endings
 from longspan.errors import InputError
+from longspan.imports import load_plugins
 
 
 def documents_in(folder: Path) -> tuple[list[Path], str | None]:
@@ -20,6 +21,7 @@ def documents_in(folder: Path) -> tuple[list[Path], str | None]:
         InputError: there is none, or the folder cannot be read.
     """
     paths: list[Path] = []
+    load_plugins()
     readable = endings()
     others: Counter[str] = Counter()
 

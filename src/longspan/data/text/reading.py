@@ -21,6 +21,7 @@ from longspan.data.text.plain_text import blocks_of_text, is_log, lines_of_log, 
 from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
 from longspan.data.text.tidying import apparatus, conversations, structure, threads, turns
 from longspan.errors import InputError
+from longspan.imports import MissingLibraryError, importing
 from longspan.settings import show
 
 logger = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 Step = Callable[[Sequence[Block]], list[Block]]
 
 STEPS: tuple[Step, ...] = (
+    structure.without_invisible_characters,
     apparatus.without_gutenberg_frame,
     threads.with_letters,
     conversations.with_conversation,
@@ -104,9 +106,14 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
         InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding,
             encrypted, damaged, or one of images without text; it is of a kind that is not read, JSON among them; it is
             no file but a device, a socket or a named pipe; it, or what it unpacks to, is too large; or the 'documents'
-            extra is not installed.
+            extra is not installed, or a library of it cannot be imported.
     """
-    return document_in(Source.of_path(path, encoding), raw=raw)
+    source = Source.of_path(path, encoding)
+    try:
+        with importing(extra="documents", purpose="reading it"):
+            return document_in(source, raw=raw)
+    except MissingLibraryError as error:  # of one file of a folder, which the sentence must name
+        raise InputError(f"{source.name}: {error}") from error
 
 
 def document_in(source: Source, *, raw: bool = False) -> Document:

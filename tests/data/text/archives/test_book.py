@@ -97,3 +97,10 @@ def test_hidden_fonts_do_not_lock_a_book() -> None:
     fonts = """<encryption><EncryptedData><EncryptionMethod Algorithm="http://www.idpf.org/2008/embedding"/>
     <CipherData><CipherReference URI="OEBPS/font.otf"/></CipherData></EncryptedData></encryption>"""
     assert len(book(**{"META-INF/encryption.xml": fonts}).blocks) == 7
+
+
+def test_raised_and_lowered_letters() -> None:
+    page = PAGE.format(
+        "", "<p>It cost $320<sup><a href='#n1'>1</a></sup> in all. It holds 10<sup>6</sup> m<sup>3</sup>.</p>"
+    )
+    assert book(**{"OEBPS/text/chapter one.xhtml": page}).blocks[0].text == ("It cost $320 in all. It holds 10^6 m^3.")

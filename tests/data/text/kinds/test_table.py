@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import longspan
 from longspan.data.text.blocks import Document
 from longspan.data.text.folders import documents_in
 from longspan.data.text.kinds.source import Source
-from longspan.data.text.kinds.table import READERS, FileKind, kind_of
+from longspan.data.text.kinds.table import READERS, FileKind, endings, kind_of
 from longspan.data.text.reading import read
 from longspan.errors import InputError
 
@@ -118,3 +119,10 @@ def test_the_guide_has_the_row_of_every_kind(name: str) -> None:
     row = f"| {endings} | {one.parts} | {one.left_out} | {one.library} |"
     assert one.name == name
     assert row in GUIDE.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_page_of_the_server_takes_the_same_endings() -> None:
+    page = Path(longspan.__file__).with_name("serve") / "static/page.js"
+    found = re.search(r"const READABLE = /\\\.\((.*)\)\$/i;", page.read_text(encoding="utf-8"))
+    assert found is not None
+    assert {f".{ending}" for ending in found[1].split("|")} == endings()

@@ -143,8 +143,8 @@ VALUES = FileKind(
     read=_read_text,
     is_text=True,
     is_prose=False,
-    parts="One table, its rows as lines of cells between bars; commas, semicolons, tabs or bars separate them. A table is no "
-    "prose: `answer` and `chunks` read its rows, a note says that it has no sentences.",
+    parts="One table, its rows as lines of cells between bars; commas, semicolons, tabs or bars separate them. "
+    "A table is no prose: `answer` and `chunks` read its rows, a note says that it has no sentences.",
     left_out="empty rows",
 )
 

@@ -94,12 +94,13 @@ READERS: Table[FileKind] = Table(
 
 
 def kind_of(source: Source) -> FileKind | None:
-    """The kind of a file; None for plain text.
+    """The kind of a file; None for plain text. Plugins are loaded where the ending is of no kind that is known.
 
     Raises:
         InputError: it is of a kind that is not read, damaged, or not what its ending calls it.
     """
-    load_plugins()
+    if source.suffix and source.suffix not in endings():
+        load_plugins()
     kinds = list(READERS.values())
     signed = next((kind for kind in kinds if kind.signature is not None and kind.signature(source)), None)
     if signed is not None:
