@@ -20,7 +20,8 @@ from typing import Any
 
 from longspan.characters import counted, on_one_line
 from longspan.data.jsonl import check_regular
-from longspan.data.text.documents import READABLE, documents_in
+from longspan.data.text.folders import documents_in
+from longspan.data.text.kinds.table import endings
 from longspan.errors import InputError, one_sentence
 from longspan.files import temporary_folder
 from longspan.imports import require
@@ -140,7 +141,8 @@ def _remote(address: str, notes: list[str]) -> list[Input]:
         every = system.get_file_info(systems.FileSelector(path, recursive=True))
     files = sorted((one for one in every if one.type == systems.FileType.File), key=lambda one: one.path)
     tables = [one for one in files if TABLE.search(one.path)]
-    chosen = tables or [one for one in files if Path(one.path).suffix.lower() in READABLE]
+    known = endings()
+    chosen = tables or [one for one in files if Path(one.path).suffix.lower() in known]
     if not chosen:
         raise InputError(f"input {address!r} holds no table and no document; check the address")
     if len(chosen) < len(files):
