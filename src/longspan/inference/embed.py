@@ -11,7 +11,7 @@ model reads is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -111,6 +111,7 @@ def embed_document(
     *,
     encoder: str | Path | SentenceEncoder | None = None,
     language: str | None = None,
+    abbreviations: Iterable[str] = (),
     device: str | None = None,
     dtype: str | None = None,
 ) -> EmbeddedDocument:
@@ -122,6 +123,7 @@ def embed_document(
         encoder: as in `embed`; a document that is longer than it reads goes through it in chunks, and its sentences are
             read one by one.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
         device, dtype: as in `embed`.
 
     Raises:
@@ -129,7 +131,7 @@ def embed_document(
     """
     from longspan.data.text.reading import as_document, sentences_of
 
-    document = as_document(document)
+    document = as_document(document, abbreviations)
     chosen = the_encoder(model, encoder, device, dtype)
     sentences = tuple(sentences_of(document, language))
     vector, vectors, tokens = chosen.read(document, sentences)

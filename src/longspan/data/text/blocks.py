@@ -149,6 +149,7 @@ class Document:
         is_log: whether it is what a program wrote while it ran, every line of which is a sentence.
         pictures: the pages, from 1, that are pictures, as scanned ones are; what is written on them was not read.
         extracted: whether `text` was taken out of the file (a page, a PDF file, a book) and is not the file's own.
+        abbreviations: further words that no sentence of it ends with, as `abbreviations_from` gives them.
     """
 
     text: str
@@ -159,6 +160,7 @@ class Document:
     extracted: bool = False
     is_log: bool = False
     pictures: tuple[int, ...] = ()
+    abbreviations: frozenset[str] = frozenset()
 
     @property
     def note(self) -> str | None:

@@ -7,11 +7,12 @@ blocks, then tell what they are: turns, headings, items, references, boilerplate
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longspan.characters import mend, mended_note
+from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.blocks import SPOKEN, Block, Document
 from longspan.data.text.documents import check_words
 from longspan.data.text.kinds.refused import check_prose
@@ -89,7 +90,9 @@ class DocumentSentence:
     abstract: bool = False
 
 
-def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) -> Document:
+def read(
+    path: str | Path, encoding: str | None = None, *, raw: bool = False, abbreviations: Iterable[str] = ()
+) -> Document:
     """Read a document file of any kind in `longspan.data.text.kinds.table.READERS`, or plain text.
 
     A kind is known by its contents first, so that standard input and files without an extension work, then by the
@@ -101,6 +104,7 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
         encoding: the encoding of a text file. None takes the byte order mark, else what an HTML page declares, else
             UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess cannot be noticed.
         raw: leave nothing out and guess nothing: every block is a paragraph, and JSON a text like any other.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
 
     Raises:
         InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding,
@@ -111,7 +115,7 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
     source = Source.of_path(path, encoding)
     try:
         with importing(extra="documents", purpose="reading it"):
-            return document_in(source, raw=raw)
+            return abbreviating(document_in(source, raw=raw), abbreviations)
     except MissingLibraryError as error:  # of one file of a folder, which the sentence must name
         raise InputError(f"{source.name}: {error}") from error
 
@@ -147,15 +151,26 @@ def document_of(text: str, *, raw: bool = False, name: str = "the document") -> 
     return _document(text, paragraphs_of(text) if raw else tidied(blocks_of_text(text)), name)
 
 
-def as_document(given: str | Path | Document) -> Document:
+def abbreviating(document: Document, abbreviations: Iterable[str]) -> Document:
+    """The document with further words that no sentence of it ends with.
+
+    Raises:
+        InputError: one of them is not a word.
+    """
+    words = abbreviations_from(abbreviations)
+    return replace(document, abbreviations=document.abbreviations | words) if words else document
+
+
+def as_document(given: str | Path | Document, abbreviations: Iterable[str] = ()) -> Document:
     """A document however it is given: the text itself, a `Path` to a file that `read` knows, or what `read` gave."""
     if isinstance(given, Document):
-        return given
+        return abbreviating(given, abbreviations)
     if not isinstance(given, str | Path):
         raise InputError(
             f"document is {show(given)}, of type {type(given).__name__}; give a text, a Path or a Document"
         )
-    return read(given) if isinstance(given, Path) else document_of(_mended(given, "the document"))
+    document = read(given) if isinstance(given, Path) else document_of(_mended(given, "the document"))
+    return abbreviating(document, abbreviations)
 
 
 def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
@@ -214,7 +229,8 @@ def sentences_of(document: Document, language: str | None = None) -> list[Docume
         if block.kind == "heading":
             section = index
         elif block.kind in SPOKEN:
-            for sentence in [whole_sentence(block.text)] if document.is_log else split_sentences(block.text, language):
+            cut = [whole_sentence(block.text)] if document.is_log else None
+            for sentence in cut or split_sentences(block.text, language, document.abbreviations):
                 start, end = block.body.span(sentence.start, sentence.end)
                 placed = DocumentSentence(
                     text=" ".join(sentence.text.split()),
