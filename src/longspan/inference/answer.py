@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from longspan.characters import check_characters, mend, on_one_line, visible
 from longspan.data.text.blocks import Document
-from longspan.data.text.documents import documents_in
+from longspan.data.text.folders import documents_in
 from longspan.data.text.passages import Passage
 from longspan.data.text.reading import document_of, read
 from longspan.data.text.sentences import guess_language

@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
@@ -227,6 +227,20 @@ def document_from_parts(parts: Iterable[Part], name: str, title: str | None = No
         length += len(text) + 2
     text = "\n\n".join(block.text for block in blocks)
     return Document(text=text, blocks=tuple(blocks), title=title or None, name=name)
+
+
+def document_from_pieces(pieces: Iterable[tuple[str, Sequence[Block]]], name: str) -> Document:
+    """The document of several texts, each with its blocks, whose places are in that text; blank lines between them."""
+    texts: list[str] = []
+    blocks: list[Block] = []
+    length = 0
+    for text, its_blocks in pieces:
+        for block in its_blocks:
+            anchors = tuple((here, there + length) for here, there in block.body.anchors)
+            blocks.append(replace(block, body=Traced(block.body.text, anchors, block.body.end + length)))
+        texts.append(text)
+        length += len(text) + 2
+    return Document(text="\n\n".join(texts), blocks=tuple(blocks), name=name)
 
 
 def on_one_line(body: Traced) -> Traced:
