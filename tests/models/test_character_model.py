@@ -3,7 +3,6 @@ dense attention with a mask; and text that is written far beyond the windows in 
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -101,8 +100,7 @@ def test_each_head_projects_the_distances_of_its_own_dilation(monkeypatch: pytes
         projected.append((len(rows), len(weight)))
         return functional.linear(rows, weight, *given)
 
-    counted = types.SimpleNamespace(linear=linear, dropout=functional.dropout)
-    monkeypatch.setattr(sinusoidal_relative, "F", counted)
+    monkeypatch.setattr(sinusoidal_relative, "linear", linear)
     attention(torch.randn(1, 90, WIDTH))
     assert projected == [(8, WIDTH // HEADS)] * HEADS
     projected.clear()
