@@ -226,6 +226,7 @@ def write_files(folder: Path) -> dict[str, Path]:
     html = f"<!doctype html><html><head><title>The gate</title></head><body><article>{page}</article></body></html>"
     cues = [f"00:00:{second:02}.000 --> 00:00:{second + 1:02}.000\n{one}" for second, one in enumerate(SENTENCES)]
     numbered = [f"{number}\n{cue.replace('.000', ',000')}" for number, cue in enumerate(cues, 1)]
+    cells = [{"cell_type": "markdown", "metadata": {}, "source": part} for part in half]
     texts = {
         "txt": "\n\n".join(half),
         "rst": "The gate\n========\n\n" + "\n\n".join(half),
@@ -234,6 +235,10 @@ def write_files(folder: Path) -> dict[str, Path]:
         "xhtml": XHTML.format(page),
         "vtt": "WEBVTT\n\n" + "\n\n".join(cues),
         "srt": "\n\n".join(numbered),
+        "rtf": r"{\rtf1\ansi " + r"\par ".join(half) + "}",
+        "tex": r"\documentclass{article}\begin{document}" + "\n\n".join(half) + "\n\\end{document}\n",
+        "eml": "From: a@example.org\nTo: b@example.org\nSubject: The gate\n\n" + "\n\n".join(half) + "\n",
+        "ipynb": json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}),
     }
     files = {kind: folder / f"gate.{kind}" for kind in (*texts, "pdf", "docx", "epub")}
     for kind, text in texts.items():

@@ -23,7 +23,7 @@ def write(folder: Path, name: str, data: bytes | str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.rst", "a", "a.TXT"])
+@pytest.mark.parametrize("name", ["a.txt", "a.text", "a", "a.TXT"])
 def test_plain_text_of_any_name(tmp_path: Path, name: str) -> None:
     assert read(write(tmp_path, name, "Grüße.\r\nZwei\rDrei\n")).text == "Grüße.\nZwei\nDrei\n"
 
