@@ -240,6 +240,10 @@ def test_runs_are_those_of_one_process(recipe: Path, tmp_path: Path, curve: Call
     assert curve(one) == [pytest.approx(row, rel=1e-5) for row in curve(two)]
     weights_agree(one, two)
     assert (one / "adapter" / "adapter_model.safetensors").is_file()
+    for name in ("masked tokens", "masked tokens, alone"):
+        card = (tmp_path / name / "README.md").read_text()
+        assert "\n# LongspanForMaskedLM for up to " in card
+        assert "import AutoModelForMaskedLM" in card
 
 
 @pytest.mark.slow

@@ -70,8 +70,14 @@ def compare(
     """
     folder = output_folder(output)
     _check_folder(folder, comparison)
-    with claimed(folder):
-        documents = PROBES[comparison.task].prepare(folder)
+    with claimed(folder) as remove:
+        # Before the documents, so that the folder of a run that is killed meanwhile is known for what it is.
+        _record(folder, comparison, comparison.steps, {})
+        try:
+            documents = PROBES[comparison.task].prepare(folder)
+        except InputError:
+            remove(RECORD)
+            raise
         _record(folder, comparison, comparison.steps, documents)
         run = Run(comparison, folder, tell, Clock(comparison.budget, begun=begun), processes().Process)
         with run.bar():

@@ -12,7 +12,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from longspan.data.jsonl import check_regular
 from longspan.data.text.folders import documents_in
 from longspan.data.text.kinds.table import endings
 from longspan.errors import InputError, one_sentence
+from longspan.files import temporary_folder
 from longspan.imports import require
 from longspan.mapping.job import Input
 
@@ -163,8 +163,8 @@ def as_local(path: str) -> Iterator[Path]:
         yield Path(path)
         return
     system, inside = file_system(path)
-    with tempfile.TemporaryDirectory(prefix="longspan-map-") as folder:
-        copy = Path(folder, "document" + Path(inside).suffix)
+    with temporary_folder() as folder:
+        copy = folder / f"document{Path(inside).suffix}"
         problem = f"{path} cannot be fetched; check the rights to it"
         with one_sentence(problem), system.open_input_stream(inside) as file, copy.open("wb") as written:
             shutil.copyfileobj(file, written)

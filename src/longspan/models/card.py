@@ -46,7 +46,7 @@ def may_write_card(folder: Path) -> bool:
 def model_card(model: Any) -> str:
     """The card of a model, with the front matter that the Hub reads; what is not known is left out."""
     config = model.config
-    name = type(model).__name__
+    name = type(model).__name__.removeprefix("FSDP")  # of a model whose weights are divided, PyTorch makes a class
     auto, task = auto_and_pipeline(name)
     stack = stack_config(config.stack)
     mechanisms = [

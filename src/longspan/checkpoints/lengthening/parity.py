@@ -231,6 +231,8 @@ def outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tens
     """Encoder states as `hidden`, and the logits of the head. No token is global on either side."""
     if "global_attention_mask" in inspect.signature(model.forward).parameters:
         inputs = inputs | {"global_attention_mask": torch.zeros_like(inputs["input_ids"])}
+    if type(model).__name__.endswith("MultipleChoice"):  # (B, C, T), of one choice
+        inputs = {name: value[:, None] for name, value in inputs.items()}
     run: Any = model.base_model if type(model).__name__ in READS_MORE else model
     output: Any = run(**inputs, output_hidden_states=True, return_dict=True)
     hidden = output.encoder_last_hidden_state if "decoder_input_ids" in inputs else output.hidden_states[-1]
