@@ -169,9 +169,8 @@ class _Reader:
         elif name in _TABLES:
             yield from self._table(node)
         elif name in _FLOATS:
-            for part in self._walk(node.nodelist, "paragraph", 0):
-                if part[0] in {"caption", "table", "code"}:
-                    yield part
+            parts = self._walk(node.nodelist, "paragraph", 0)
+            yield from [part for part in parts if part[0] in {"caption", "table", "code"}]
             self.words = []
         elif name == "thebibliography":
             yield "heading", "References", 2
@@ -202,7 +201,8 @@ class _Reader:
         notes, self.words, self.notes = self.notes, [], []
         if text:
             yield kind, text, depth
-        yield from (("note", note, 0) for note in notes if note)
+        for note in filter(None, notes):
+            yield "note", note, 0
 
     def _line(self, node: Any) -> str:
         return "" if node is None else " ".join(self.plain.nodelist_to_text([node]).split())

@@ -50,7 +50,8 @@ def _parts(archive: Archive) -> Iterator[Part]:
             tree = _tree(archive, notes)
             for shape in () if tree is None else tree.iter(f"{_P}sp"):
                 if _placeholder(shape) == "body":
-                    yield from (("note", text, 0) for _, text in _paragraphs(shape))
+                    for _, text in _paragraphs(shape):
+                        yield "note", text, 0
 
 
 def _slide(slide: Any) -> Iterator[Part]:
@@ -70,10 +71,8 @@ def _slide(slide: Any) -> Iterator[Part]:
                 yield "table", "\n".join(f"| {' | '.join(row)} |" for row in rows), 0
         if shape.tag != f"{_P}graphicFrame":
             is_list = kind in _BODIES - {"subTitle"}
-            yield from (
-                ("item" if is_list else "paragraph", text, level + 1 if is_list else 0)
-                for level, text in _paragraphs(shape)
-            )
+            for level, text in _paragraphs(shape):
+                yield "item" if is_list else "paragraph", text, level + 1 if is_list else 0
 
 
 def _diagram(tree: Any) -> Iterator[Part]:

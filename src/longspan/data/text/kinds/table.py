@@ -99,17 +99,22 @@ def kind_of(source: Source) -> FileKind | None:
     Raises:
         InputError: it is of a kind that is not read, damaged, or not what its ending calls it.
     """
-    if source.suffix and source.suffix not in endings():
+    signed = _signed(source)
+    if signed is None and source.suffix and source.suffix not in endings():
         load_plugins()
-    kinds = list(READERS.values())
-    signed = next((kind for kind in kinds if kind.signature is not None and kind.signature(source)), None)
+        signed = _signed(source)
     if signed is not None:
         return signed
     check_read(source)
-    named = next((kind for kind in kinds if source.suffix and source.suffix in kind.endings), None)
+    named = next((kind for kind in READERS.values() if source.suffix and source.suffix in kind.endings), None)
     if named is not None and named.sure:
         raise InputError(f"{source.name} is not {named.title}, whatever its name says; save it again, or rename it")
     return named
+
+
+def _signed(source: Source) -> FileKind | None:
+    """The first kind whose signature fits; those behind it are not imported."""
+    return next((kind for kind in READERS.values() if kind.signature is not None and kind.signature(source)), None)
 
 
 def endings() -> frozenset[str]:
