@@ -220,11 +220,11 @@ class Desk:
 
     def embed_texts(self, texts: list[str]) -> dict[str, Any]:
         """See `longspan.embed`: the vectors, and how many tokens the texts have."""
-        from longspan.inference.embed import embed
+        from longspan.inference.embed import embed_words
         from longspan.tasks.tokenizers import encode_sentences
 
         self.encoder.expect(sum(map(len, texts)))
-        vectors = embed(texts, **self._given())
+        vectors = embed_words(texts, **self._given())
         if self.own_encoder is not None:
             tokens = self.own_encoder.count_tokens(texts)
         else:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from counted import lines_run
+from longspan.data.text.documents import check_not_path
 from longspan.data.text.reading import read
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
@@ -162,3 +163,45 @@ def test_ten_megabytes_on_one_line(tmp_path: Path) -> None:
 
     assert lines_run(check, 20_000) < 11 * lines_run(check, 2_000)
     check(256_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "paper.pdf",
+        "Paper.DOCX",
+        "a/b/notes.md",
+        "C:\\papers\\paper.pdf",
+        "film.srt",
+        "~/paper.txt",
+        "Makefile",
+        "my notes",
+    ],
+)
+def test_a_line_that_is_the_name_of_a_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("Makefile", "my notes"):
+        write(tmp_path, name, "all:")
+    with pytest.raises(InputError, match="the name of a file; give Path"):
+        check_not_path(text, "text")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "pdf", ".pdf", "A hedge.", "setup.py", "README", "Run setup.py", "All of it stands in README.md"),
+        *("/etc/passwd is explained in docs/guide.html", "paper.pdf\n", " paper.pdf", "paper.pdf\nnotes.md"),
+        *("a.pdf b.pdf", "folder", "x" * 5000 + ".pdf", "half \ud800", "zero \0"),
+    ],
+)
+def test_a_text_may_speak_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    check_not_path(text, "text")
+
+
+def test_an_address_is_to_be_downloaded_first() -> None:
+    with pytest.raises(InputError, match="download the file and give its Path"):
+        check_not_path("https://example.org/paper.pdf", "text")

@@ -11,10 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from longspan.characters import counted, on_one_line
+from longspan.data.text.plain_text import SUBTITLES
 from longspan.errors import InputError
+from longspan.settings import show
 
 READABLE = frozenset([".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm", ".xhtml", ".pdf", ".docx", ".epub"])
 """Ends of names that documents have; what has another is no document, or not one that is asked questions."""
+LONGEST_PATH = 4096
+"""Characters; a longer text is not looked up as the name of a file."""
 
 
 def documents_in(folder: Path) -> tuple[list[Path], str | None]:
@@ -57,6 +61,35 @@ def passed_over(others: Counter[str]) -> str | None:
     kinds = [f"{count} {on_one_line(name)}" for name, count in others.most_common(4) if count]
     more = "" if len(+others) <= 4 else ", …"
     return f"{counted(total, 'file')} passed over ({', '.join(kinds)}{more})"
+
+
+def check_not_path(text: str, name: str, remedy: str = "give {path}", *, folders: bool = False) -> None:
+    """Refuse a text that is the name of a file, which a caller gave where a `Path` was meant.
+
+    That is one line, without spaces around it, which is a file that exists, or which is one word with the ending of a
+    document. A sentence that ends in the name of a file is a text, as long as no file has the whole sentence as name.
+
+    Args:
+        text: what the caller gave as a text.
+        name: of the argument.
+        remedy: what to do instead; `{path}` stands for the `Path`.
+        folders: whether folders that exist are refused too.
+
+    Raises:
+        InputError: it names a file, or a folder where `folders` is true.
+    """
+    if len(text) > LONGEST_PATH or text.strip() != text or len(text.splitlines()) != 1:
+        return
+    folder = folders and os.path.isdir(text)
+    ends_as_document = Path(text).suffix.lower() in {*READABLE, *SUBTITLES, ".docm"}
+    if not (folder or os.path.isfile(text) or (ends_as_document and len(text.split()) == 1)):
+        return
+    if "://" in text:
+        remedy = "download the file and give its Path"
+    raise InputError(
+        f"{name} is {show(text)}, the name of a {'folder' if folder else 'file'}; "
+        f"{remedy.format(path=f'Path({show(text)})')}, or end it with a line break if these words are the text"
+    )
 
 
 ENOUGH = 60

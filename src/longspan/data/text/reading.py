@@ -20,7 +20,7 @@ from longspan.data.text.archives.archive import SIGNATURE, Archive
 from longspan.data.text.archives.book import document_from_book
 from longspan.data.text.archives.word import document_from_word
 from longspan.data.text.blocks import SPOKEN, Block, Document
-from longspan.data.text.documents import check_encoding, check_prose, check_words, decode, is_page
+from longspan.data.text.documents import check_encoding, check_not_path, check_prose, check_words, decode, is_page
 from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
 from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
 from longspan.data.text.pdf.reader import document_from_pdf
@@ -224,7 +224,10 @@ def as_document(given: str | Path | Document) -> Document:
         raise InputError(
             f"document is {show(given)}, of type {type(given).__name__}; give a text, a Path or a Document"
         )
-    return read(given) if isinstance(given, Path) else document_of(_mended(given, "the document"))
+    if isinstance(given, Path):
+        return read(given)
+    check_not_path(given, "document")
+    return document_of(_mended(given, "the document"))
 
 
 def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
