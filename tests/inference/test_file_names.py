@@ -1,4 +1,4 @@
-"""A file's name that is given where a `Path` was meant: every verb refuses it, and a text that speaks of files is read."""
+"""The name of a file where a `Path` was meant: every verb refuses it, and a text that speaks of files is read."""
 
 from __future__ import annotations
 

@@ -70,8 +70,9 @@ def embed(
         `(D,)` for one text, `(N, D)` for several; float32, of length 1. Their dot products are cosines.
 
     Raises:
-        InputError: a text that is none, or is blank, or the name of a file; a model that cannot be loaded or is no encoder, or that reads
-            fewer tokens than a text has; a device that is not there, or one for a model that is loaded already.
+        InputError: a text that is none, or is blank, or the name of a file; a model that cannot be loaded or is no
+            encoder, or that reads fewer tokens than a text has; a device that is not there, or one for a model that is
+            loaded already.
     """
     from longspan.data.text.documents import check_not_path
 
