@@ -312,7 +312,7 @@ class Coref(_Alone):
         resolver = load_resolver(self.model, self.device, self.dtype)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            found = resolver.resolve(_opened(document, raw))
+            found = resolver.resolve(_opened(document, raw)[0])
             return {
                 "clusters": [
                     [{"text": found.text[start:end], "start": start, "end": end} for start, end in cluster]
