@@ -74,7 +74,7 @@ def embed(
             encoder, or that reads fewer tokens than a text has; a device that is not there, or one for a model that is
             loaded already.
     """
-    from longspan.data.text.documents import check_not_path
+    from longspan.data.text.folders import check_not_path
 
     single = isinstance(texts, str)
     if not single:

@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from longspan.characters import check_characters
-from longspan.data.text.documents import check_not_path
+from longspan.data.text.folders import check_not_path
 from longspan.errors import InputError
 from longspan.settings import check_kind
 
