@@ -51,7 +51,8 @@ def test_the_version_is_one(citation: dict[str, Any], project: dict[str, Any]) -
     # The package takes its version from the code, so that there is no third place to forget.
     assert project["project"]["dynamic"] == ["version"]
     assert project["tool"]["hatch"]["version"]["path"] == "src/longspan/version.py"
-    assert f"Version {citation['version'].rpartition('.')[0]}," in text_of("README.md")
+    state = f"Version {longspan.__version__}, beta" + (f" (last release: {citation['version']})" if code[2] else "")
+    assert f"{state};" in text_of("README.md")
 
 
 def test_releases_run_backwards_in_the_changelog() -> None:

@@ -47,6 +47,19 @@ def test_vectors_are_those_of_single_calls(rows: Rows, read_parts: Read, tmp_pat
         np.testing.assert_allclose(row["vector"], vector, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("verb", "options", "column"),
+    [("summarize", {}, "summary"), ("embed", {}, "vector"), ("answer", {"question": "which paper?"}, "passages")],
+)
+def test_a_row_that_is_the_name_of_a_file_is_a_text(
+    verb: str, options: dict[str, Any], column: str, write_lines: Write, read_parts: Read, tmp_path: Path
+) -> None:
+    map_documents(verb, write_lines([{"text": "paper.pdf"}]), tmp_path / "out", workers=0, **options)
+    (row,) = read_parts(tmp_path / "out")
+    assert row["error"] is None
+    assert row[column]
+
+
 def test_answers_to_the_question_of_each_row(rows: Rows, write_lines: Write, read_parts: Read, tmp_path: Path) -> None:
     asked = [{**row, "asks": f"where do bees of kind {row['id']} live?"} for row in rows[:4]] + [
         {**rows[4], "asks": " "}

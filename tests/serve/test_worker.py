@@ -61,6 +61,7 @@ def test_results_are_those_of_the_functions(desk: Desk) -> None:
     loose = desk.embed_texts(["bees", "stones"])
     np.testing.assert_allclose(loose["vectors"], longspan.embed(["bees", "stones"]), atol=1e-6)
     assert loose["tokens"] >= 2
+    assert len(desk.embed_texts(["paper.pdf"])["vectors"]) == 1  # the name of a file is a text like any other here
     assert any(said.get("progress", 0) > 0 for said in desk.__dict__["told"])
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from longspan.characters import check_characters, mend, on_one_line, visible
 from longspan.data.text.blocks import Document
-from longspan.data.text.folders import documents_in
+from longspan.data.text.folders import check_not_path, documents_in
 from longspan.data.text.passages import Passage
 from longspan.data.text.reading import abbreviating, document_of, read
 from longspan.data.text.sentences import guess_language
@@ -134,6 +134,7 @@ def open_documents(
             name = "the document" if len(every) == 1 else f"document {number}"
             if not isinstance(source, str) or not source.strip():
                 raise InputError(f"{name} is empty; give a document with words in it")
+            check_not_path(source, name, folders=True)
             text, halves = mend(source)
             documents.append(document_of(text, raw=raw, name=name))
             if mended := notes(halves=halves):

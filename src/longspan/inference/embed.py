@@ -70,21 +70,39 @@ def embed(
         `(D,)` for one text, `(N, D)` for several; float32, of length 1. Their dot products are cosines.
 
     Raises:
-        InputError: a text that is none, or is blank; a model that cannot be loaded or is no encoder, or that reads
-            fewer tokens than a text has; a device that is not there, or one for a model that is loaded already.
+        InputError: a text that is none, or is blank, or the name of a file; a model that cannot be loaded or is no
+            encoder, or that reads fewer tokens than a text has; a device that is not there, or one for a model that is
+            loaded already.
     """
+    from longspan.data.text.folders import check_not_path
+
     single = isinstance(texts, str)
     if not single:
         check_several(texts, "texts", "a text, or a list of texts")
     every = [texts] if single else list(texts)
     for text in every:
+        if isinstance(text, str):
+            check_not_path(text, "texts" if single else "a text", "give {path} to longspan.embed_document")
+    vectors = embed_words(every, model, encoder, purpose, device, dtype)
+    return vectors[0] if single else vectors
+
+
+def embed_words(
+    texts: Sequence[str],
+    model: str | Path | Encoder | PooledEncoder | None = None,
+    encoder: str | Path | SentenceEncoder | None = None,
+    purpose: Literal["question", "passage"] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> np.ndarray:
+    """Vectors `(N, D)` as `embed` gives them, also of words that are the name of a file, as a request may hold them."""
+    for text in texts:
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
     chosen = the_encoder(model, encoder, device, dtype)
     if encoder is None and purpose is not None:
         raise InputError(f"purpose={show(purpose)} chooses a prompt of encoder=…, which is not given; leave it out")
-    vectors = chosen.embed(every) if purpose is None else chosen.embed(every, purpose)
-    return vectors[0] if single else vectors
+    return chosen.embed(texts) if purpose is None else chosen.embed(texts, purpose)
 
 
 @dataclass(frozen=True, kw_only=True)

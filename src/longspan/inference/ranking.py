@@ -62,7 +62,7 @@ def _stemmer(language: str) -> Callable[[str], str]:
     name = STEMMERS.get(language)
     if name is None:
         return str
-    return require("Stemmer", extra="documents", purpose="`longspan answer`").Stemmer(name).stemWord
+    return require("Stemmer", extra="documents", purpose="ranking passages").Stemmer(name).stemWord
 
 
 class WordIndex:
@@ -73,7 +73,7 @@ class WordIndex:
     """
 
     def __init__(self, texts: Sequence[str], language: str) -> None:
-        bm25s = require("bm25s", extra="documents", purpose="`longspan answer`")
+        bm25s = require("bm25s", extra="documents", purpose="ranking passages")
         self.language = language
         stems = [stems_of(text, language) for text in texts]
         self._known = [frozenset(stemmed) for stemmed in stems]

@@ -19,6 +19,7 @@ import numpy as np
 
 from longspan.characters import check_characters, mend, visible
 from longspan.data.text.blocks import Document, kind_of_document
+from longspan.data.text.folders import check_not_path
 from longspan.data.text.reading import DocumentSentence, abbreviating, document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, contents_of
 from longspan.devices import check_loads, check_numbers
@@ -143,6 +144,7 @@ def summarize(
     elif not isinstance(text, str) or not text.strip():
         raise InputError("text holds nothing to summarise; give a document with words in it")
     else:
+        check_not_path(text, "text")
         text, halves = mend(text)
         document = document_of(text, raw=raw)
     document = abbreviating(document, abbreviations)

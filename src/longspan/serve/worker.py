@@ -280,11 +280,11 @@ class Desk:
 
     def _vectors(self, texts: list[str]) -> tuple[np.ndarray, int]:
         """Vectors `(N, D)` of texts, and how many tokens they have."""
-        from longspan.inference.embed import embed
+        from longspan.inference.embed import embed_words
         from longspan.tasks.tokenizers import encode_sentences
 
         self.encoder.expect(sum(map(len, texts)))
-        vectors = embed(texts, **self._given())
+        vectors = embed_words(texts, **self._given())
         if self.own_encoder is not None:
             tokens = self.own_encoder.count_tokens(texts)
         else:

@@ -15,6 +15,7 @@ from longspan.characters import mend, mended_note
 from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.blocks import SPOKEN, Block, Document
 from longspan.data.text.documents import check_words
+from longspan.data.text.folders import check_not_path
 from longspan.data.text.kinds.refused import check_prose
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import kind_of
@@ -169,6 +170,8 @@ def as_document(given: str | Path | Document, abbreviations: Iterable[str] = ())
         raise InputError(
             f"document is {show(given)}, of type {type(given).__name__}; give a text, a Path or a Document"
         )
+    if isinstance(given, str):
+        check_not_path(given, "document")
     document = read(given) if isinstance(given, Path) else document_of(_mended(given, "the document"))
     return abbreviating(document, abbreviations)
 
