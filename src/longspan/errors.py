@@ -120,7 +120,7 @@ def write_errors(place: Path) -> Iterator[None]:
 
 
 def disk_reason(error: BaseException | None) -> str | None:
-    """Why something could not be written, by an exception or what it came of; None for one that is not about writing."""
+    """Why something could not be written, by an exception or its cause; None for one that is not about writing."""
     while error is not None:
         # safetensors and tokenizers, written in Rust, give the number in words.
         number: Any = error.errno if isinstance(error, OSError) else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from longspan.serve.job import Job
 from longspan.workers import how_it_died
 
-TRIES = 3
+TRIES = 6
 """Processes that a job is given to, where one ends before it has taken the job: that says nothing of the job."""
 
 
@@ -53,7 +53,12 @@ class WorkerProcess:
     async def do(self, job: Job, result: Path) -> None:
         """Have a job done, whose result is written to a file; afterwards the job is over."""
         for _ in range(TRIES):
-            process = await self.start()
+            try:
+                process = await self.start()
+            except OSError as error:
+                said = f"the system starts no process for the work ({error.strerror}); ask again later"
+                job.change(state="failed", error=said, status=503)
+                return
             if job.over or await self._follow(job, process, result):
                 return
             await process.wait()
