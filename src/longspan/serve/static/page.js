@@ -1,5 +1,5 @@
 // The page: which documents there are, which one is read, its summary, and questions to it.
-import { Refusal, get, remove, upload, work } from "./calls.js";
+import { Refusal, counted, get, remove, upload, work } from "./calls.js";
 import { clear, jump, light, make, plain, show, unlight } from "./document.js";
 
 const at = (id) => document.getElementById(id);
@@ -31,8 +31,6 @@ function busy(doing, share = null, controller = null) {
   at("cancel").onclick = () => controller?.abort();
   at("cancel").hidden = controller === null;
 }
-
-const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 
 /** The title of what is read, above all; the empty page has its own. */
 function title(said) {
