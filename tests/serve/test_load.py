@@ -171,7 +171,7 @@ def test_the_next_server_deletes_what_a_killed_one_left(
         os.kill(killed.process.pid, signal.SIGKILL)
         killed.process.wait()
     (folder,) = tmp_path.glob("longspan-serve-*")
-    assert len(list(folder.iterdir())) == 2  # the lock and the upload
+    assert len(list(folder.iterdir())) == 3  # the lock, the upload and the folder of results
     with served() as server:
         assert not folder.exists()
         (own,) = tmp_path.glob(f"longspan-serve-{server.process.pid}-*")
