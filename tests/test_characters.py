@@ -7,7 +7,16 @@ import unicodedata
 
 import pytest
 
-from longspan.characters import check_characters, duration, escaped, mend, on_one_line, shown, without_half_entities
+from longspan.characters import (
+    check_characters,
+    duration,
+    escaped,
+    mend,
+    on_one_line,
+    shown,
+    visible,
+    without_half_entities,
+)
 from longspan.errors import InputError
 
 
@@ -70,3 +79,19 @@ def test_entities_of_half_characters(markup: str, text: str, count: int) -> None
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Unter\u00adnehmen", "Unternehmen"),
+        ("Unter\u00ad\nnehmen", "Unternehmen"),
+        ("zero\u200bwidth \ufeffand \u2060joined", "zerowidth and joined"),
+        ("na\u200cme", "name"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("\U0001f469\u200d\U0001f680", "\U0001f469\u200d\U0001f680"),
+        ("क्\u200dष", "क्\u200dष"),
+    ],
+)
+def test_characters_that_nobody_sees_vanish_and_letters_stay(text: str, expected: str) -> None:
+    assert visible(text) == expected

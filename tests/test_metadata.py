@@ -90,8 +90,18 @@ def test_continuous_integration_is_the_script_that_anyone_can_run(project: dict[
     job = plain(".github/workflows/ci.yml")["jobs"]["test"]
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
     lowest = project["project"]["requires-python"].removeprefix(">=")
-    assert job["strategy"]["matrix"]["python"][0] == lowest
-    assert "3.12" in job["strategy"]["matrix"]["python"]
+    oldest, newest = job["strategy"]["matrix"]["python"]
+    assert oldest == lowest
+    assert int(newest.removeprefix("3.")) >= 14
+
+
+def test_every_week_tests_the_newest_and_the_oldest_versions() -> None:
+    job = plain(".github/workflows/versions.yml")["jobs"]["test"]
+    commands = (ROOT / "Makefile").read_text(encoding="utf-8")
+    calls = [case["call"] for case in job["strategy"]["matrix"]["include"]]
+    assert {"test-newest", "test-oldest", "smoke TORCH=torch"} == set(calls)
+    assert all(f"\n{call.split()[0]}:" in commands for call in calls)
+    assert "make smoke" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_issue_forms_are_configured() -> None:

@@ -10,6 +10,10 @@ from longspan.errors import InputError
 UNKNOWN = "\ufffd"
 """Stands for a character that cannot be shown."""
 
+# Of the joiners only those behind letters of scripts that write without them.
+_INVISIBLE = re.compile(
+    r"\u00ad[^\S\n]*\n[^\S\n]*(?=\w)|[\u00ad\u180e\u200b\u2060-\u2064\ufeff]|(?<![^\0-\u058f\u3000-\u9fff])[\u200c\u200d]+"
+)
 _HALF = re.compile(r"[\ud800-\udfff]")
 _SPACES = re.compile(r"[\v\f\x1c-\x1f\x85]|\r\n?")
 # C0 and C1, DEL, and the marks that make what follows run in another direction, until they are ended.
@@ -38,6 +42,20 @@ def check_characters(text: str, what: str) -> str:
 def mend(text: str) -> tuple[str, int]:
     """The text with every half character replaced by U+FFFD, place by place, and how many there were."""
     return (text, 0) if text.isascii() else _HALF.subn(UNKNOWN, text)
+
+
+def invisible(text: str) -> list[tuple[int, int]]:
+    """Where a text has characters that nobody sees: soft hyphens, with a line end behind them, and those without width.
+
+    Joiners count where Latin, Greek, Cyrillic, Chinese or Japanese letters stand before them; other scripts and emoji
+    are written with them.
+    """
+    return [] if text.isascii() else [match.span() for match in _INVISIBLE.finditer(text)]
+
+
+def visible(text: str) -> str:
+    """The text without characters that nobody sees; see `invisible`."""
+    return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
 def mended_note(count: int) -> str:

@@ -11,6 +11,7 @@ from longspan.compare.budget import Clock
 from longspan.compare.report import write_report
 from longspan.compare.run import Run, _record, compare, results_in
 from longspan.compare.settings import Cell, Comparison, Result, write_result
+from longspan.files import OWN
 from longspan.settings import from_plain
 
 pytestmark = pytest.mark.slow
@@ -102,6 +103,19 @@ def test_it_ends_with_the_budget_and_trains_before_all_else(budget: int, slower:
     # No time went into measuring mechanisms that are not trained then, while nothing is slower than it was measured.
     if slower == 1:
         assert {cell.mechanism for cell in cells} == measured
+
+
+def test_a_killed_comparison_leaves_nothing_that_the_next_does_not_clear(tmp_path: Path) -> None:
+    """Its processes write where `clear_stale` looks, under a name that is known as temporary."""
+
+    class Places(Recorded):
+        def start(self) -> None:
+            super().start()
+            assert (self.file.parent, OWN.fullmatch(self.file.name) is not None) == (tmp_path / "cells", True)
+            (tmp_path / "cells/.longspan-0123456789ab.part").write_text("of a process that was killed")
+
+    assert compared(Comparison(mechanisms=("full",), tokens=512, lengths=(), steps=10), tmp_path, Places())
+    assert not [file for file in (tmp_path / "cells").iterdir() if OWN.fullmatch(file.name)]
 
 
 def test_a_long_budget_trains_all_and_measures_every_length(tmp_path: Path) -> None:

@@ -42,6 +42,17 @@ def test_a_document_alone_padded_or_batched_gives_the_same(two_way_form, global_
 
 
 @torch.no_grad()
+def test_padding_on_the_left_changes_nothing(two_way_form):
+    """Positions, windows, blocks and buckets are counted from the first real token."""
+    model, (ids, mask) = build(two_way_form.config), batch(31, 17, 8)
+    left = [row.roll(31 - int(real)) for row, real in zip(ids, mask.sum(1), strict=True)]
+    together = model(torch.stack(left), mask.flip(1))[0]
+    for row, length in enumerate(mask.sum(1).tolist()):
+        alone = model(ids[row : row + 1, :length])[0][0]
+        torch.testing.assert_close(together[row, 31 - length :], alone, atol=2e-5, rtol=1e-5)
+
+
+@torch.no_grad()
 def test_any_length_and_a_row_of_padding_alone_are_finite(two_way_form):
     model = build(two_way_form.config)
     for length in (0, 1, 2, 13):

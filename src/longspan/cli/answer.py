@@ -84,7 +84,8 @@ def answer(
     `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`,
     `longspan answer --index library "who may cancel?"`.
     """
-    from longspan.inference.answer import Answerer, check_question, open_documents
+    from longspan.inference.answer import Answerer, check_question, notes_of, open_documents
+    from longspan.inference.results import notes
 
     sources, asked = _told_apart(words or [], questions or [], indexed=index is not None)
     for question in asked:
@@ -122,7 +123,8 @@ def answer(
                 say_heading(result.question, first=len(done) == 1)
             _print(result, several=index is not None or len(sources) > 1 or Path(sources[0]).is_dir())
     if json:
-        say_json([_record(result) for result in done])
+        told = [] if index is not None else notes_of(answerer.documents)
+        say_json([_record(result) | {"note": notes(*told, result.note)} for result in done])
     for note in dict.fromkeys(result.note for result in done if result.note):
         say(f"note: {note}", error=True)
 

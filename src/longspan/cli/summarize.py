@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -120,19 +120,20 @@ def summarize(
         if not json:
             if len(files) > 1:
                 say_heading(name_of(file), first=len(done) == 1)
-            _print(file, summary, sections, written=pieces is not None and pieces.begun)
+            _print(file, document, summary, sections, written=pieces is not None and pieces.begun)
     if json:
         read_as = [document.extracted for document in documents]
         rows = zip(done, read_as, strict=True)
         say_json([_record(file, summary, sections, outline, other) for (file, summary, sections), other in rows])
-        for file, summary, _ in done:
-            _print_note(file, summary)
+        for document, (file, summary, _) in zip(documents, done, strict=True):
+            _print_note(file, document, summary)
 
 
 def _summaries(
     documents: "list[Document]", extent: "Extent", query: str | None, loading: dict[str, Any], pieces: "_Pieces | None"
 ) -> "Iterator[Summary]":
     """The summaries of documents in their order; a model that writes reads several in batches."""
+    from longspan.inference.results import notes
     from longspan.inference.summarize import check_query, load_summarizer
     from longspan.inference.summarize import summarize as run
 
@@ -140,7 +141,9 @@ def _summaries(
         check_query(query)
         summarizer: Any = load_summarizer(**loading)
         if hasattr(summarizer, "summarize_several"):
-            yield from summarizer.summarize_several(documents, extent, query)
+            several = summarizer.summarize_several(documents, extent, query)
+            for document, summary in zip(documents, several, strict=True):
+                yield replace(summary, note=notes(document.note, summary.note))
             return
     for document in documents:
         yield run(document, **vars(extent), query=query, stream=pieces, **loading)
@@ -180,17 +183,21 @@ def _check_outputs(files: list[str], model: str | None, picture: Path | None, ht
         check_page(html, [*files, model])
 
 
-def _print(file: str, summary: "Summary", sections: "Sequence[Section]", *, written: bool) -> None:
+def _print(
+    file: str, document: "Document", summary: "Summary", sections: "Sequence[Section]", *, written: bool
+) -> None:
     say("" if written else "\n\n".join(map(str, sections)) or summary.text)
-    _print_note(file, summary)
+    _print_note(file, document, summary)
     of = f"{len(summary.sentences)} of {counted(len(summary.document), 'sentence')}, " if summary.document else ""
     sys.stdout.flush()
     say(f"[{name_of(file)}: {of}{counted(summary.tokens, 'token')} read in {summary.seconds:.1f} s]", error=True)
 
 
-def _print_note(file: str, summary: "Summary") -> None:
-    if summary.note:
-        say(f"note: {name_of(file)}: {summary.note}", error=True)
+def _print_note(file: str, document: "Document", summary: "Summary") -> None:
+    """The note of a summary, without that of the document, which its reader has printed."""
+    note = (summary.note or "").removeprefix(document.note or "").removeprefix("; ")
+    if note:
+        say(f"note: {name_of(file)}: {note}", error=True)
 
 
 def _record(
@@ -204,4 +211,5 @@ def _record(
         "places": "of the text as it was read" if extracted else "of the file",
         "tokens": summary.tokens,
         "seconds": round(summary.seconds, 3),
+        "note": summary.note,
     }

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,7 +37,7 @@ from longspan.compare.processes import processes, wait_until_ready
 from longspan.compare.settings import Cell, Comparison, Result, read_result, write_result
 from longspan.compare.skeleton import Skeleton, form_of, refusal
 from longspan.errors import InputError
-from longspan.files import OWN, claimed, output_folder, write_whole
+from longspan.files import OWN, claimed, output_folder, part_of, write_whole
 from longspan.progress import progress_bar
 from longspan.settings import to_plain
 from longspan.workers import how_it_died, start
@@ -71,8 +70,14 @@ def compare(
     """
     folder = output_folder(output)
     _check_folder(folder, comparison)
-    with claimed(folder):
-        documents = PROBES[comparison.task].prepare(folder)
+    with claimed(folder) as remove:
+        # Before the documents, so that the folder of a run that is killed meanwhile is known for what it is.
+        _record(folder, comparison, comparison.steps, {})
+        try:
+            documents = PROBES[comparison.task].prepare(folder)
+        except InputError:
+            remove(RECORD)
+            raise
         _record(folder, comparison, comparison.steps, documents)
         run = Run(comparison, folder, tell, Clock(comparison.budget, begun=begun), processes().Process)
         with run.bar():
@@ -253,8 +258,8 @@ class Run:
     def _in_process(self, cell: Cell, expected: float) -> Result:
         begun, log = self.clock.now(), self.folder / "logs" / f"{cell.name}.log"
         log.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="longspan-") as place:
-            made = Path(place) / "result.json"
+        # In the folder itself, where the next run clears what a killed one leaves.
+        with part_of(self.folder / "cells", f"made {cell.name}", "part", self.folder) as made:
             process = self.process(target=work, args=(to_plain(cell), made, self.folder, log))
             late = self._wait(process, cell, expected)
             result = read_result(made)

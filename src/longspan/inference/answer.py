@@ -13,9 +13,9 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longspan.characters import check_characters, mend, on_one_line
+from longspan.characters import check_characters, mend, on_one_line, visible
 from longspan.data.text.blocks import Document
-from longspan.data.text.documents import documents_in
+from longspan.data.text.folders import documents_in
 from longspan.data.text.passages import Passage
 from longspan.data.text.reading import document_of, read
 from longspan.data.text.sentences import guess_language
@@ -89,7 +89,7 @@ def answer(
     documents, skipped = open_documents(document, encoding=encoding, raw=raw)
     answerer = Answerer(documents, model, encoder=encoder, reranker=reranker, device=device, dtype=dtype)
     result = answerer.answer(question, top=top, threshold=threshold)
-    return replace(result, note=notes(result.note, *skipped))
+    return replace(result, note=notes(*notes_of(documents), result.note, *skipped))
 
 
 def open_documents(
@@ -196,7 +196,7 @@ class Answerer:
         """
         check_asked(question, top, threshold)
         begin = time.perf_counter()
-        question = " ".join(question.split())
+        question = " ".join(visible(question).split())
         weights, evidence = self._weights, self._index.evidence(question)
         if self._second is None:
             ranking = weights.ranking(evidence)
@@ -281,6 +281,11 @@ def ranked_passage(
         speakers=passage.speakers,
         probability=probability,
     )
+
+
+def notes_of(documents: Sequence[Document]) -> list[str]:
+    """What those should know who ask the documents, with the names of these where there are several."""
+    return [f"{one.name}: {one.note}" if len(documents) > 1 else one.note for one in documents if one.note]
 
 
 def check_asked(question: str, top: int, threshold: float | None) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from longspan.characters import check_characters, mend
+from longspan.characters import check_characters, mend, visible
 from longspan.data.text.blocks import Document, kind_of_document
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, contents_of
@@ -132,6 +132,7 @@ def summarize(
     extent = Extent(sentences=sentences, words=words, length=length)
     check_kind(raw, "raw", bool, "true or false")
     check_query(query)
+    query = None if query is None else visible(query)
     halves = 0  # half characters of a text that were mended
     if isinstance(text, Document):
         document = text
@@ -153,7 +154,7 @@ def summarize(
         loaded = load_summarizer(model, language, decoding, device, dtype, encoder)  # pyright: ignore[reportArgumentType]
     streams = {"stream": stream} if stream is not None and getattr(loaded, "streams", False) else {}
     summary = loaded.summarize(document, extent, query, **streams)
-    return replace(summary, note=notes(summary.note, halves=halves))
+    return replace(summary, note=notes(document.note, summary.note, halves=halves))
 
 
 def check_query(query: str | None) -> None:

@@ -92,7 +92,7 @@ class _Types:
             kind = None
             if name not in self.as_json:
                 try:
-                    kind = self._merged(name, _array(values, None).type)
+                    kind = self._merged(name, pyarrow.array(values).type)
                 except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
                     kind = None
             if kind is None or _has_empty_struct(kind):
@@ -152,9 +152,11 @@ def _count_lines(one: Input, types: _Types) -> Input:
 
 
 def _parsed(line: bytes, *, first: bool) -> tuple[Record | None, str | None]:
-    """The object on a line, or what is wrong with it."""
+    """The object on a line, or what is wrong with it; half characters, which Arrow cannot hold, become U+FFFD."""
     try:
         value = json.loads((line.removeprefix(b"\xef\xbb\xbf") if first else line).decode())
+        if b"\\u" in line:  # the only way in which UTF-8 can hold half a character
+            value = _mended(value)
     except UnicodeDecodeError as error:
         return None, f"not UTF-8 at byte {error.start}; save the file as UTF-8"
     except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
@@ -333,22 +335,13 @@ class RowReader:
             values = [record.get(one.name) for record in records]
             if one.name in self.job.as_json:
                 values = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
-            columns.append(_array(values, one.type))
+            columns.append(arrow().array(values, one.type))
         return arrow().table(columns, schema=self.schema)
 
 
 def _chained(first: list[Any], rest: Generator[Any]) -> Generator[Any]:
     yield from first
     yield from rest
-
-
-def _array(values: list[Any], kind: Any) -> Any:
-    """Values as an array of Arrow; half characters, which it cannot hold, become U+FFFD."""
-    pyarrow = arrow()
-    try:
-        return pyarrow.array(values, kind)
-    except UnicodeEncodeError:
-        return pyarrow.array([_mended(value) for value in values], kind)
 
 
 def _mended(value: Any) -> Any:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers import Cache
 from transformers.modeling_outputs import BaseModelOutput
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
@@ -49,7 +49,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
             )
         self.encoder = Encoder(config)
         self.decoder = Decoder(config, source=True)
-        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size))
         self.post_init()
 
@@ -152,7 +152,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
                 source=source,
                 source_mask=source_mask,
             )
-        logits: Any = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
+        logits: Any = projected(self.lm_head, decoded.last_hidden_state) + self.final_logits_bias
         output = TextFromSourceOutput(
             loss=self.language_loss(logits, labels, num_items_in_batch, encoded, decoded),
             logits=logits,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Cache
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.attention.layers import plain_layers, spread
 from longspan.attention.parts.documents import begins
 from longspan.errors import InputError
@@ -59,7 +59,7 @@ class DecoderOnly(LongspanWriter):
             )
         self.decoder = Decoder(config, source=False)
         if config.cutoffs is None:
-            self.lm_head = Linear(config.states_width, config.vocab_size, bias=False)
+            self.lm_head = nn.Linear(config.states_width, config.vocab_size, bias=config.head_bias)
         else:
             self.lm_head = AdaptiveHead(config, config.states_width)
             self._tied_weights_keys = tied_weights(config)
@@ -178,7 +178,7 @@ class LongspanForCausalLM(DecoderOnly):
         if labels is not None and isinstance(self.lm_head, AdaptiveHead):
             logits, loss = None, self._adaptive_loss(states, labels, num_items_in_batch, decoded, moved)
         else:
-            logits: Any = self.lm_head(states)
+            logits: Any = projected(self.lm_head, states)
             loss = self.language_loss(logits, labels, num_items_in_batch, decoded, shift=not moved)
         output = TextOutput(
             loss=loss,
@@ -215,7 +215,7 @@ class LongspanForCausalLM(DecoderOnly):
         states, words = states[real], labels[real]
         if isinstance(self.lm_head, AdaptiveHead):
             return self.lm_head.nats(states, words), self.lm_head.best(states) == words, decoded.cache
-        logits = self.lm_head(states)
+        logits = projected(self.lm_head, states)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         nats = functional.cross_entropy(logits, words, reduction="none")
         return nats, logits.argmax(-1) == words, decoded.cache

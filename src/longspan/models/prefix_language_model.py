@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import Cache
 
 from longspan.attention import MECHANISMS
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import the_given
@@ -141,7 +142,7 @@ class LongspanForPrefixLM(DecoderOnly):
         states = (
             states[:, -logits_to_keep if logits_to_keep else 0 :] if labels is None else states[:, : labels.shape[1]]
         )
-        logits: Any = self.lm_head(states)
+        logits: Any = projected(self.lm_head, states)
         output = TextOutput(
             loss=self.language_loss(logits, labels, num_items_in_batch, decoded),
             logits=logits,

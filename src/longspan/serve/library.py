@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import counted, on_one_line
-from longspan.data.text.documents import READABLE
+from longspan.data.text.kinds.table import endings
 from longspan.errors import InputError, last_line
 from longspan.files import try_lock
 from longspan.serve.limits import Limits, TooMuchError
 
-SUBTITLES = frozenset([".srt", ".vtt"])
 LONGEST_NAME = 200
 LOCK = "lock"
 _LEFT = re.compile(r"longspan-serve-([0-9]{1,10})-\w+")
@@ -96,7 +95,7 @@ class Library:
         name = on_one_line(name).strip()[-LONGEST_NAME:] or "document"
         suffix = Path(name).suffix.lower()
         key = secrets.token_urlsafe(16)
-        known = suffix in READABLE | SUBTITLES or suffix == ".json"
+        known = suffix in endings() or suffix == ".json"
         return Upload(key, name, self.folder / f"{key}{suffix if known else ''}", 0)
 
     def add(self, upload: Upload) -> Upload:

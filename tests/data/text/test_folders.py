@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.documents import documents_in
+from longspan.data.text.folders import documents_in
 from longspan.errors import InputError
 
 

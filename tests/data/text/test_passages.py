@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from longspan.data.text.blocks import Block, Document, Traced
 from longspan.data.text.passages import FEWEST, MOST, Passage, passages_of, units_of
-from longspan.data.text.reading import DocumentSentence, document_of, read
+from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.data.text.sentences import split_words
 
 SENTENCE = "Marmot number {} whistles at the eagle above the snow."  # ten words
@@ -92,3 +93,13 @@ def test_no_space_is_put_where_the_document_has_none() -> None:
     passage = Passage(sentences=sentences, first=0)
     assert passage.text == text
     assert [text[slice(*passage.place_in_text(number))] for number in range(3)] == ["See Fig.", "S1 for it.", "Next."]
+
+
+def test_notes_are_in_passages_by_sentences_and_in_no_summary() -> None:
+    text = Traced.whole("The ladder was opened in June.")
+    note = Traced.whole("12 The accounts tell the price. They are lost.", 32)
+    blocks = (Block(kind="paragraph", body=text), Block(kind="note", body=note))
+    document = Document(text=f"{text.text}\n\n{note.text}", blocks=blocks)
+    (passage,) = passages_of(document)
+    assert [one.text for one in passage.sentences] == [text.text, "12 The accounts tell the price.", "They are lost."]
+    assert [one.text for one in sentences_of(document)] == [text.text]

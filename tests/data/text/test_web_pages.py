@@ -88,3 +88,16 @@ def test_marks_of_links_to_headings_and_messages_of_errors_are_left_out() -> Non
         f"<p>{PARAGRAPHS[1]}</p>"
     )
     assert text_from_html(f"<html><body>{page}</body></html>").split("\n\n") == ["Marmots", "Winter", *PARAGRAPHS[:2]]
+
+
+def test_raised_and_lowered_letters() -> None:
+    page = (
+        "<p>It cost $320<sup><a href=#a>1</a></sup> in all.<sup>[2]</sup> "
+        "H<sub>2</sub>O fills 10<sup>6</sup> litres.</p>"
+        "<table><tr><td><sup>14</sup>C</td><td>3 km<sup>2</sup></td></tr></table><pre>x<sup>1</sup></pre>"
+    )
+    assert text_from_html(page).split("\n\n") == [
+        "It cost $320 in all. H₂O fills 10^6 litres.",
+        "| 14C | 3 km^2 |",
+        "x1",
+    ]

@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
@@ -147,6 +147,7 @@ class Document:
         title: the document's own title, where it tells one.
         name: what messages call it.
         is_log: whether it is what a program wrote while it ran, every line of which is a sentence.
+        pictures: the pages, from 1, that are pictures, as scanned ones are; what is written on them was not read.
         extracted: whether `text` was taken out of the file (a page, a PDF file, a book) and is not the file's own.
     """
 
@@ -157,6 +158,18 @@ class Document:
     name: str = "the document"
     extracted: bool = False
     is_log: bool = False
+    pictures: tuple[int, ...] = ()
+
+    @property
+    def note(self) -> str | None:
+        """What those should know who read what was made of it; None where there is nothing."""
+        if not self.pictures:
+            return None
+        several = len(self.pictures) > 1
+        return (
+            f"{'pages' if several else 'page'} {numbers_in_words(self.pictures)} of {len(self.pages)} "
+            f"{'are pictures, which were' if several else 'is a picture, which was'} not read"
+        )
 
     @property
     def words(self) -> str:
@@ -189,6 +202,18 @@ class Document:
         return [0, *(place + 1 for place, character in enumerate(self.text) if character == "\n")]
 
 
+def numbers_in_words(numbers: Sequence[int]) -> str:
+    """Rising numbers as people write them: "2, 4–7 and 9"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    shown = [f"{run[0]}–{run[-1]}" if len(run) > 2 else " and ".join(map(str, run)) for run in runs]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
 Part = tuple[Kind, str, int]
 """The kind of a block, its text, and its level."""
 
@@ -202,6 +227,20 @@ def document_from_parts(parts: Iterable[Part], name: str, title: str | None = No
         length += len(text) + 2
     text = "\n\n".join(block.text for block in blocks)
     return Document(text=text, blocks=tuple(blocks), title=title or None, name=name)
+
+
+def document_from_pieces(pieces: Iterable[tuple[str, Sequence[Block]]], name: str) -> Document:
+    """The document of several texts, each with its blocks, whose places are in that text; blank lines between them."""
+    texts: list[str] = []
+    blocks: list[Block] = []
+    length = 0
+    for text, its_blocks in pieces:
+        for block in its_blocks:
+            anchors = tuple((here, there + length) for here, there in block.body.anchors)
+            blocks.append(replace(block, body=Traced(block.body.text, anchors, block.body.end + length)))
+        texts.append(text)
+        length += len(text) + 2
+    return Document(text="\n\n".join(texts), blocks=tuple(blocks), name=name)
 
 
 def on_one_line(body: Traced) -> Traced:

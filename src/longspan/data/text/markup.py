@@ -15,6 +15,7 @@ from typing import Any
 
 from longspan.data.text.blocks import Block, Kind, Traced
 from longspan.data.text.plain_text import ENDED
+from longspan.data.text.scripts import LEVEL, LOWERED, RAISED, with_scripts
 
 NOT_TEXT = frozenset(
     {"script", "style", "template", "noscript", "nav", "footer", "aside", "form", "button", "select", "textarea"}
@@ -35,6 +36,7 @@ _BIG = frozenset(
     {"div", "table", "ul", "ol", "dl", "pre", "blockquote", "section", "h1", "h2", "h3", "h4", "head", "list"}
 )
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_SCRIPTS = {"sup": (RAISED, LEVEL), "sub": (LOWERED, LEVEL)}
 _CAPTIONS = frozenset({"figcaption", "caption"})
 
 # Private-use characters, which no page means as text, stand for what the layout puts between words, and for where links
@@ -130,7 +132,7 @@ class _States:
 def _line(marked: str, state: State) -> Line:
     """A line with single spaces; cells between bars, where there is more than one."""
     linked = sum(len(" ".join(words.split())) for words in _LINKS.findall(marked))
-    mark, is_item, rest = re.sub(f"[{_LINK}{_LINKED}]", "", marked).rpartition(_ITEM)
+    mark, is_item, rest = with_scripts(re.sub(f"[{_LINK}{_LINKED}]", "", marked)).rpartition(_ITEM)
     before, *cells = (" ".join(cell.split()) for cell in rest.split(_CELL))
     row = f"| {' | '.join(cells)} |" if len(cells) > 1 and any(cells) else "".join(cells)
     text = f"{before} {row}".strip().replace(_SPACE, " ")
@@ -178,6 +180,8 @@ def _state(element: Any, verbatim: bool, depth: int, outer: State) -> State:
         return State("item", max(depth, 1), place)
     if tag in _CAPTIONS:
         return State("caption", 0, place)
+    if tag == "note":
+        return State("note", 0, place)
     if verbatim:
         return State("code", 0, place)
     if tag in _ROWS or (tag in _CELLS and outer.kind == "table" and _is_data(element)):
@@ -213,6 +217,8 @@ def _around(element: Any, verbatim: bool, depth: int) -> tuple[str, str]:
         return _LINK, _LINKED
     if tag == "img":
         return f" {_LINK}{element.get('alt', '')}{_LINKED} ", ""
+    if tag in _SCRIPTS and not verbatim:
+        return _SCRIPTS[tag]
     if tag in _BREAKS:
         return _LINE, ""
     if tag in _ITEMS or tag in _ROWS:

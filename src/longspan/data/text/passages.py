@@ -14,7 +14,7 @@ from itertools import accumulate, groupby, pairwise
 
 from longspan.data.text.blocks import SPOKEN, Document
 from longspan.data.text.reading import DocumentSentence, document_of, sentences_of
-from longspan.data.text.sentences import split_words
+from longspan.data.text.sentences import guess_language, split_sentences, split_words
 from longspan.errors import InputError
 
 MOST = 120
@@ -24,6 +24,8 @@ FEWEST = MOST // 2
 
 BY_LINES = frozenset({"table", "code", "caption"})
 """Kinds of blocks without sentences that may answer."""
+ANSWERING = SPOKEN | BY_LINES | {"note"}
+"""Kinds of blocks that passages are made of; notes have sentences, but no summary takes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,7 @@ def within(document: Document, passage: Passage, most: int, measure: Measure) ->
 
 def _halves(document: Document, unit: DocumentSentence) -> list[DocumentSentence]:
     """A unit cut at the space nearest to its middle, or else there; what is too short to be cut, alone."""
-    spoken = document.blocks[unit.block].kind in SPOKEN | BY_LINES if unit.block < len(document.blocks) else False
+    spoken = document.blocks[unit.block].kind in ANSWERING if unit.block < len(document.blocks) else False
     home = document if spoken else document_of(document.text, raw=True)  # as `units_of` found it
     body = home.blocks[unit.block].body
     start, end = body.place(unit.start), body.place(unit.end - 1) + 1
@@ -139,7 +141,7 @@ def _halves(document: Document, unit: DocumentSentence) -> list[DocumentSentence
 
 
 def units_of(document: Document, language: str | None = None) -> list[DocumentSentence]:
-    """The sentences of a document and the lines of its tables, code and captions, in order.
+    """The sentences of a document and of its notes, and the lines of its tables, code and captions, in order.
 
     Where it has none of these (a heading alone, references alone), every paragraph counts as one.
 
@@ -147,22 +149,31 @@ def units_of(document: Document, language: str | None = None) -> list[DocumentSe
         InputError: as `sentences_of`.
     """
     units = sentences_of(document, language)
+    language = language or guess_language(document.text)
     section = None
     for index, block in enumerate(document.blocks):
         section = index if block.kind == "heading" else section
-        if block.kind not in BY_LINES:
-            continue
-        place = 0
-        for line in block.text.splitlines(keepends=True):
-            if words := line.strip():
-                first = place + line.index(words[0])
-                start, end = block.body.span(first, first + len(words))
-                text = " ".join(words.split())
-                units.append(DocumentSentence(text=text, start=start, end=end, block=index, section=section))
-            place += len(line)
+        lines = ()
+        if block.kind == "note":
+            lines = ((one.start, one.text) for one in split_sentences(block.text, language))
+        elif block.kind in BY_LINES:
+            lines = _lines_of(block.text)
+        for first, words in lines:
+            start, end = block.body.span(first, first + len(words))
+            text = " ".join(words.split())
+            units.append(DocumentSentence(text=text, start=start, end=end, block=index, section=section))
     if not units:
         return sentences_of(document_of(document.text, raw=True), language)
     return sorted(units, key=lambda one: (one.block, one.start))
+
+
+def _lines_of(text: str) -> Iterator[tuple[int, str]]:
+    """Where each line that is not blank begins, and its words."""
+    place = 0
+    for line in text.splitlines(keepends=True):
+        if words := line.strip():
+            yield place + line.index(words[0]), words
+        place += len(line)
 
 
 def passages_of(

@@ -46,7 +46,7 @@ const following = (controller) => (state) => {
 
 // Documents ---------------------------------------------------------------------------------------------------------
 
-const READABLE = /\.(txt|text|md|markdown|rst|html?|xhtml|pdf|docx|epub|srt|vtt)$/i;
+const READABLE = /\.(csv|docm|docx|eml|epub|htm|html|ipynb|latex|ltx|man|markdown|mbox|mbx|md|mdoc|mht|mhtml|ods|odt|ott|pdf|pptx|rest|roff|rst|rtf|srt|tex|text|tsv|txt|vtt|xhtml|xls|xlsx)$/i;
 
 async function add(files) {
   if (!files.length) return;

@@ -12,7 +12,8 @@ from docx.opc.packuri import PackURI
 from docx.opc.part import Part
 from docx.oxml import parse_xml
 
-from longspan.data.text.reading import read, sentences_of, structured
+from longspan.data.text.reading import read, sentences_of
+from untidied import untidied
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
@@ -20,8 +21,7 @@ W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 def blocks(file: Any) -> list[tuple[str, int, str]]:
     data = io.BytesIO()
     file.save(data)
-    document = structured(data.getvalue(), "", "a.docx")
-    assert document is not None
+    document = untidied(data.getvalue())
     assert all(document.text[slice(*block.body.span(0, len(block.text)))] == block.text for block in document.blocks)
     return [(block.kind, block.level, block.text) for block in document.blocks]
 
@@ -146,4 +146,29 @@ def test_title_speakers_and_names_without_meaning(tmp_path: Path) -> None:
     assert [(sentence.speaker, sentence.text) for sentence in sentences_of(document)][:2] == [
         ("Anna", "open it?"),
         ("Bert", "Yes."),
+    ]
+
+
+def test_raised_and_lowered_letters() -> None:
+    file = docx.Document()
+    raised = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>{}</w:t></w:r>'.format
+    lowered = '<w:r><w:rPr><w:vertAlign w:val="subscript"/></w:rPr><w:t>{}</w:t></w:r>'.format
+    plain = '<w:r><w:t xml:space="preserve">{}</w:t></w:r>'.format
+    append(file, plain("It cost $320") + raised("1") + plain(" in all. It holds 10") + raised("6") + plain(" litres."))
+    append(
+        file, plain("The mayor agreed.") + raised("1") + raised("2") + plain(" H") + lowered("2") + plain("O is wet.")
+    )
+    moved = '<w:r><w:rPr><w:position w:val="8"/></w:rPr><w:t>2</w:t></w:r>'
+    styled = '<w:r><w:rPr><w:rStyle w:val="Mark"/></w:rPr><w:t>3</w:t></w:r>'
+    append(file, plain("A word") + moved + plain(" and another") + styled + plain("."))
+    style = f'<w:style {W} w:type="character" w:styleId="Mark"><w:name w:val="Mark"/><w:basedOn w:val="Up"/></w:style>'
+    base = (
+        f'<w:style {W} w:type="character" w:styleId="Up"><w:name w:val="Up"/>'
+        '<w:rPr><w:vertAlign w:val="superscript"/></w:rPr></w:style>'
+    )
+    file.styles.element.extend([parse_xml(style), parse_xml(base)])
+    assert [text for _, _, text in blocks(file)] == [
+        "It cost $320 in all. It holds 10^6 litres.",
+        "The mayor agreed. H₂O is wet.",
+        "A word and another.",
     ]

@@ -41,6 +41,10 @@ def typeset() -> Callable[..., bytes]:
 
 def _shown(left: float, down: float, text: str, size: float = 10, font: str = "text") -> str:
     escaped = text.replace("\\", "\\\\").replace("(", "\\(").replace(")", "\\)")
+    if font == "picture":  # one grey point, over the whole page
+        return "q 600 0 0 800 0 0 cm BI /W 1 /H 1 /CS /G /BPC 8 ID x EI Q"
+    if font == "askew":
+        return f"BT /text {size} Tf 0.7 0.7 -0.7 0.7 {left} {800 - down} Tm ({escaped}) Tj ET"
     if font == "turned":
         return f"BT /text {size} Tf 0 1 -1 0 {left} {800 - down} Tm ({escaped}) Tj ET"
     return f"BT /{font} {size} Tf {left} {800 - down} Td ({escaped}) Tj ET"

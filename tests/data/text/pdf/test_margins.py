@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from longspan.data.text.pdf.reader import document_from_pdf
 
 TEXTS = (
@@ -85,3 +87,17 @@ def test_the_stamp_in_the_margin(typeset: Callable[..., bytes]) -> None:
 def test_a_page_turned_as_a_whole_is_read(typeset: Callable[..., bytes]) -> None:
     around, inside = kinds(typeset([(90, 700, "The first line of a wide table", 10, "turned")]))
     assert (around, inside) == ([], ["The first line of a wide table"])
+
+
+@pytest.mark.parametrize("font", ["text", "askew"])
+def test_a_watermark_is_no_heading(typeset: Callable[..., bytes], font: str) -> None:
+    text = [(50, 100 + 14 * number, f"The gauge at the mill records the level {number} of the water.") for number in range(8)]
+    document = document_from_pdf(typeset([*text, (80, 180, "DRAFT", 60, font)]), "x.pdf")
+    assert [(block.kind, block.text) for block in document.blocks if "DRAFT" in block.text] == [("boilerplate", "DRAFT")]
+    assert [block.kind for block in document.blocks if "DRAFT" not in block.text] == ["paragraph"]
+
+
+def test_a_large_title_is_no_watermark(typeset: Callable[..., bytes]) -> None:
+    text = [(50, 200 + 14 * number, "The gauge at the mill records the level of the water.") for number in range(8)]
+    document = document_from_pdf(typeset([(50, 120, "The mill", 40), (50, 160, "of the town", 40), *text]), "x.pdf")
+    assert document.title == "The mill of the town"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from posixpath import join, normpath, split
 from typing import Any
 
 from longspan.data.text.archives.archive import Archive
 from longspan.data.text.blocks import Document, Kind, Part, document_from_parts
+from longspan.data.text.scripts import LEVEL, LOWERED, RAISED, with_scripts
 from longspan.errors import InputError
 from longspan.imports import require
 
@@ -16,6 +17,9 @@ DEEPEST = 6
 """Levels of headings."""
 LONGEST_CELL = 400
 """Characters; a table with a longer cell lays out paragraphs, and is read cell by cell."""
+
+RISE = 4
+"""Half points; letters that stand so much higher or lower are raised or lowered ones."""
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
@@ -29,6 +33,7 @@ _NOT_SHOWN = frozenset(
 """Elements whose text nobody sees, has deleted, or sees elsewhere."""
 _SPACES = frozenset({f"{_W}tab", f"{_W}br", f"{_W}cr", f"{_W}ptab"})
 _NOTES = {f"{_W}footnoteReference": "footnotes", f"{_W}endnoteReference": "endnotes"}
+_SCRIPTS = {f"{_M}sup": RAISED, f"{_M}sub": LOWERED}
 _HEADING = re.compile(r"heading (\d)")
 _LIST = re.compile(r"list(?: (?:bullet|number|continue|paragraph))?(?: (\d))?")
 _STYLES: dict[str, Kind] = {"caption": "caption", "html preformatted": "code", "source code": "code", "macro": "code"}
@@ -67,7 +72,9 @@ class _Reader:
             raise archive.damaged(ValueError("it lacks its text"))
         styles = _tree(archive, related.get("styles", ""))
         self.styles = {} if styles is None else {one.get(f"{_W}styleId"): one for one in styles.iter(f"{_W}style")}
-        self.notes = {kind: dict(_notes(_tree(archive, related.get(kind, "")))) for kind in _NOTES.values()}
+        self.scripts = {name: script for name in self.styles if (script := self._script_of_style(name))}
+        notes = {kind: _tree(archive, related.get(kind, "")) for kind in _NOTES.values()}
+        self.notes = {kind: dict(self._notes(root)) for kind, root in notes.items()}
         self.kinds: dict[str | None, tuple[Kind, int]] = {}
         core = _tree(archive, whole.get("core-properties", ""))
         self.title = "" if core is None else " ".join(core.findtext(_TITLE, "").split())
@@ -84,7 +91,7 @@ class _Reader:
 
     def _paragraph(self, paragraph: Any) -> Iterator[Part]:
         kind, level = self._kind(paragraph)
-        text = _text(paragraph, lines=kind == "code")
+        text = _text(paragraph, self.scripts, lines=kind == "code")
         if text:
             yield kind, text, level
         for box in _outermost(paragraph, _BOX, {_FALLBACK}):  # those in it are its own paragraphs'
@@ -122,12 +129,34 @@ class _Reader:
             name = base.get(f"{_W}val") if base is not None else None
         return "paragraph", 0
 
+    def _script_of_style(self, name: str | None) -> str:
+        """The mark of raised or lowered letters by a style or those that it is based on."""
+        visited: set[str | None] = set()
+        while name in self.styles and name not in visited:
+            visited.add(name)
+            marks = self.styles[name].find(f"{_W}rPr")
+            script = _script_of(marks) if marks is not None else None
+            if script is not None:
+                return script
+            base = self.styles[name].find(f"{_W}basedOn")
+            name = base.get(f"{_W}val") if base is not None else None
+        return ""
+
+    def _words(self, element: Any) -> str:
+        """The words of all paragraphs in a cell or a note."""
+        return " ".join(_text(part, self.scripts) for part in element.iter(f"{_W}p")).strip()
+
+    def _notes(self, root: Any) -> Iterator[tuple[str, str]]:
+        """The number and the text of each foot- or endnote."""
+        for note in () if root is None else root:
+            yield note.get(f"{_W}id"), self._words(note)
+
     def _table(self, table: Any) -> Iterator[Part]:
         """A table of short cells as rows between bars; of one that lays out paragraphs, its cells."""
         rows = [list(_outermost(row, f"{_W}tc")) for row in _outermost(table, f"{_W}tr")]
         rows = [row for row in rows if row]
         one_column = max(map(len, rows), default=0) < 2
-        texts = [] if one_column else [[_words(cell) for cell in row] for row in rows]
+        texts = [] if one_column else [[self._words(cell) for cell in row] for row in rows]
         if one_column or any(len(text) > LONGEST_CELL for row in texts for text in row):
             for row in rows:
                 for cell in row:
@@ -175,19 +204,26 @@ def _outermost(root: Any, tag: str, closed: Container[str] = ()) -> Iterator[Any
             waiting.extend(reversed(element))
 
 
-def _words(element: Any) -> str:
-    """The words of all paragraphs in a cell or a note."""
-    return " ".join(_text(part) for part in element.iter(f"{_W}p")).strip()
+def _text(paragraph: Any, scripts: Mapping[str | None, str], lines: bool = False) -> str:
+    """The words of a paragraph as they are shown; with its line breaks only if asked for.
 
-
-def _text(paragraph: Any, lines: bool = False) -> str:
-    """The words of a paragraph as they are shown; with its line breaks only if asked for."""
+    Args:
+        paragraph: the element.
+        scripts: of each style with raised or lowered letters, the mark of `longspan.data.text.scripts`.
+        lines: whether its line breaks are kept.
+    """
     pieces: list[str] = []
     waiting = [paragraph]
     while waiting:
         element = waiting.pop()
+        if isinstance(element, str):
+            pieces.append(element)
+            continue
         if element.tag in _NOT_SHOWN or _is_hidden(element):
             continue
+        if script := _script(element, scripts):
+            pieces.append(script)
+            waiting.append(LEVEL)
         if element.tag in {f"{_W}t", f"{_M}t"}:
             pieces.append(element.text or "")
         elif element.tag in _SPACES:
@@ -195,20 +231,38 @@ def _text(paragraph: Any, lines: bool = False) -> str:
         elif element.tag == f"{_W}noBreakHyphen":
             pieces.append("-")
         waiting.extend(reversed(element))
-    text = "".join(pieces)
+    text = with_scripts("".join(pieces))
     return "\n".join(line.rstrip() for line in text.split("\n")).strip("\n") if lines else " ".join(text.split())
+
+
+def _script(element: Any, scripts: Mapping[str | None, str]) -> str:
+    """The mark of raised or lowered letters before a run, or a part of a formula, that is of them; else ""."""
+    if element.tag in _SCRIPTS:
+        return _SCRIPTS[element.tag]
+    marks = element.find(f"{_W}rPr") if element.tag == f"{_W}r" else None
+    if marks is None:
+        return ""
+    style = marks.find(f"{_W}rStyle")
+    own = _script_of(marks)
+    return own if own is not None else scripts.get(style.get(f"{_W}val"), "") if style is not None else ""
+
+
+def _script_of(marks: Any) -> str | None:
+    """What properties of letters say of their level: a mark, "" for that of the line, None where they say nothing."""
+    level = marks.find(f"{_W}vertAlign")
+    if level is not None:
+        return {"superscript": RAISED, "subscript": LOWERED}.get(level.get(f"{_W}val"), "")
+    moved = marks.find(f"{_W}position")
+    halves = moved.get(f"{_W}val") if moved is not None else None
+    if halves is None or not re.fullmatch(r"-?[0-9]{1,3}", halves) or abs(int(halves)) < RISE:
+        return None
+    return RAISED if int(halves) > 0 else LOWERED
 
 
 def _is_hidden(run: Any) -> bool:
     marks = run.find(f"{_W}rPr") if run.tag == f"{_W}r" else None
     vanish = marks.find(f"{_W}vanish") if marks is not None else None
     return vanish is not None and vanish.get(f"{_W}val", "1") not in {"0", "false"}
-
-
-def _notes(root: Any) -> Iterator[tuple[str, str]]:
-    """The number and the text of each foot- or endnote."""
-    for note in () if root is None else root:
-        yield note.get(f"{_W}id"), _words(note)
 
 
 def _related(archive: Archive, part: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from itertools import accumulate, pairwise
 
 from longspan.data.text.blocks import Kind
 from longspan.data.text.pdf.lines import Line
+from longspan.data.text.pdf.rows import CELL
 
 FEWEST = 4
 """Lines on each side of a gutter."""
@@ -169,8 +170,6 @@ def _is_prose(side: Sequence[Span]) -> bool:
 
 INDENT = 0.8
 """Of the size of the letters; a line that begins so much further to the right or left is indented."""
-CELL = 1.2
-"""Of the size of the letters; a space between two cells of a table is at least so wide."""
 LOOSE = 1.25
 """Of the usual distance of lines; more of it ends a paragraph."""
 SLACK = 2.0
@@ -231,32 +230,6 @@ def leadings(columns: Sequence[Sequence[Line]]) -> dict[int, float]:
             if abs(above.size - line.size) < 0.5 and 0.8 * line.size < distance < 3 * line.size:
                 gaps[round(line.size)].append(distance)
     return {size: sorted(distances)[len(distances) * 3 // 10] for size, distances in gaps.items()}
-
-
-def rows_of(column: Sequence[Line]) -> list[Line]:
-    """The lines of a column with those put together that stand on one base line, raised and lowered letters too."""
-    rows: list[Line] = []
-    for line in column:
-        if not rows or not _same_row(rows[-1], line):
-            rows.append(line)
-            continue
-        before = rows.pop()
-        place = len(before.text) + 1
-        gaps = [*before.gaps, *((start + place, left, right) for start, left, right in line.gaps)]
-        if line.left - before.right > CELL * line.size:
-            gaps.insert(len(before.gaps), (place, before.right, line.left))
-        main = before if len(before.text) >= len(line.text) else line
-        right, text = max(before.right, line.right), f"{before.text} {line.text}"
-        rows.append(replace(main, text=text, left=before.left, right=right, gaps=tuple(gaps)))
-    return rows
-
-
-def _same_row(before: Line, line: Line) -> bool:
-    size, apart, beside = max(before.size, line.size), abs(before.base - line.base), line.left - before.right
-    if apart < 0.2 * size:
-        return beside > -1.2 * size  # what was raised may stand above what was lowered
-    script = min(len(before.text), len(line.text)) <= 4 and min(before.size, line.size) < 0.85 * size
-    return beside > -0.5 * size and apart < (0.7 if script else 0.35) * size
 
 
 def pieces_of(rows: Sequence[Line], leading: dict[int, float], size: float) -> Iterator[Piece]:

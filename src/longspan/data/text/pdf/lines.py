@@ -1,7 +1,7 @@
-"""The lines of a PDF page with their places and letters, as PDFium finds them, and those around the text of the pages:
-heads, feet, page numbers, stamps in the margin.
+"""The lines of a PDF page with their places and letters, as PDFium finds them.
 
 PDFium ends a line that a hyphen breaks by one mark, U+FFFE (U+0002 in older versions), and puts the next line behind
+it. Letters that stand higher or lower than their line in a smaller size are marked as `longspan.data.text.scripts` has
 it.
 """
 
@@ -13,15 +13,17 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, islice, pairwise
 from math import atan2, hypot, inf, pi
 from typing import Any
 
+from longspan.data.text.scripts import LEVEL, LOWERED, RAISED
 from longspan.errors import InputError
 from longspan.imports import require
 
@@ -30,6 +32,8 @@ _LIGATURES |= {0x1B: "ff", 0x1C: "fi", 0x1D: "fl", 0x1E: "ffi", 0x1F: "ffl"}
 """Codes of TeX's fonts (OT1 and T1), which come through where a font does not tell its characters."""
 _LINE = re.compile("[^\r\n\x02\ufffe]+[\x02\ufffe]?")
 _WORD = re.compile(r"(?:[^\s\x02\ufffe\0]|[\x0b\x0c\x1c-\x1f])+")
+_DIGIT_INSIDE = re.compile(r"(?<=\S)\d(?=[^\s\d\x02\ufffe])")
+_CAPITAL = re.compile(r"[\"'“‘«„¡¿]?[^\W\d_](?=[^\r\n])")
 _BOLD = re.compile(rb"bold|black|heavy|demi|medi(?![a-z])|cmb|cmssbx|-bd|[a-z]tb$", re.IGNORECASE)
 _FIXED = re.compile(rb"mono|courier|typewriter|consol|cmtt|sftt|cmsltt|-tt", re.IGNORECASE)
 _FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18
@@ -37,6 +41,20 @@ _FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18
 
 GAP = 0.75
 """Of the size of the letters; a wider space between two words is noted, since a column or a cell may end there."""
+UNEVEN = 0.06
+"""Of the size of the letters; boxes of letters in one font on one base line differ by less."""
+UP, UP_ALONE, DOWN, SMALL = 0.15, 0.25, -0.06, 0.88
+"""Of the size of the letters of a line: how far raised letters stand above its base line, or digits that are no
+smaller; how far lowered ones stand below it; and how large they are at most."""
+DROPPED = 1.6
+"""Of the size of a text's letters; its drop capitals are larger."""
+FEWEST, BETWEEN_WORDS = 5, 1.6
+"""Letters of a heading that is set in single letters at least; a space between words, of the usual one in them."""
+FEW_LETTERS, COVERED, MOST_IMAGES = 60, 0.5, 1_000
+"""A page with fewer letters, such as its number and a stamp, of which images cover this share, is a picture; of how
+many images the sizes are added up."""
+ASKEW = 0.1
+"""Quarters of a turn; letters that are turned by more than that from all quarters are a stamp or a watermark."""
 MEMORY = 1 << 30
 """Bytes that the process may take which lays a file out, besides the file itself."""
 PASSWORD = 4
@@ -80,8 +98,8 @@ class Line:
         return before, replace(self, text=self.text[place:], left=begin, gaps=behind)
 
 
-def lines_of_pages(data: bytes, name: str) -> list[list[Line]]:
-    """The lines of each page, which another process reads: see `main`."""
+def lines_of_pages(data: bytes, name: str) -> tuple[list[list[Line]], list[int]]:
+    """The lines of each page, which another process reads (see `main`), and the pages, from 0, that are pictures."""
     require("pypdfium2", extra="documents", purpose="reading PDF")
     limit = MEMORY + 2 * len(data)
     # -P: no module of the folder in which the user happens to stand.
@@ -97,7 +115,7 @@ def lines_of_pages(data: bytes, name: str) -> list[list[Line]]:
         raise RuntimeError(done.stderr.decode("utf-8", "replace"))
     answer = json.loads(done.stdout)
     if "pages" in answer:
-        return [list(map(line_of, page)) for page in answer["pages"]]
+        return [list(map(line_of, page)) for page in answer["pages"]], answer["pictures"]
     if answer["number"] == PASSWORD:
         raise InputError(f"{name} is encrypted; save a copy without a password")
     reason = " ".join(answer["reason"].split()).rstrip(".")
@@ -123,7 +141,9 @@ def main() -> None:
     try:
         with closing(pypdfium2.PdfDocument(data)) as document:
             pages = [[astuple(line) for line in lines_of_page(document, page)] for page in range(len(document))]
-            json.dump({"pages": pages}, sys.stdout)
+            few = [number for number, page in enumerate(pages) if sum(len(line[0]) for line in page) < FEW_LETTERS]
+            pictures = [number for number in few if is_picture(document, number)]
+            json.dump({"pages": pages, "pictures": pictures}, sys.stdout)
     except pypdfium2.PdfiumError as error:
         json.dump({"reason": str(error), "number": getattr(error, "err_code", None)}, sys.stdout)
     except MemoryError:
@@ -151,12 +171,26 @@ def lines_of_page(document: Any, number: int) -> list[Line]:
     """The lines of a page in the order of the file."""
     with closing(document[number]) as page, closing(page.get_textpage()) as text:
         reader = _Reader(text, number, page.get_bbox())
-        lines = [reader.line(match) for match in _LINE.finditer(reader.letters) if _WORD.search(match[0])]
+        found = [match for match in _LINE.finditer(reader.letters) if _WORD.search(match[0])]
+        lines = [line for match in found for line in reader.lines(match)]
     turns = Counter[int]()
     for turn, line in lines:
         turns[turn] += len(line.text)
     most = turns.most_common(1)[0][0] if turns else 0
     return [line if turn == most else replace(line, upright=False) for turn, line in lines]
+
+
+def is_picture(document: Any, number: int) -> bool:
+    """Whether images cover most of a page, as those of a scanned one do."""
+    import pypdfium2.raw as pdfium
+
+    with closing(document[number]) as page:
+        left, bottom, right, top = page.get_bbox()
+        covered = 0.0
+        for image in islice(page.get_objects(filter=[pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), MOST_IMAGES):
+            begin, low, end, high = image.get_bounds()
+            covered += max(min(end, right) - max(begin, left), 0) * max(min(high, top) - max(low, bottom), 0)
+        return covered > COVERED * (right - left) * (top - bottom)
 
 
 class _Reader:
@@ -171,6 +205,7 @@ class _Reader:
         self.name, self.flags = ctypes.create_string_buffer(128), ctypes.c_int()
         self.flags_there = ctypes.byref(self.flags)
         self.letters = self._letters(text)
+        self.dropped = 0
 
     def _letters(self, text: Any) -> str:
         """The page's text with one character for each that PDFium counts, which are units of UTF-16."""
@@ -181,24 +216,45 @@ class _Reader:
             return letters
         return "".join(chr(self.pdfium.FPDFText_GetUnicode(self.text, index)) for index in range(count))
 
+    def lines(self, match: re.Match[str]) -> Iterator[tuple[int, Line]]:
+        """The quarters of a turn by which a line is turned, 4 for others, and the line; a drop capital is its own."""
+        turned = self.line(match)
+        if not self.dropped:
+            yield turned
+            return
+        begin, end = match.span()
+        for part in (
+            _LINE.match(self.letters, begin, begin + self.dropped),
+            _LINE.match(self.letters, begin + self.dropped, end),
+        ):
+            if part is not None and _WORD.search(part[0]):
+                yield self.line(part)
+
     def line(self, match: re.Match[str]) -> tuple[int, Line]:
-        """The quarters of a turn by which a line is turned, and the line."""
+        """A line as `lines` gives it, which notes in `dropped` how many letters of a drop capital it begins with."""
         begin = match.start()
         words = [(begin + start, begin + end - 1) for start, end in map(re.Match.span, _WORD.finditer(match[0]))]
         longest = max(last - first for first, last in words)
         main = next(first for first, last in words if last - first == longest)
+        main += longest // 2 if longest > 2 else 0  # the first letter may be a raised mark
         fonts = [self._font(index) for index in {words[0][0], main, words[-1][0]}]
-        self.pdfium.FPDFText_GetMatrix(self.text, main, self.matrix_there)
-        size = self.pdfium.FPDFText_GetFontSize(self.text, main) * hypot(self.matrix.c, self.matrix.d)
-        turn = round(atan2(self.matrix.b, self.matrix.a) / (pi / 2)) % 4
-        left, right, gaps = self._extent(words, turn, size)
-        text, places = _cleaned(match[0], [first - begin for first, _, _ in gaps])
+        size = self._size(main)
+        angle = atan2(self.matrix.b, self.matrix.a) / (pi / 2)
+        turn = round(angle) % 4 if abs(angle - round(angle)) < ASKEW else 4
+        base = self._box(main, turn)[2]
+        left, right, gaps, uneven = self._extent(words, turn, size, match)
+        scripts = list(self._scripts(uneven, main, size)) if uneven and size > 0 else []
+        self.dropped = self._drop_capital(match[0], begin, main, size) if uneven and uneven[0] == words[0] else 0
+        text, places = _marked(match[0], [first - begin for first, _, _ in gaps], begin, scripts)
+        text, places = _cleaned(text, places)
+        if longest == 0 and (spaced := self._without_tracking(words, turn)):
+            text, gaps, places = spaced, [], []
         return turn, Line(
             text=text,
             page=self.number,
             left=left,
             right=right,
-            base=self._box(main, turn)[2],
+            base=base,
             size=size,
             bold=all(bold for bold, _ in fonts),
             fixed=all(fixed for _, fixed in fonts),
@@ -206,28 +262,82 @@ class _Reader:
         )
 
     def _extent(
-        self, words: list[tuple[int, int]], turn: int, size: float
-    ) -> tuple[float, float, list[tuple[int, float, float]]]:
-        """Where a line begins and ends, and before which of its letters it has wide spaces, from where to where."""
+        self, words: list[tuple[int, int]], turn: int, size: float, line: re.Match[str]
+    ) -> tuple[float, float, list[tuple[int, float, float]], list[tuple[int, int]]]:
+        """Where a line begins and ends, before which of its letters it has wide spaces, from where to where, and its
+        words with letters that stand higher or lower than `self.box`, that of its longest word."""
         box_of, text, box, there = self.pdfium.FPDFText_GetLooseCharBox, self.text, self.box, self.box_there
         edge, wide = self.page_box[0], GAP * size
-        left, right, gaps = inf, -inf, []
+        low, high = box.bottom - UNEVEN * size, box.bottom + UNEVEN * size
+        left, right, gaps, uneven = inf, -inf, [], []
         for first, last in words:
             if turn:
                 start, end = self._box(first, turn)[0], self._box(last, turn)[1]
             else:  # as nearly always: without a call for each
                 box_of(text, first, there)
-                start = box.left - edge
+                start, bottom = box.left - edge, box.bottom
                 if last > first:
                     box_of(text, last, there)
                 end = box.right - edge
+                if not (low < bottom < high and low < box.bottom < high):
+                    uneven.append((first, last))
             if start - right > wide and right > left:
                 gaps.append((first, right, start))
             if start < left:
                 left = start
             if end > right:
                 right = end
-        return left, right, gaps
+        for digit in () if turn else _DIGIT_INSIDE.finditer(line[0]):
+            box_of(text, line.start() + digit.start(), there)
+            if not low < box.bottom < high:
+                uneven.append(words[bisect_right(words, (line.start() + digit.start(), inf)) - 1])
+        return left, right, gaps, uneven
+
+    def _without_tracking(self, words: list[tuple[int, int]], turn: int) -> str | None:
+        """The words of a heading whose letters are set apart, "T H E  R I V E R"; None where the letters are a row."""
+        letters = "".join(self.letters[first] for first, _ in words)
+        alphabetic = "".join(map(chr, range(ord(letters[0]), ord(letters[0]) + len(letters))))
+        if len(letters) < FEWEST or not letters.isalpha() or not letters[0].isupper() or letters == alphabetic:
+            return None
+        edges = [self._box(first, turn)[:2] for first, _ in words]
+        gaps = [begin - end for (_, end), (begin, _) in pairwise(edges)]
+        most = BETWEEN_WORDS * sorted(gaps)[len(gaps) // 2]
+        return letters[0] + "".join(
+            f" {one}" if gap > most else one for gap, one in zip(gaps, letters[1:], strict=True)
+        )
+
+    def _drop_capital(self, line: str, begin: int, main: int, size: float) -> int:
+        """How many letters at the beginning of a line are those of a drop capital, which stands lower and is larger."""
+        capital = _CAPITAL.match(line)
+        if capital is None or size <= 0 or self._size(begin + capital.end() - 1) < DROPPED * size:
+            return 0
+        return capital.end() if self._origin(main) - self._origin(begin + capital.end() - 1) > size / 3 else 0
+
+    def _scripts(self, words: list[tuple[int, int]], main: int, size: float) -> Iterator[tuple[int, int, str]]:
+        """The raised and lowered letters in some words: the first, the last, and the mark before them."""
+        ground = self._origin(main)
+
+        def level(index: int) -> str:
+            shift, shrunk = (self._origin(index) - ground) / size, self._size(index) < SMALL * size
+            if shift > UP and (shrunk or (shift > UP_ALONE and self.letters[index].isdigit())):
+                return RAISED
+            return LOWERED if shift < DOWN and shrunk else ""
+
+        for first, last in sorted(set(words)):
+            for mark, indices in groupby(range(first, last + 1), key=level):
+                if mark:
+                    run = list(indices)
+                    yield run[0], run[-1], mark
+
+    def _origin(self, index: int) -> float:
+        """How far above the lower end of the page the base line of a letter lies."""
+        across, up = ctypes.c_double(), ctypes.c_double()
+        self.pdfium.FPDFText_GetCharOrigin(self.text, index, ctypes.byref(across), ctypes.byref(up))
+        return up.value
+
+    def _size(self, index: int) -> float:
+        self.pdfium.FPDFText_GetMatrix(self.text, index, self.matrix_there)
+        return self.pdfium.FPDFText_GetFontSize(self.text, index) * hypot(self.matrix.c, self.matrix.d)
 
     def _box(self, index: int, turn: int) -> tuple[float, float, float]:
         """Where a letter begins and ends along its line, and how far below the upper end of the page it stands."""
@@ -253,6 +363,22 @@ def _kind_of_font(name: bytes, flags: int) -> tuple[bool, bool]:
     return bold, bool(flags & _FIXED_PITCH or _FIXED.search(name))
 
 
+def _marked(text: str, places: list[int], begin: int, scripts: list[tuple[int, int, str]]) -> tuple[str, list[int]]:
+    """A line with marks around its raised and lowered letters, and where the letters at `places` then stand.
+
+    Args:
+        text: of the line.
+        places: in it.
+        begin: the number of its first letter on the page.
+        scripts: what `_Reader._scripts` gave.
+    """
+    if not scripts:
+        return text, places
+    put = [one for first, last, mark in scripts for one in ((first - begin, mark), (last + 1 - begin, LEVEL))]
+    pieces = [text[start:end] + mark for (start, _), (end, mark) in pairwise([(0, ""), *put])]
+    return "".join(pieces) + text[put[-1][0] :], [place + sum(at < place for at, _ in put) for place in places]
+
+
 def _cleaned(text: str, places: list[int]) -> tuple[str, list[int]]:
     """A line with single spaces and a hyphen for PDFium's mark, and where the words at `places` then begin."""
     broken = "-" if text[-1] in "\x02\ufffe" else ""
@@ -272,122 +398,3 @@ def _whole(text: str) -> str:
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-
-
-DEPTH = 3
-"""Rows at the upper and at the lower end of a page that may be its head or its foot."""
-NEAR = 4.0
-"""Points by which the same head may stand higher or lower on another page."""
-SHARE = 0.4
-"""Of the pages, which have a repeated line at a height where heads stand."""
-LARGER = 1.4
-"""Of the size of the text's letters; what is larger is no head of a page but of a chapter."""
-
-FEW, APART = 3, 1.8
-"""In files of few pages a head or a foot stands apart from the text: so many sizes of letters from the next line."""
-
-Repeated = dict[int, tuple[Line, int]]
-"""By `id`, the lines that other pages have too, and on how many pages they stand."""
-
-_NUMBER = re.compile(r"\d+")
-_ROMAN = re.compile(r"\W*[ivxlc]{1,7}\W*", re.IGNORECASE)
-_COUNTED = "\0"
-"""Stands for any number."""
-
-
-def common_size(pages: Sequence[Sequence[Line]]) -> float:
-    """The size in which most letters of the pages are set, in points, to a half; 0 without letters."""
-    letters = Counter[float]()
-    for page in pages:
-        for line in page:
-            letters[round(2 * line.size) / 2] += len(line.text)
-    return letters.most_common(1)[0][0] if letters else 0.0
-
-
-def lines_in_margins(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
-    """The `id` of each line that belongs to the head, the foot or the margin of its page."""
-    outside = {id(line) for page in pages for line in page if not line.upright}
-    for end in ("head", "foot"):
-        upright = [[line for line in page if line.upright] for page in pages]
-        rows = [_rows(page, end) for page in upright]
-        repeated = _repeated(rows)
-        heights = _heights([line for line, _ in repeated.values()], len(pages))
-        for page in rows:
-            outer: list[Line] = []
-            for depth, row in enumerate(page[:DEPTH]):
-                often = 2 if depth == 0 else max(2.0, SHARE * len(pages))
-                if not all(_is_frame(line, repeated, heights, often, size) for line in row):
-                    if len(pages) <= FEW and outer and abs(row[0].base - outer[-1].base) < APART * size:
-                        outer = []
-                    break
-                outer.extend(row)
-            outside.update(map(id, outer))
-    return outside
-
-
-def _is_frame(line: Line, repeated: Repeated, heights: Sequence[float], often: float, size: float) -> bool:
-    times = repeated[id(line)][1] if id(line) in repeated else 0
-    near = any(0 <= line.base - height <= NEAR for height in heights)
-    return near and times >= often and line.size <= LARGER * size
-
-
-def _rows(lines: Sequence[Line], end: str) -> list[list[Line]]:
-    """The outermost rows at one end of a page, from outside."""
-    rows: list[list[Line]] = []
-    for line in sorted(lines, key=lambda line: line.base, reverse=end == "foot"):
-        if not rows or abs(line.base - rows[-1][0].base) > NEAR:
-            rows.append([])
-        if len(rows) > DEPTH + 1:
-            return rows[:-1]
-        rows[-1].append(line)
-    return rows
-
-
-def _repeated(pages: Sequence[list[list[Line]]]) -> Repeated:
-    """The lines that stand at the same height on other pages too, numbers of pages aside, and on how many pages."""
-    same: dict[str, list[Line]] = defaultdict(list)
-    for page in pages:
-        for line in (line for row in page[:DEPTH] for line in row):
-            text = "roman" if _ROMAN.fullmatch(line.text) else _NUMBER.sub(_COUNTED, line.text.casefold())
-            same[text].append(line)
-    repeated: Repeated = {}
-    for text, lines in same.items():
-        for group in _at_one_height(lines):
-            if len({line.page for line in group}) > 1 and (_COUNTED not in text or _counts(group)):
-                repeated |= {id(line): (line, len(group)) for line in group}
-    return repeated
-
-
-def _at_one_height(lines: list[Line]) -> Iterator[list[Line]]:
-    from statistics import median  # late: the process of `main` starts sooner without
-
-    while lines:
-        middle = median(line.base for line in lines)
-        near = [line for line in lines if abs(line.base - middle) <= NEAR] or lines[:1]
-        yield near
-        taken = set(map(id, near))
-        lines = [line for line in lines if id(line) not in taken]
-
-
-def _counts(lines: Sequence[Line]) -> bool:
-    """Whether the numbers in the lines stay, or one of them grows as the pages do, from most of them to the next."""
-    numbers = [[int(number[-9:]) for number in _NUMBER.findall(line.text)] for line in lines]
-    turned = [second.page - first.page for first, second in pairwise(lines)]
-    for place in range(len(numbers[0])):
-        steps = [after[place] - before[place] for before, after in pairwise(numbers)]
-        if any(steps) and 2 * sum(step == turn for step, turn in zip(steps, turned, strict=True)) >= len(steps):
-            return True
-    return all(one == numbers[0] for one in numbers)
-
-
-def _heights(lines: Sequence[Line], pages: int) -> list[float]:
-    """The heights at which a fair share of the pages, or of the left or the right ones, has a repeated line."""
-    bases = sorted((line.base, line.page) for line in lines)
-    heights: list[float] = []
-    for base, _ in bases:
-        if heights and base - heights[-1] <= NEAR:
-            continue
-        here = {page for other, page in bases if 0 <= other - base <= NEAR}
-        if len(here) >= max(2, SHARE * pages / 2):
-            heights.append(base)
-    return heights

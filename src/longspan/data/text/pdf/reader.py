@@ -3,10 +3,7 @@
 Pieces are headings with their levels, items, captions, notes, code or formulas. The text is made of them as they were
 printed, and each block of it knows its places in that text.
 
-A word that the end of a line breaks is made whole; the rest of the document decides where it can whether its hyphen
-stays. It does where the hyphenated form occurs elsewhere and the joined one does not. Where neither occurs, habits
-decide: "-based" and "self-" keep it, two words of the document that are no halves of a common closed compound
-("there|fore", "net|work") keep it, everything else is joined.
+A word that the end of a line breaks is made whole; `longspan.data.text.hyphens` tells whether its hyphen stays.
 """
 
 from __future__ import annotations
@@ -19,6 +16,7 @@ from itertools import pairwise
 
 from longspan.characters import mend, mended_note
 from longspan.data.text.blocks import Block, Document, Kind, Traced
+from longspan.data.text.hyphens import HYPHENS, joined, words_of
 from longspan.data.text.pdf.blocks import (
     BULLET,
     CAPTION,
@@ -30,9 +28,10 @@ from longspan.data.text.pdf.blocks import (
     leadings,
     pieces_of,
     regions,
-    rows_of,
 )
-from longspan.data.text.pdf.lines import Line, common_size, lines_in_margins, lines_of_pages
+from longspan.data.text.pdf.lines import Line, lines_of_pages
+from longspan.data.text.pdf.margins import common_size, lines_in_margins
+from longspan.data.text.pdf.rows import notes_marked, plain, rows_of
 from longspan.data.text.plain_text import SECTIONS
 from longspan.errors import InputError
 
@@ -58,6 +57,8 @@ _WORD = re.compile(r"[^\W\d_]{3,}|[\u3040-\u9fff\uac00-\ud7af]+")
 def document_from_pdf(data: bytes, name: str) -> Document:
     """The blocks of a PDF file in reading order; heads and feet of pages are boilerplate, notes are notes.
 
+    Pages that are pictures are named in `Document.pictures`, and a warning in the log says so.
+
     Its text has the lines as they were printed, but for words broken at line ends, which stand whole at the end of
     their first line. Blank lines separate blocks; a block that goes on behind a note or on the next page has one body.
 
@@ -69,7 +70,7 @@ def document_from_pdf(data: bytes, name: str) -> Document:
         InputError: the file is damaged, encrypted with a password, draws more than fits into memory (`MEMORY` of
             `longspan.data.text.pdf.lines`), or holds images of text only.
     """
-    pages = lines_of_pages(data, name)
+    pages, pictures = lines_of_pages(data, name)
     if not any(pages):
         raise InputError(f"{name} holds no text on its {len(pages)} pages, likely scans; run text recognition first")
     halves = sum(mend(line.text)[1] for page in pages for line in page)
@@ -78,9 +79,7 @@ def document_from_pdf(data: bytes, name: str) -> Document:
         pages = [[replace(line, text=mend(line.text)[0]) for line in page] for page in pages]
     size = common_size(pages)
     frame = lines_in_margins(pages, size)
-    columns = [
-        [rows_of(column) for column in regions([line for line in page if id(line) not in frame])] for page in pages
-    ]
+    columns = [_rows([line for line in page if id(line) not in frame], size) for page in pages]
     leading = leadings([column for page in columns for column in page])
     pieces = [[list(pieces_of(column, leading, size)) for column in page] for page in columns]
     classify([column for page in pieces for column in page], size)
@@ -92,7 +91,24 @@ def document_from_pdf(data: bytes, name: str) -> Document:
     text, blocks, starts = laid_out(ordered)
     titles = [piece for piece in ordered[0] if piece.kind == "heading" and piece.size > TITLE * size]
     title = max(titles, key=lambda piece: piece.size).text if titles else None
-    return Document(text=text, blocks=tuple(blocks), pages=tuple(starts), title=title, name=name)
+    document = Document(
+        text=text,
+        blocks=tuple(blocks),
+        pages=tuple(starts),
+        title=title,
+        name=name,
+        pictures=tuple(number + 1 for number in pictures),
+    )
+    if document.note:
+        logger.warning("note: %s: %s", name, document.note)
+    return document
+
+
+def _rows(page: Sequence[Line], size: float) -> list[list[Line]]:
+    """The rows of a page, column after column, as plain text."""
+    columns = [rows_of(column) for column in regions(page)]
+    notes = notes_marked([row for column in columns for row in column], SMALLER * size)
+    return [[row for line in column if (row := plain(line, notes)).text] for column in columns]
 
 
 def _page(printed: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: set[int]) -> Iterator[Piece]:
@@ -101,10 +117,10 @@ def _page(printed: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: se
     first = min((piece.lines[0].base for column in columns for piece in column), default=float("inf"))
     around_it = [line for line in printed if id(line) in frame]
     above = [line for line in around_it if line.upright and line.base < first]
-    yield from (Piece("boilerplate", [line]) for line in above)
+    yield from (Piece("boilerplate", [plain(line)]) for line in above)
     for column in columns:
         yield from column
-    yield from (Piece("boilerplate", [line]) for line in around_it if not line.upright or line.base >= first)
+    yield from (Piece("boilerplate", [plain(line)]) for line in around_it if not line.upright or line.base >= first)
 
 
 def classify(columns: Sequence[Sequence[Piece]], size: float) -> None:
@@ -235,79 +251,13 @@ def _goes_on(before: Piece, piece: Piece) -> bool:
     return not ENDED.search(text) and (first.islower() or not first.isupper() or text[-1].isalnum() or text[-1] == ",")
 
 
-HYPHENS = frozenset("-\u2010\u00ad")
-
-_HYPHENED = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
-_HEAD = re.compile(r"(?:^|[^\W_][-\u2010]|[^\w])([^\W\d_]+)[-\u2010\u00ad]$")
-_TAIL = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
-_KEPT_TAILS = re.compile(
-    r"(?:independent|dependent|based|like|free|specific|related|aware|oriented|driven|invariant|agnostic|only|wide|scale"
-    r"|level|term|time|known|defined|shaped|sized|dimensional|trained|supervised|sensitive|friendly|rich|poor|first|art|party|orientation|separated)"
-)
-_KEPT_HEADS = frozenset(["self", "well", "non", "cross", "quasi", "pseudo", "semi", "half", "all", "ill", "ex", "vice"])
-_OPEN_HEADS = frozenset(["two", "one", "six", "ten", "low", "big", "old", "new", "end", "top", "raw"])
-_CLOSED_HEADS = re.compile(
-    r"some|any|every|no|t?here|where|how|wh(?:at|en|o|ich)|with|under|over|out|up|down|in|on|through|to|for|fore|back|may"
-    r"|can|al|be|per|pro|com|con|form|inter|trans|su[bp]|super|counter|after|before|[md]is|note|book|hand"
-)
-_CLOSED_TAILS = re.compile(
-    r"(?:work|base|ware|line|shop|light|ground|word|man|men|ship|hood|ful|fully|side|wise|wards?|ever|fore|self|selves|point"
-    r"|able|less|most|age|stand|standing|stood|taken?|come|view|book|house|day|room|land|mark|board|load|set|field|down|off"
-    r"|put|flow|map|one|body|thing|where|what|how|times|ness|ment|form|formed|forms|tion|ally|over|look|write|writing"
-    r"|play|back|keeper|holder|stone|fall|rise|break|out|through|port|ports|pose|posed|act|action|ring|ling|ties)s?"
-)
-
-
-def words_of(lines: Iterable[str]) -> set[str]:
-    """The words of lines in small letters, with and without hyphens, less both parts of those that line ends break."""
-    known: set[str] = set()
-    broken = False
-    for line in lines:
-        words = _HYPHENED.findall(line.casefold())
-        known.update(words[broken : len(words) - (line[-1:] in HYPHENS)])
-        broken = line[-1:] in HYPHENS
-    return known
-
-
-def joined(line: str, following: str, known: set[str]) -> tuple[str, str] | None:
-    """The two lines with a broken word whole at the end of the first; None where no word is broken."""
-    broken = _HEAD.search(line)
-    tail = _TAIL.match(following)
-    if broken is None or tail is None:
-        return None
-    place = following.find(" ")
-    rest = following if place < 0 else following[:place]
-    compound = broken.start(1) > 0 and line[broken.start(1) - 1] in HYPHENS
-    stays = line[-1] != "\u00ad" and _stays(broken[1], tail[0], known, compound)
-    return line[:-1] + ("-" if stays else "") + rest, "" if place < 0 else following[place + 1 :]
-
-
-def _stays(head: str, tail: str, known: set[str], compound: bool) -> bool:
-    """Whether the hyphen between two parts of a word belongs to it; `compound` where another one stands before them."""
-    together = f"{head}{tail}".casefold() in known
-    if together or not tail[0].islower():
-        return not together
-    if compound or f"{head}-{tail}".casefold() in known:
-        return True
-    head, (tail, *more) = head.casefold(), tail.casefold().split("-")
-    if _KEPT_TAILS.fullmatch(tail) and (head in known or len(head) > 4):
-        return True
-    if more and tail in {"to", "of", "and", "in", "the", "or", "by", "on", "for"}:
-        return True
-    if head in _KEPT_HEADS:
-        return tail in known
-    both = head in known and tail in known and len(tail) > 3
-    closed = _CLOSED_HEADS.fullmatch(head) or _CLOSED_TAILS.fullmatch(tail)  # "therefore", "network"
-    return both and (len(head) > 3 or head in _OPEN_HEADS) and not closed
-
-
 VERBATIM: frozenset[Kind] = frozenset({"table", "code"})
 """Kinds that keep their lines."""
 
 
 def mend_words(pieces: Sequence[Piece]) -> None:
     """Put together the words that line ends break, within a piece and from a piece to the one that goes on with it."""
-    known = words_of(line.text for piece in pieces for line in piece.lines)
+    words = words_of(line.text for piece in pieces for line in piece.lines)
     last: dict[int, Piece] = {}
     for piece in pieces:
         before = last.get(id(piece.begun))
@@ -319,7 +269,7 @@ def mend_words(pieces: Sequence[Piece]) -> None:
             places.insert(0, (before, len(before.lines) - 1))
         for (first, at), (second, below) in pairwise(places):
             line, following = first.lines[at], second.lines[below]
-            mended = joined(line.text, following.text, known) if line.text[-1:] in HYPHENS else None
+            mended = joined(line.text, following.text, words) if line.text[-1:] in HYPHENS else None
             if mended is not None:
                 first.lines[at], second.lines[below] = (
                     replace(line, text=mended[0]),

@@ -7,10 +7,12 @@ and by how they stand, and any that is read twice is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from longspan.data.text.blocks import SPOKEN, Block, Traced, on_one_line
+from longspan.characters import invisible
+from longspan.data.text.blocks import SPOKEN, Block, Edit, Traced, on_one_line
+from longspan.data.text.hyphens import HYPHENS, Words, joined, words_of
 from longspan.data.text.plain_text import (
     ATX,
     BULLET,
@@ -41,6 +43,16 @@ def with_items(blocks: Sequence[Block]) -> list[Block]:
     return result
 
 
+def without_invisible_characters(blocks: Sequence[Block]) -> list[Block]:
+    """Soft hyphens and characters without width are no part of the words."""
+    return [
+        replace(block, body=block.body.edited((start, end, "") for start, end in places))
+        if (places := invisible(block.text))
+        else block
+        for block in blocks
+    ]
+
+
 def without_paragraph_numbers(blocks: Sequence[Block]) -> list[Block]:
     """ "[0012]", with which patents begin a paragraph, is no part of its words."""
     return [
@@ -56,25 +68,38 @@ def without_rules(blocks: Sequence[Block]) -> list[Block]:
     return [block if _WORD.search(block.text) else replace(block, kind="boilerplate", level=0) for block in blocks]
 
 
-_HYPHENATED = re.compile(r"(?<=[^\W\d_])\u2010\n\s*(?=[^\W\d_])")
+_HYPHENATED = re.compile(r"(?<=[^\W_][-\u2010])[^\S\n]*\n[^\S\n]*(?=[^\W_])")
 _ROLE = re.compile(r"`(?P<words>[^`<>\n]+(?:\n[^`<>\n]+)?)\s<[^`<>]+>`__?|(?<!`)`(?P<named>[^`<>]{1,60})`__?(?!\w)")
 
 
 def with_joined_lines(blocks: Sequence[Block]) -> list[Block]:
-    """Paragraphs, items, turns, headings, captions and references on one line, with single spaces; words that a program
-    hyphenated (U+2010, as `man` prints) are whole, links of reStructuredText leave their words."""
+    """Paragraphs, items, turns, headings, captions and references on one line, with single spaces; words that line ends
+    break are whole, links of reStructuredText leave their words."""
     whole = {*SPOKEN, "heading", "caption", "references"}
+    broken = any(block.kind in whole and _HYPHENATED.search(block.text) for block in blocks)
+    words = words_of(line.strip() for block in blocks for line in block.text.split("\n")) if broken else None
     return [
-        replace(block, body=on_one_line(_unmarked(block.body))) if block.kind in whole else block for block in blocks
+        replace(block, body=on_one_line(_unmarked(block.body, words))) if block.kind in whole else block
+        for block in blocks
     ]
 
 
-def _unmarked(body: Traced) -> Traced:
-    edits = [(one.start(), one.end(), "") for one in _HYPHENATED.finditer(body.text)]
+def _unmarked(body: Traced, words: Words | None) -> Traced:
+    edits = list(_mended(body.text, words)) if words is not None else []
     for one in _ROLE.finditer(body.text) if "`_" in body.text else ():
         start, end = one.span(one.lastgroup or 0)
         edits += [(one.start(), start, ""), (end, one.end(), "")]
     return body.edited(sorted(edits)) if edits else body
+
+
+def _mended(text: str, words: Words) -> Iterator[Edit]:
+    """What makes the words whole that the ends of lines break."""
+    for end in _HYPHENATED.finditer(text):
+        line = text[text.rfind("\n", 0, end.start()) + 1 : end.start()]
+        mended = joined(line, text[end.end() :].split("\n", 1)[0], words)
+        if mended is not None:
+            stays = mended[0][len(line) - 1] in HYPHENS
+            yield end.start() - (not stays), end.end(), ""
 
 
 _MANUAL = re.compile(r"\s*(?P<page>[\w.:+-]{1,40}\([0-9]\w{0,4}\))\s.*(?P=page)\s*|.{0,60}\s{3,}.*\([0-9]\w{0,4}\)\s*")
