@@ -215,8 +215,7 @@ class Jobs:
         job.change(state="running", doing="Starting")
         result = self.folder / f"{job.id}.json"
         try:
-            async with asyncio.timeout(self.limits.seconds):
-                await process.do(job, result)
+            await process.do(job, result, self.limits.seconds)
         except TimeoutError:
             error = f"this took longer than {self.limits.seconds:g} seconds, the limit of this server; give less text"
             job.change(state="failed", error=error, status=504)

@@ -26,17 +26,17 @@ MEANINGS = {
     504: "It took too long.",
     507: "The disk is full.",
 }
-GUARD = (401, 403, 413)
-"""What every request may be answered: by the guard."""
+ALWAYS = (401, 403, 413, 500)
+"""What every request may be answered: by the guard, and where there is a mistake of ours."""
 BODY = (400, 422)
-WORK = (*BODY, 404, 429, 500, 503, 504, 507)
+WORK = (*BODY, 404, 429, 503, 504, 507)
 """What requests may be answered that a worker does."""
 
 
 def declared(model: type, *statuses: int) -> dict[int | str, dict[str, Any]]:
     """Errors of a request, for its `responses`; `model` is the form of their bodies."""
     responses: dict[int | str, dict[str, Any]] = {}
-    for status in sorted({*GUARD, *statuses}):
+    for status in sorted({*ALWAYS, *statuses}):
         responses[status] = {"model": model, "description": MEANINGS[status]}
     if 429 in responses:
         seconds = {"description": "Seconds after which to come again.", "schema": {"type": "integer"}}
