@@ -301,6 +301,13 @@ def test_half_characters_become_unknown_ones(read_parts: Read, tmp_path: Path) -
     assert second["mixed"] == '[{"\ufffd": 1}]'
 
 
+def test_values_that_are_nested_deep_are_kept_as_json(read_parts: Read, tmp_path: Path) -> None:
+    deep = "[" * 400 + "]" * 400
+    (tmp_path / "rows.jsonl").write_text('{"text": "Bees dance.", "deep": ' + deep + "}\n")
+    assert map_documents("embed", tmp_path / "rows.jsonl", tmp_path / "out", workers=0).errors == 0
+    assert read_parts(tmp_path / "out")[0]["deep"] == deep
+
+
 def test_names_of_documents_need_not_be_text(read_parts: Read, tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()

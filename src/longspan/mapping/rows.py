@@ -28,6 +28,8 @@ AT_ONCE = 16
 """Rows that are read together."""
 PIECE = 1 << 20
 """Bytes that are read at once of a Parquet file."""
+DEEPEST = 24
+"""Levels of lists and objects of a column of JSON Lines; one of more is kept as JSON."""
 LOOKED_AT = 8 << 20
 """Bytes of JSON Lines whose columns are determined together."""
 
@@ -95,7 +97,7 @@ class _Types:
                     kind = self._merged(name, pyarrow.array(values).type)
                 except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
                     kind = None
-            if kind is None or _has_empty_struct(kind):
+            if kind is None or not _is_storable(kind):
                 self.as_json.add(name)
                 kind = pyarrow.string()
             self.known[name] = kind
@@ -112,12 +114,12 @@ class _Types:
             return None
 
 
-def _has_empty_struct(kind: Any) -> bool:
-    """Whether Parquet cannot hold a type, since some object in it never has a key."""
+def _is_storable(kind: Any, levels: int = DEEPEST) -> bool:
+    """Whether a file can hold a type: each object in it has a key, and it is not nested deeper than Arrow reads."""
     types = arrow("pyarrow.types")
     if types.is_struct(kind):
-        return kind.num_fields == 0 or any(_has_empty_struct(one.type) for one in kind)
-    return types.is_list(kind) and _has_empty_struct(kind.value_type)
+        return levels > 0 and kind.num_fields > 0 and all(_is_storable(one.type, levels - 1) for one in kind)
+    return not types.is_list(kind) or (levels > 0 and _is_storable(kind.value_type, levels - 1))
 
 
 def _count_parquet(one: Input, types: _Types) -> Input:
