@@ -179,8 +179,8 @@ class RecipeTrainer(Trainer):
         output = super().prediction_step(model, inputs, *arguments, **options)
         if output[0] is not None and not stands_in:
             weight = self.losses.weight(inputs)
-            counts = (mean_over(count, self.row_group, self.args.device) for count in (weight, self.right))
-            self.weighed.append((float(output[0]), *counts))
+            weight, right = (mean_over(count, self.row_group, self.args.device) for count in (weight, self.right))
+            self.weighed.append((float(output[0]), weight, right))
         return output
 
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:

@@ -22,7 +22,7 @@ from longspan.attention.layers import spread
 from longspan.checkpoints.architectures import IN_PLACE
 from longspan.checkpoints.attention_interface import use_attention
 from longspan.checkpoints.lengthening.parity import LONGEST, LengthenReport, compare, in_float32, outputs, random_ids
-from longspan.checkpoints.lengthening.plan import Spec, as_asked, as_spec, check_longer
+from longspan.checkpoints.lengthening.plan import STARTS, Spec, as_asked, as_spec, check_longer, tile_positions
 from longspan.checkpoints.mapping import InPlace
 from longspan.errors import InputError
 from longspan.patterns import Window, parse
@@ -100,8 +100,6 @@ def lengthen_in_place(
 @torch.no_grad()
 def _lengthen_table(known: InPlace, model: Any, max_tokens: int, report: LengthenReport) -> None:
     """Put a table of positions for so many tokens in the place of the model's, and count it in the report."""
-    from longspan.checkpoints.lengthening.lengthen import STARTS, tile_positions
-
     assert known.table is not None
     place, _, name = known.table.rpartition(".")
     parent = model.base_model.get_submodule(place)

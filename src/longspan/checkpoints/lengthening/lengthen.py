@@ -14,15 +14,20 @@ from longspan.checkpoints.architectures import IN_PLACE, describe
 from longspan.checkpoints.conversion import carry_over, check_filled, from_transformers, start_extra_weights
 from longspan.checkpoints.lengthening.in_place import lengthen_in_place
 from longspan.checkpoints.lengthening.parity import LengthenReport, measure_parity
-from longspan.checkpoints.lengthening.plan import check_longer, plan_attention, sharing_layer, tables_of
+from longspan.checkpoints.lengthening.plan import (
+    STARTS,
+    check_longer,
+    plan_attention,
+    sharing_layer,
+    tables_of,
+    tile_positions,
+)
 from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.models.language_model import DecoderOnly
 from longspan.stacks import stack_config
 
-STARTS = {"copied": "tiled", "random": "drawn"}
-"""How new rows of the position table start → how the report counts that table."""
 WITHOUT_TABLE = "new_positions='random' needs a table of absolute positions, which this source has not"
 
 
@@ -114,16 +119,6 @@ def lengthen(
     measure_parity(source, base, model, report)
     model.report = report
     return model
-
-
-def tile_positions(table: Tensor, rows: int, reserved: int) -> Tensor:
-    """Lengthen a position table `(reserved + N, E)` to `rows` rows by repeating its N learned rows; the last copy may
-    be cut off (Longformer, section 5, "copy initialisation")."""
-    learned = table[reserved:]
-    if learned.shape[0] == 0:
-        raise InputError("the source has no position rows beyond the reserved ones, so there is nothing to repeat")
-    copies = -(-(rows - reserved) // learned.shape[0])
-    return torch.cat([table[:reserved], learned.repeat(copies, 1)])[:rows]
 
 
 def _longer_config(
