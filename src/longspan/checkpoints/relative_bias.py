@@ -11,10 +11,10 @@ from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, PreTrainedModel
 
 ADDED = "longspan"
-"""The attention that reads tables by offset."""
+"""The name under which transformers knows the attention that reads tables by offset."""
 FURTHEST = 128
 """The distance from which on MPNet's numbers are the same, which transformers does not read in its configuration."""
 
@@ -83,13 +83,11 @@ def _attend(
     """`MPNetSelfAttention.forward` by Longspan's attention: `(B, T, E)` → `(B, T, E)`, in a tuple."""
     if self.config._attn_implementation != ADDED:
         return type(self).forward(self, hidden_states, attention_mask, position_bias, output_attentions, **kwargs)
-    from longspan.checkpoints.attention_interface import longspan_attention
-
     width = self.attention_head_size
     query, key, value = (
         layer(hidden_states).unflatten(-1, (-1, width)).transpose(1, 2) for layer in (self.q, self.k, self.v)
     )
-    context, _ = longspan_attention(
+    context, _ = AttentionInterface()[ADDED](
         self,
         query,
         key,
