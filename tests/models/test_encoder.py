@@ -8,6 +8,7 @@ import torch
 from closeness import check_outputs
 from longspan.errors import InputError
 from longspan.models import LongspanForConditionalGeneration, LongspanModel
+from longspan.models.embeddings import warn_of_left_padding
 
 
 def run(model, ids, mask=None, **options):
@@ -56,6 +57,19 @@ def test_padding_on_the_left_changes_nothing(positions, make_config, make_batch)
                 ours = found.last_hidden_state[row, -length:]
                 torch.testing.assert_close(ours, alone.last_hidden_state[0], atol=2e-5, rtol=1e-5)
                 torch.testing.assert_close(found.pooler_output[row], alone.pooler_output[0], atol=2e-5, rtol=1e-5)
+
+
+def test_a_published_model_says_once_that_transformers_counts_otherwise(make_config, make_batch, caplog):
+    warn_of_left_padding.cache_clear()
+    ids, mask = make_batch(31, 17)
+    for source, count in ((None, 0), ("bert", 1)):
+        model = LongspanModel(make_config(source_model_type=source)).eval()
+        for _ in range(2):
+            run(model, ids.flip(1), mask.flip(1))
+            run(model, ids, mask)
+        said = [record.getMessage() for record in caplog.records if "padding on the left" in record.getMessage()]
+        assert len(said) == count
+    assert "transformers counts those of bert from the beginning of the row" in said[0]
 
 
 def test_padding_before_and_within_a_row_moves_no_token_against_another(make_config):

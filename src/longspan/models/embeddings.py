@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +17,8 @@ from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.ops.sinusoids import BASE, halved_sinusoids, interleaved_sinusoids
 from longspan.stacks import stack_config
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
@@ -158,6 +162,7 @@ class Embeddings(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.scale = width**0.5 if config.scale_embedding else 1.0
         self.offset = config.position_offset
+        self.published = config.source_model_type
         self.padding = config.pad_token_id if config.positions_skip_padding and not decoder else None
 
     @property
@@ -244,6 +249,8 @@ class Embeddings(nn.Module):
                         # A compiled program cannot look, and a GPU would be waited for.
                         unknown = torch.compiler.is_compiling() or mask.is_cuda
                         if unknown or not bool(mask[:, :1].all()):
+                            if self.published is not None and not unknown:
+                                warn_of_left_padding(self.published)
                             before = (mask.to(hidden.device).cumsum(1) == 0).sum(1, keepdim=True)
                             position_ids = (position_ids - before).clamp(min=self.offset)
                 position_ids = position_ids if border is None else self._restarted(position_ids, border)
@@ -315,6 +322,16 @@ def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Modu
     if config.position_embedding == "none" and not (decoder and stack_config(config.stack).decoder_table()):
         return None
     return nn.Embedding(positions + config.position_offset, config.embedding_width)
+
+
+@cache
+def warn_of_left_padding(model_type: str) -> None:
+    """Log once for a published architecture that its positions differ from transformers' behind padding on the left."""
+    logger.warning(
+        "attention_mask has padding on the left: positions count from the first real token, as for the text alone; "
+        "transformers counts those of %s from the beginning of the row, so pad on the right to compare the two",
+        model_type,
+    )
 
 
 def first_beyond(numbers: Tensor, count: int) -> int:
