@@ -91,9 +91,14 @@ def test_a_page_turned_as_a_whole_is_read(typeset: Callable[..., bytes]) -> None
 
 @pytest.mark.parametrize("font", ["text", "askew"])
 def test_a_watermark_is_no_heading(typeset: Callable[..., bytes], font: str) -> None:
-    text = [(50, 100 + 14 * number, f"The gauge at the mill records the level {number} of the water.") for number in range(8)]
+    text = [
+        (50, 100 + 14 * number, f"The gauge at the mill records the level {number} of the water.")
+        for number in range(8)
+    ]
     document = document_from_pdf(typeset([*text, (80, 180, "DRAFT", 60, font)]), "x.pdf")
-    assert [(block.kind, block.text) for block in document.blocks if "DRAFT" in block.text] == [("boilerplate", "DRAFT")]
+    assert [(block.kind, block.text) for block in document.blocks if "DRAFT" in block.text] == [
+        ("boilerplate", "DRAFT")
+    ]
     assert [block.kind for block in document.blocks if "DRAFT" not in block.text] == ["paragraph"]
 
 
