@@ -11,14 +11,17 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
 PYTEST ?=
 # A worker that has finished its half takes from the other's: what one module shares is made once, and none waits.
-TESTS = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST_IN = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -n $(WORKERS) --dist worksteal
+TESTS = $(call PYTEST_IN,$(VENV))
+# What is tested with other versions than those of constraints.txt: `dev`, and the extras that `dev` leaves out.
+EXTRAS := dev,langchain,ray,sentence-transformers
 
 # A virtual environment shared by two checkouts must be installed again when the checkout changes.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 $(shell rm -f $(STAMP))
 endif
 
-.PHONY: help install demo test test-all check lint types format gpu bench docs clean
+.PHONY: help install demo test test-all test-newest test-oldest smoke check lint types format gpu bench docs clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 18
@@ -41,6 +44,30 @@ test: $(STAMP)  ## all tests but those marked slow, in minutes (PYTEST='-k windo
 
 test-all: $(STAMP)  ## all tests, as CI runs them
 	$(TESTS) $(PYTEST)
+
+# Neither uses or changes the active environment. Both install again what has changed since the last call. Old releases
+# are installed with new ones of what they depend on themselves, and warn of it: that alone is no failure.
+OLD := -W default::DeprecationWarning -W default::PendingDeprecationWarning
+test-newest:  ## the tests of `make test` with the newest versions that pyproject.toml allows, in .venv-newest
+	@test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[$(EXTRAS)]'
+	$(call PYTEST_IN,.venv-newest) -m 'not slow' $(PYTEST)
+
+test-oldest:  ## the same with the oldest versions that it declares, in .venv-oldest
+	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	$(PYTHON) tools/oldest_versions.py > .venv-oldest/oldest.txt
+	.venv-oldest/bin/python -m pip install --quiet -c .venv-oldest/oldest.txt -e '.[$(EXTRAS)]'
+	$(call PYTEST_IN,.venv-oldest) -m 'not slow' $(OLD) $(PYTEST)
+
+# As a newcomer does on a fresh machine. Only torch is pinned, whose newest brings gigabytes: TORCH=torch takes that too.
+smoke:  ## build the wheel, install it with the newest versions into a fresh environment, and try every verb of it
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	unset VIRTUAL_ENV PYTHONPATH PYTHONHOME; \
+	$(PYTHON) -m venv "$$work/venv"; python="$$work/venv/bin/python"; \
+	$$python -m pip wheel --quiet --no-deps --wheel-dir "$$work" .; \
+	$$python -m pip install --quiet '$(TORCH)' "$$(echo "$$work"/*.whl)[all]"; \
+	$$python -m pip check; \
+	cd "$$work" && OMP_NUM_THREADS=1 $$python '$(CURDIR)/tools/smoke.py'
 
 check: lint types  ## lint, format and types
 
@@ -80,5 +107,5 @@ docs: $(STAMP)  ## draw the figures and build the site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "built site/index.html"
 
-clean:  ## remove what was built; the virtual environment stays
-	rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis
+clean:  ## remove what was built; the virtual environment stays, those of test-newest and test-oldest do not
+	rm -rf .venv-newest .venv-oldest build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -73,8 +73,8 @@ def read(model: LongspanForCausalLM, ids: Tensor) -> tuple[Tensor, Tensor | floa
     """The logits of the last segment, and what compressions have lost, while training."""
     cache, lost, decoded = None, 0.0, None
     for part in ids.split(SEGMENT, 1):
-        decoded = model.decoder(part, past_key_values=cache, use_cache=True)
-        cache = decoded.past_key_values
+        decoded = model.decoder(part, cache=cache, use_cache=True)
+        cache = decoded.cache
         lost = lost if decoded.stack_loss is None else lost + decoded.stack_loss
     assert decoded is not None
     assert decoded.last_hidden_state is not None
@@ -146,8 +146,8 @@ def our_segment(sizes: dict[str, int], *, learns: bool) -> Callable[[], Any]:
     def run() -> None:
         with torch.set_grad_enabled(learns):
             ids = torch.randint(3, 256, (1, sizes["segment"]))
-            output = model(ids, labels=ids if learns else None, past_key_values=memory["cache"], use_cache=True)
-            memory["cache"] = output.past_key_values
+            output = model(ids, labels=ids if learns else None, cache=memory["cache"], use_cache=True)
+            memory["cache"] = output.cache
             if learns:
                 output.loss.backward()
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import BartConfig, BartModel, LEDConfig, LEDForConditionalGeneration
 
 import longspan
+from longspan.models.transformers_names import enable_checkpointing
 from measure import check_close, machine, paired_seconds, peak_bytes, table, write_page
 
 SHAPE: dict[str, Any] = {
@@ -108,8 +109,7 @@ def trainable(side: str, dtype: torch.dtype, *, checkpointing: bool = False) -> 
     model = led if side == "LED" else our_model(led)
     encoder = (full_encoder(dtype) if side == "full" else model.get_encoder()).to(dtype)  # type: ignore[operator]
     if checkpointing:
-        newer = getattr(model, "activation_checkpointing_enable", None)  # its name from transformers 5.23 on
-        (newer or model.gradient_checkpointing_enable)()  # type: ignore[operator]
+        enable_checkpointing(model)  # type: ignore[arg-type]
         model.train()
     encoder.train()
     return encoder, torch.optim.SGD(encoder.parameters(), lr=1e-6)

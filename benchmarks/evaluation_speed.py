@@ -58,15 +58,15 @@ def segment_step(length: int, segment: int, **sizes: int) -> Callable[[], Any]:
     """A segment of the model with a memory, whose last token sees `length` tokens and all others as many or fewer; the
     memory is full, and stays so however often it is run."""
     reader, cache = model(length - segment, **sizes), DynamicCache()
-    reader(text(length), past_key_values=cache, use_cache=True, logits_to_keep=1)
+    reader(text(length), cache=cache, use_cache=True, logits_to_keep=1)
     ids = text(segment)
-    return lambda: reader(ids, past_key_values=cache, use_cache=True).logits
+    return lambda: reader(ids, cache=cache, use_cache=True).logits
 
 
 def agree(length: int, segment: int, **sizes: int) -> float:
     """Stop unless segments behind a memory as long as the text equal one pass over it; the largest difference."""
     reader, cache, ids = model(length, **sizes), DynamicCache(), text(length)
-    parts = [reader(part, past_key_values=cache, use_cache=True).logits for part in ids.split(segment, 1)]
+    parts = [reader(part, cache=cache, use_cache=True).logits for part in ids.split(segment, 1)]
     return check_close(
         "segments and one pass", torch.cat(parts, 1), reader(ids, use_cache=False).logits, tolerance=1e-3
     )

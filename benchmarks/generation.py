@@ -46,7 +46,7 @@ def written(name: str, marks: Sequence[int]) -> list[dict[str, Any]]:
     """One text from the prompt to the last mark."""
     writer, cache = model(SIDES[name]), DynamicCache()
     clock = Clock(writer, cache, marks)
-    write(writer, prompt(), marks[-1] - PROMPT + 1, past_key_values=cache, streamer=clock)
+    write(writer, prompt(), marks[-1] - PROMPT + 1, cache=cache, streamer=clock)
     return [row(name, mark, clock.taken(LAST, mark), clock.states[mark], process=clock.process[mark]) for mark in marks]
 
 
@@ -54,7 +54,7 @@ def cached(mark: int) -> dict[str, Any]:
     """A few tokens behind so many."""
     writer, cache = filled(mark)
     clock, held = Clock(writer), held_bytes(cache)
-    write(writer, prompt(mark + 1), STEPS + 2, past_key_values=cache, streamer=clock)
+    write(writer, prompt(mark + 1), STEPS + 2, cache=cache, streamer=clock)
     return row(CACHED, mark, clock.taken(STEPS), held)
 
 
@@ -71,12 +71,12 @@ def turns(marks: Sequence[int], steps: int = 400) -> dict[int, float]:
     """The model's time for a token with `linear` behind texts of these lengths, in turns, and without a mask."""
     writer, caches = model("linear"), {mark: DynamicCache() for mark in marks}
     for mark, cache in caches.items():
-        writer(prompt(mark), past_key_values=cache, logits_to_keep=1)
+        writer(prompt(mark), cache=cache, logits_to_keep=1)
     runs: dict[int, list[float]] = {mark: [] for mark in marks}
     for _ in range(steps):
         for mark, cache in caches.items():
             start = time.process_time()
-            writer(prompt(1), past_key_values=cache)
+            writer(prompt(1), cache=cache)
             runs[mark].append(time.process_time() - start)
     return {mark: typical(seconds) for mark, seconds in runs.items()}
 

@@ -349,14 +349,12 @@ def decode(attention: str, cell: Cell, setting: Setting) -> Run:
 
     model, ids = writer_of(attention, cell, setting)
     with torch.no_grad():
-        cache = model(input_ids=ids[:, :-1], use_cache=True, logits_to_keep=1).past_key_values
+        cache = model(input_ids=ids[:, :-1], use_cache=True, logits_to_keep=1).cache
 
     def run() -> Tensor:
         given = copy.deepcopy(cache)
         mask = torch.ones_like(ids)
-        return model.generate(
-            ids, attention_mask=mask, past_key_values=given, do_sample=False, max_new_tokens=setting.written
-        )
+        return model.generate(ids, attention_mask=mask, cache=given, do_sample=False, max_new_tokens=setting.written)
 
     return run
 

@@ -204,8 +204,8 @@ def losses(model: Any, ids: Tensor, labels: Tensor, segment: int) -> tuple[Tenso
     besides, in training."""
     cache, lost, states = None, 0.0, []
     for part in ids.split(segment, 1):
-        decoded = model.decoder(part, past_key_values=cache, use_cache=segment < TOKENS)
-        cache, lost = decoded.past_key_values, lost + (0.0 if decoded.stack_loss is None else decoded.stack_loss)
+        decoded = model.decoder(part, cache=cache, use_cache=segment < TOKENS)
+        cache, lost = decoded.cache, lost + (0.0 if decoded.stack_loss is None else decoded.stack_loss)
         states.append(decoded.last_hidden_state)
     asks = labels != IGNORED
     logits, answers = model.lm_head(torch.cat(states, 1)[asks]), labels[asks]

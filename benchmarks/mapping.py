@@ -200,7 +200,7 @@ def compare(killed: Path, undisturbed: Path, papers: int) -> str:
     """Assert that each paper has one row; what of the results differs from an undisturbed run, in words."""
     rows, others = rows_in(killed), rows_in(undisturbed)
     assert [row["id"] for row in rows] == list(range(papers))
-    assert not [name for name in killed.iterdir() if name.name != "job.json" and not name.name.startswith("part-")]
+    assert not [name for name in killed.iterdir() if name.name != "_job.json" and not name.name.startswith("part-")]
     left_out = [row for row in rows if row["error"]]
     assert all("left out" in row["error"] for row in left_out)
     equal = sum(row == other for row, other in zip(rows, others, strict=True))

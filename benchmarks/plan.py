@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from longspan.models.transformers_names import enable_checkpointing
 from measure import RESULTS, machine, peak_bytes, table, write_page
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "1048576"}
@@ -125,8 +126,7 @@ def run(planned: Any, choice: Any) -> float:
     if half and not choice.train:
         model = model.bfloat16()
     if choice.checkpointing:
-        # The name changed between the versions of transformers that we support.
-        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+        enable_checkpointing(model)
     optimizer = torch.optim.AdamW(model.parameters()) if choice.train else None
     ids = torch.randint(5, 2000, (choice.batch, choice.tokens))
     best = float("inf")

@@ -22,6 +22,7 @@ import torch.distributed as dist
 
 from longspan.compare.machine import forget_peak, machine, resident
 from longspan.models.sharding import shard
+from longspan.models.transformers_names import enable_checkpointing
 from longspan.planning.memory import Choice, memory_of
 from longspan.planning.source import Planned, planned_recipe
 from longspan.training.recipe_file import load_recipe
@@ -73,8 +74,7 @@ def steps(name: str, tokens: int, processes: int) -> tuple[float, int]:
     torch.manual_seed(0)
     model = planned.model_class(planned.config).train()
     if choice.checkpointing:
-        # The name changed between the versions of transformers that we support.
-        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+        enable_checkpointing(model)
     if processes > 1:
         shard(model, torch.device("cpu"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)

@@ -19,7 +19,6 @@ from data_sets import data_sets
 from level_pictures import draw_levels, draw_more_levels, draw_pools, draw_token
 from measured_mechanisms import measured_table, with_table
 from recipe_keys import recipe_keys
-from rooms import draw_rooms
 
 from longspan.attention import PoolingformerConfig
 from longspan.attention.layers import Layer, layer_specs
@@ -157,7 +156,6 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "poolingformer-costs.png": costs,
     "routing.png": draw_routing,
     "cluster.png": draw_sorted,
-    "rooms.png": draw_rooms,
 }
 if (RESULTS / "lengths.md").is_file():
     FIGURES["poolingformer-seconds.png"] = seconds

@@ -1,17 +1,29 @@
-"""What the site needs beyond its theme: equations as MathML, the help of commands, and no trace of the day."""
+"""What the site needs beyond its theme: equations as MathML, the help of commands, the picture of the rooms, and no
+trace of the day."""
 
 from __future__ import annotations
 
 import html
 import importlib
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+from rooms import draw_rooms
+
+from longspan.pictures.patterns import save_picture
 
 COMMANDS_HERE = "<!-- commands -->"
 """Where a page wants the help of every command."""
+ROOMS_HERE = "<!-- rooms -->"
+"""Where a page wants the picture of the rooms, which every change of the code changes: it is drawn for each site, and
+lies in no checkout."""
+ROOMS = (
+    "![The rooms from top to bottom, each as wide as its lines of code, with the rooms that it imports](img/rooms.png)"
+)
 
 _MATHS = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
@@ -23,7 +35,17 @@ _THOUSANDS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
+    markdown = markdown.replace(ROOMS_HERE, ROOMS)
     return markdown.replace(COMMANDS_HERE, commands_page()) if COMMANDS_HERE in markdown else markdown
+
+
+def on_files(files: Files, config: Any, **_: Any) -> Files:
+    """Add the picture of the rooms, drawn from the code as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        save_picture(draw_rooms(), Path(folder, "rooms.png"))
+        content = Path(folder, "rooms.png").read_bytes()
+    files.append(File.generated(config, "img/rooms.png", content=content))
+    return files
 
 
 def on_page_content(content: str, **_: Any) -> str:

@@ -26,7 +26,7 @@ FLOORS = (
     "ground",
 )
 """From the top to the ground."""
-ROOF = {"longspan", "longspan.registering"}
+ROOF = {"longspan", "longspan.__main__", "longspan.registering"}
 
 
 def module_of(path: Path) -> str:

@@ -18,6 +18,7 @@ from longspan.files import (
     output_file,
     output_folder,
     temporary,
+    temporary_folder,
     whole_file,
     whole_folder,
     write_whole,
@@ -279,6 +280,22 @@ def test_the_living_are_left_alone_and_the_dead_are_cleared(
         write_whole({tmp_path / "other": "again"})
         assert _names(tmp_path) == ["other"]
         write[kind]()
+
+
+def test_temporary_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dead = tmp_path / temporary("of a killed process", "partial")
+    dead.mkdir()
+    (dead / "1.log").write_text("half")
+    dead.with_suffix(".lock").touch()
+    (tmp_path / "somebody's").mkdir()
+    with temporary_folder() as first:
+        assert (_names(first), first.stat().st_mode & 0o777) == ([], 0o700)
+        with temporary_folder() as second:
+            assert first.is_dir()
+            assert second != first
+            assert not dead.exists()
+    assert _names(tmp_path) == ["somebody's"]
 
 
 def test_a_forked_child_does_not_hold_the_lock(tmp_path: Path) -> None:

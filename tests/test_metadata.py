@@ -51,7 +51,8 @@ def test_the_version_is_one(citation: dict[str, Any], project: dict[str, Any]) -
     # The package takes its version from the code, so that there is no third place to forget.
     assert project["project"]["dynamic"] == ["version"]
     assert project["tool"]["hatch"]["version"]["path"] == "src/longspan/version.py"
-    assert f"Version {citation['version'].rpartition('.')[0]}," in text_of("README.md")
+    state = f"Version {longspan.__version__}, beta" + (f" (last release: {citation['version']})" if code[2] else "")
+    assert f"{state};" in text_of("README.md")
 
 
 def test_releases_run_backwards_in_the_changelog() -> None:
@@ -90,8 +91,18 @@ def test_continuous_integration_is_the_script_that_anyone_can_run(project: dict[
     job = plain(".github/workflows/ci.yml")["jobs"]["test"]
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
     lowest = project["project"]["requires-python"].removeprefix(">=")
-    assert job["strategy"]["matrix"]["python"][0] == lowest
-    assert "3.12" in job["strategy"]["matrix"]["python"]
+    oldest, newest = job["strategy"]["matrix"]["python"]
+    assert oldest == lowest
+    assert int(newest.removeprefix("3.")) >= 14
+
+
+def test_every_week_tests_the_newest_and_the_oldest_versions() -> None:
+    job = plain(".github/workflows/versions.yml")["jobs"]["test"]
+    commands = (ROOT / "Makefile").read_text(encoding="utf-8")
+    calls = [case["call"] for case in job["strategy"]["matrix"]["include"]]
+    assert {"test-newest", "test-oldest", "smoke TORCH=torch"} == set(calls)
+    assert all(f"\n{call.split()[0]}:" in commands for call in calls)
+    assert "make smoke" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
 def test_issue_forms_are_configured() -> None:

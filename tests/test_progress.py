@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 
 import pytest
 from transformers.utils import logging
 
-from longspan.progress import progress_bar, without_file_bars
+from longspan.progress import bars_on_terminals_only, progress_bar, without_file_bars
 
 
 def test_a_bar_counts_without_a_trace_in_a_log(capfd: pytest.CaptureFixture[str]) -> None:
@@ -30,6 +31,21 @@ def test_a_bar_on_a_terminal_says_what_is_done(
         if not was_shown:
             logging.disable_progress_bar()
     assert "spelling" in capfd.readouterr().err
+
+
+def test_bars_of_other_libraries_are_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the variable that tqdm reads when it is imported."""
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    with bars_on_terminals_only():
+        assert os.environ["TQDM_DISABLE"] == "1"
+    assert "TQDM_DISABLE" not in os.environ
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with bars_on_terminals_only():
+        assert "TQDM_DISABLE" not in os.environ
+    monkeypatch.setenv("TQDM_DISABLE", "0")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    with bars_on_terminals_only():
+        assert os.environ["TQDM_DISABLE"] == "0"
 
 
 @pytest.mark.parametrize("shown", [True, False])

@@ -229,6 +229,13 @@ def test_reference_has_every_command(site: Path) -> None:
     assert "--sentences" in page
 
 
+def test_the_rooms_are_drawn_for_the_site_alone(site: Path) -> None:
+    """A picture that every change of the code changes would make each build change the checkout."""
+    assert (site / "img" / "rooms.png").read_bytes().startswith(b"\x89PNG")
+    assert "img/rooms.png" in (site / "architecture.html").read_text(encoding="utf-8")
+    assert not (ROOT / "docs" / "img" / "rooms.png").exists()
+
+
 def test_equal_sources_give_equal_bytes(site: Path, tmp_path: Path) -> None:
     def contents(folder: Path) -> dict[str, bytes]:
         return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

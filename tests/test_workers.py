@@ -48,6 +48,22 @@ def test_a_signal_waits_until_a_process_has_started(number: signal.Signals) -> N
         signal.signal(number, before)
 
 
+def test_a_process_is_started_again_where_the_server_that_forks_it_was_killed() -> None:
+    """As multiprocessing raises it then, and once more while it cannot see yet that the server is gone."""
+
+    class Process(BaseProcess):
+        def __init__(self, *failures: type[Exception]) -> None:
+            self.failures = list(failures)
+
+        def start(self) -> None:
+            if self.failures:
+                raise self.failures.pop(0)
+
+    start(Process(EOFError, ConnectionResetError))
+    with pytest.raises(BrokenPipeError):
+        start(Process(EOFError, EOFError, BrokenPipeError))
+
+
 def test_another_thread_starts_a_process_with_handlers_as_they_are() -> None:
     """Python lets only the main thread change them, so there is nothing to put off."""
     found = []

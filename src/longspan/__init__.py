@@ -46,10 +46,12 @@ if TYPE_CHECKING:
     from longspan.pictures.shaded import ponder
     from longspan.registering import register
     from longspan.systems.wikihop.choosing import Choice, choose
+    from longspan.training.collating import DataCollatorWithGlobalAttention
 
 __all__ = [
     "MECHANISMS",
     "Choice",
+    "DataCollatorWithGlobalAttention",
     "DocumentAnswer",
     "DocumentIndex",
     "DocumentLabel",
@@ -110,6 +112,7 @@ _MODULES = {
     "ops.attend": ("attend",),
     "pictures.shaded": ("ponder",),
     "registering": ("register",),
+    "training.collating": ("DataCollatorWithGlobalAttention",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 """Public name → module that defines it; names that begin with `Longspan` live in `longspan.models`."""

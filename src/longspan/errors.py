@@ -110,7 +110,7 @@ def write_errors(place: Path) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        reason = _reason(error)
+        reason = disk_reason(error)
         if reason is None:
             raise
         raise InputError(
@@ -119,8 +119,8 @@ def write_errors(place: Path) -> Iterator[None]:
         ) from error
 
 
-def _reason(error: BaseException | None) -> str | None:
-    """Why something could not be written; None for an error that is not about writing."""
+def disk_reason(error: BaseException | None) -> str | None:
+    """Why something could not be written, by an exception or its causes; None for one that is not about writing."""
     while error is not None:
         # safetensors and tokenizers, written in Rust, give the number in words.
         number: Any = error.errno if isinstance(error, OSError) else None

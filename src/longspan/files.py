@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -177,6 +179,28 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             _move_into(partial, folder)
         else:
             partial.rename(folder)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """An empty folder for this user alone among the system's temporary ones, gone at the end.
+
+    That of a process that was killed is removed by the next one that takes such a folder.
+
+    Raises:
+        InputError: the disk is full, or the folder of temporary files cannot be written.
+    """
+    place = Path(tempfile.gettempdir())
+    name = f"{os.getpid()} {secrets.token_hex(8)}"
+    folder = place / temporary(name, "partial")
+    with lock(place / temporary(name, "lock"), str(place), PATIENCE):
+        try:
+            with write_errors(place):
+                clear_stale(place)
+                folder.mkdir(mode=0o700)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Importing what is brought: optional libraries, tables of names, plugins, and actions that wait for a library.
 
-`require` imports an optional library on first use, with one clear error where it is missing.
+`require` imports an optional library on first use, with one clear error where it is missing or broken; `importing` is
+the same border around code that imports libraries by itself.
 
 A `Table` names what a room can be asked for and imports each when it is asked for. Higher rooms `announce` what they
 add to it, so that a lower one finds it without importing anything higher. `late_names` does the same for the public
@@ -26,32 +27,66 @@ import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from longspan.errors import InputError
+from longspan.errors import InputError, last_line
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
+class MissingLibraryError(InputError):
+    """An optional library is not installed, or is and cannot be imported."""
+
+
 def require(module: str, *, extra: str, purpose: str) -> Any:
-    """Import an optional library; `InputError` names the extra that brings it.
+    """Import an optional library.
 
     Args:
         module: what to import, such as "bs4".
         extra: the extra of this package that installs it.
         purpose: what needs it, as the subject of the sentence: "reading HTML".
+
+    Raises:
+        MissingLibraryError: see `importing`.
+    """
+    with importing(extra=extra, purpose=purpose, module=module):
+        return import_module(module)
+
+
+@contextmanager
+def importing(*, extra: str, purpose: str, module: str | None = None) -> Iterator[None]:
+    """The border to code that imports libraries of an extra.
+
+    Args:
+        extra, purpose: as in `require`.
+        module: the library whose import this is; None for code that may import several.
+
+    Raises:
+        MissingLibraryError: in place of every `ImportError` from inside; the sentence names the library and what to
+            install.
     """
     try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"{purpose} needs the {extra!r} extra; install it with: pip install 'longspan[{extra}]'"
-        ) from error
+        yield
+    except ImportError as error:
+        install = f"pip install 'longspan[{extra}]'"
+        failed = (error.name or "").partition(".")[0]
+        library = (module or failed).partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and failed == library:
+            problem = f"{purpose} needs the {extra!r} extra; install it with: {install}"
+        elif isinstance(error, ModuleNotFoundError):  # what the library itself depends on
+            problem = f"{purpose} needs {failed or library}, which is missing; install it with: {install}"
+        else:
+            problem = (
+                f"{purpose} needs {library or 'a library'}, which cannot be imported ({last_line(error)}); repair it "
+                f"with: pip install --upgrade 'longspan[{extra}]' {library}".rstrip()
+            )
+        raise MissingLibraryError(problem) from error
 
 
 Value = TypeVar("Value")

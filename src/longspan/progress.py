@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -23,6 +24,20 @@ def without_bars() -> Iterator[None]:
         yield
     finally:
         _hidden.reset(token)
+
+
+@contextmanager
+def bars_on_terminals_only() -> Iterator[None]:
+    """Unless standard error is a terminal, hide the bars of every library that draws them by tqdm, which reads
+    `TQDM_DISABLE` when it is first imported; processes that are started meanwhile have it too."""
+    if sys.stderr.isatty() or "TQDM_DISABLE" in os.environ:
+        yield
+        return
+    os.environ["TQDM_DISABLE"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop("TQDM_DISABLE", None)
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""What others bring: `register` puts a pattern, mechanism, head, task or reader where its name is looked up."""
+"""What others bring: `register` puts a pattern, mechanism, head, task, reader of rows or kind of file where its name is
+looked up."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def register(thing: Thing, *, name: str | None = None) -> Thing:
-    """Make a pattern, mechanism, head, task or reader known by its name, everywhere that names are read.
+    """Make a pattern, mechanism, head, task, reader or kind of file known by its name, everywhere that names are read.
 
     Works as a decorator too. What is registered is found by recipes, by every command, in pattern texts, and by saved
     models that are loaded again, as long as the code that registers it has run (a package has it run by itself with an
@@ -25,10 +26,12 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
     Args:
         thing: a frozen dataclass derived from `longspan.patterns.Pattern`, whose fields are whole numbers; one derived
             from `longspan.attention.AttentionConfig`; one derived from `longspan.models.heads.HeadSpec`, whose `model`
-            names the model class beside it; one derived from `longspan.tasks.base.Task`; or a function `read(split)`
-            that gives rows (`SummaryRow` for summaries, `QuestionRow` for questions).
+            names the model class beside it; one derived from `longspan.tasks.base.Task`; a function `read(split)`
+            that gives rows (`SummaryRow` for summaries, `QuestionRow` for questions); or a
+            `longspan.data.text.kinds.table.FileKind`, a kind of file that documents are read from.
         name: of a reader, the function's own by default, with "-" for "_". Classes have theirs: a pattern by its class
-            (`EveryThird` is `every_third`), a mechanism by `mechanism`, a head by `head`, a task by `name`.
+            (`EveryThird` is `every_third`), a mechanism by `mechanism`, a head by `head`, a task and a kind of file by
+            `name`.
 
     Returns:
         `thing` itself.
@@ -58,6 +61,11 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
 
 def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
     """The table that a thing belongs into, its own name, and what kind of thing it is."""
+    from longspan.data.text.kinds.table import READERS as FILE_KINDS
+    from longspan.data.text.kinds.table import FileKind
+
+    if isinstance(thing, FileKind):
+        return FILE_KINDS, thing.name, "kind of file"
     from longspan.attention import MECHANISMS, AttentionConfig
     from longspan.models.heads import HEADS, HeadSpec
     from longspan.patterns import Pattern
@@ -86,8 +94,8 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
 
         return READERS, str(getattr(thing, "__name__", "")).replace("_", "-"), "reader"
     raise InputError(
-        f"register got {thing!r}; give a class derived from Pattern, AttentionConfig, HeadSpec or Task, or a function "
-        "that reads rows"
+        f"register got {thing!r}; give a class derived from Pattern, AttentionConfig, HeadSpec or Task, a function "
+        "that reads rows, or a FileKind"
     )
 
 

@@ -9,12 +9,15 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
+RETRIES = (0.1, 0.5)
+"""Seconds after which a process is started again that could not be."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -22,9 +25,17 @@ def start(process: BaseProcess) -> None:
     """Start a process; Ctrl-C and SIGTERM have their effect when it has started.
 
     Between the fork and the moment at which the new process has read what it is to do, an exception in this one would
-    leave it with half a message, of which it prints a traceback of its own.
+    leave it with half a message, of which it prints a traceback of its own. Where the process is forked from a server
+    that has just been killed, multiprocessing starts another one, as soon as it can see that the first is gone.
     """
     with _signals_later():
+        for pause in RETRIES:
+            try:
+                process.start()
+            except (EOFError, ConnectionError):
+                time.sleep(pause)
+            else:
+                return
         process.start()
 
 

@@ -15,6 +15,7 @@ import longspan.attention.adaptive_span as adaptive_span
 from longspan.attention import AdaptiveSpanConfig, Attention, Tokens
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
+from longspan.models.transformers_names import enable_checkpointing
 
 WIDTH, HEADS = 6, 2
 
@@ -196,8 +197,7 @@ def test_training_pays_for_the_mean_span_of_every_layer(stack):
 def test_spans_that_depend_on_tokens_are_paid_for_where_they_are_real(stack, reentrant):
     model, ids = model_of(stack, span_penalty=0.01, dynamic=True), torch.randint(0, 31, (2, 20))
     if reentrant is not None:
-        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        enable({"use_reentrant": reentrant})
+        enable_checkpointing(model, use_reentrant=reentrant)
     for layer in model.decoder.layers:
         torch.nn.init.normal_(layer.attention.span.weight, std=0.3)
     mask, states = torch.ones_like(ids), model.eval()(ids, output_hidden_states=True, use_cache=False).hidden_states
@@ -227,8 +227,8 @@ def test_a_memory_holds_what_spans_can_see():
     cache = None
     for _ in range(4):
         ids = torch.randint(0, 31, (1, 100))
-        output = model(ids, labels=ids, past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
+        output = model(ids, labels=ids, cache=cache, use_cache=True)
+        cache = output.cache
     # 400 · 0.1 + 32 = 48 of 400 keys are seen with R = 8: 352 less, 320 of them cut off
     assert [layer.hidden.shape[1] for layer in cache.layers] == [80 + 64] * 2
     assert cache.get_seq_length() == 400

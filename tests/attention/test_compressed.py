@@ -146,5 +146,5 @@ def test_windows_and_compressed_layers_take_turns():
     options = {"max_new_tokens": 9, "min_new_tokens": 9, "do_sample": False}
     with torch.no_grad():
         assert torch.equal(model.generate(ids, **options), model.generate(ids, use_cache=False, **options))
-        cache = model(ids, past_key_values=DynamicCache()).past_key_values
+        cache = model(ids, cache=DynamicCache()).cache
     assert [type(layer).__name__ for layer in cache.layers] == ["WindowLayer", "RecurrentLayer"] * 2 + ["WindowLayer"]

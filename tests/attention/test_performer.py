@@ -253,7 +253,7 @@ def test_the_relu_kernel_is_another_mechanism_to_trained_weights():
 
 def test_the_state_is_one_sum_per_feature():
     writer = model(LongspanForCausalLM, attention={"mechanism": "performer", "features": 7})
-    kept = writer(torch.randint(61, (2, 9)), use_cache=True).past_key_values
+    kept = writer(torch.randint(61, (2, 9)), use_cache=True).cache
     assert kept.layers[0].tensors["sums"].shape == (2, 2, 7, 13)
 
 

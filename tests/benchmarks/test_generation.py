@@ -14,14 +14,14 @@ from generation import CACHED, SIDES, UNCACHED, cells, growth, written
 @pytest.mark.parametrize("tokens", [70, 131])
 def test_the_state_of_a_sum_by_hand(tokens: int) -> None:
     cache = DynamicCache()
-    write(model("linear"), prompt(), tokens - PROMPT + 1, past_key_values=cache)
+    write(model("linear"), prompt(), tokens - PROMPT + 1, cache=cache)
     # Two layers of four heads, each with a sum of 16 features times 16 values and one for the denominator, in float32.
     assert held_bytes(cache) == 2 * 4 * 16 * 17 * 4
 
 
 def test_the_state_of_a_window_by_hand() -> None:
     cache = DynamicCache()
-    write(model(SIDES["window of 256"]), prompt(400), 3, past_key_values=cache)
+    write(model(SIDES["window of 256"]), prompt(400), 3, cache=cache)
     # Room for twice what is seen and can be taken back, in two layers, keys and values, 64 wide, in float32.
     assert held_bytes(cache) == 2 * (256 + 64) * 2 * 2 * 64 * 4
 
@@ -29,7 +29,7 @@ def test_the_state_of_a_window_by_hand() -> None:
 def test_the_filled_cache_by_hand() -> None:
     writer, cache = filled(97)
     assert held_bytes(cache) == 97 * 2 * 2 * 64 * 4
-    ids = write(writer, prompt(98), 2, past_key_values=cache)
+    ids = write(writer, prompt(98), 2, cache=cache)
     assert ids.shape == (1, 100)
     assert held_bytes(cache) == 99 * 2 * 2 * 64 * 4
 

@@ -7,6 +7,7 @@ import torch
 from transformers import DynamicCache
 
 from longspan import use_attention
+from longspan.models.transformers_names import cache_field
 
 PATTERN = "window(6) & causal | first(2)"
 WAYS = {
@@ -65,10 +66,10 @@ def test_a_batch_writes_what_each_prompt_writes_alone(name, decoder):
 def test_a_conversation_goes_on_in_its_cache(decoder):
     model, (ids, _) = use_attention(decoder("llama"), PATTERN), prompts()
     state = DynamicCache(config=model.config)
-    first = model.generate(ids[:1], past_key_values=state, max_new_tokens=5, do_sample=False)
+    first = model.generate(ids[:1], **cache_field(state), max_new_tokens=5, do_sample=False)
     longer = torch.cat([first, ids[:1, :11]], dim=1)
     whole = model.generate(longer, max_new_tokens=5, do_sample=False)
-    assert torch.equal(model.generate(longer, past_key_values=state, max_new_tokens=5, do_sample=False), whole)
+    assert torch.equal(model.generate(longer, **cache_field(state), max_new_tokens=5, do_sample=False), whole)
 
 
 def test_another_model_may_guess_ahead(decoder):

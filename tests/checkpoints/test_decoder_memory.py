@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import StaticCache
 
 from longspan import use_attention
+from longspan.models.transformers_names import CACHE, cache_field
 
 TOKENS = 32768
 PATTERN = "window(1024) & causal | first(4)"
@@ -34,9 +35,9 @@ def test_a_prompt_of_32768_tokens_makes_no_square(name, padding, decoder, memory
     mask = torch.ones(1, TOKENS, dtype=torch.long)
     mask[:, :padding] = 0
     with memory() as made:
-        state = model(torch.randint(3, 61, (1, TOKENS)), attention_mask=mask, logits_to_keep=1).past_key_values
+        state = model(torch.randint(3, 61, (1, TOKENS)), attention_mask=mask, logits_to_keep=1)[CACHE]
         longer = torch.cat([mask, mask[:, -1:]], dim=1)
-        model(torch.tensor([[5]]), attention_mask=longer, past_key_values=state, logits_to_keep=1)
+        model(torch.tensor([[5]]), attention_mask=longer, **cache_field(state), logits_to_keep=1)
     assert made.largest < TOKENS * 512
 
 
@@ -62,7 +63,7 @@ def test_a_step_makes_nothing_wider_than_what_it_sees(decoder):
     """Neither a copy of the cache nor keys repeated for each head of the queries: a static cache is read in place."""
     model = use_attention(small(decoder, num_attention_heads=8, num_key_value_heads=1), "window(100) | first(4)")
     state = StaticCache(config=model.config, max_cache_len=4096)
-    model(torch.randint(3, 61, (1, 4000)), past_key_values=state, logits_to_keep=1)
+    model(torch.randint(3, 61, (1, 4000)), **cache_field(state), logits_to_keep=1)
     cached = state.layers[0].keys.numel()
 
     kept = {tensor.untyped_storage().data_ptr() for tensor in (state.layers[0].keys, state.layers[0].values)}
@@ -80,7 +81,7 @@ def test_a_step_makes_nothing_wider_than_what_it_sees(decoder):
             return result
 
     with Made() as made:
-        model(torch.tensor([[5]]), past_key_values=state)
+        model(torch.tensor([[5]]), **cache_field(state))
     assert made.elements <= 105 * 8 < cached
 
 

@@ -9,6 +9,7 @@ from transformers import DynamicCache, StaticCache
 
 from closeness import check_outputs, check_weights
 from longspan import InputError, use_attention
+from longspan.models.transformers_names import cache_field
 from longspan.patterns import parse
 from longspan.patterns.text import KINDS
 
@@ -111,7 +112,7 @@ def test_in_pieces_is_at_once(name, cache, pieces, decoder):
     for piece in pieces:
         part = slice(start, start + piece)
         now = {key: value[:, part] for key, value in inputs.items()}
-        found.append(model(**now, attention_mask=mask[:, : part.stop], past_key_values=state, use_cache=True).logits)
+        found.append(model(**now, attention_mask=mask[:, : part.stop], **cache_field(state), use_cache=True).logits)
         start += piece
     have = torch.cat(found, dim=1) * mask[..., None]
     torch.testing.assert_close(have, want * mask[..., None], rtol=0, atol=1e-5)
@@ -149,7 +150,7 @@ def test_every_pattern_decodes_and_looks_back_only(text, decoder, by_hand):
     state = DynamicCache(config=model.config)
     for index in range(47):
         now = {key: value[:, index : index + 1] for key, value in inputs.items()}
-        step = model(**now, attention_mask=mask[:, : index + 1], past_key_values=state, use_cache=True).logits
+        step = model(**now, attention_mask=mask[:, : index + 1], **cache_field(state), use_cache=True).logits
         torch.testing.assert_close(
             step * real[:, index : index + 1], want[:, [index]] * real[:, [index]], rtol=0, atol=1e-5
         )

@@ -9,7 +9,7 @@ import longspan
 from closeness import check_outputs, check_weights
 from longspan import InputError
 from longspan.checkpoints import LengthenReport, from_transformers, lengthen
-from longspan.checkpoints.lengthening.lengthen import tile_positions
+from longspan.checkpoints.lengthening.plan import tile_positions
 
 NARROW = {"left_tokens": 2, "right_tokens": 3}
 SOURCES = [

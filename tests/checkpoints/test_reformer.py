@@ -185,7 +185,7 @@ def test_it_writes_the_same_words_by_reading_the_whole_text_in_every_step(publis
     assert want.tolist() == ours.generate(ids, use_cache=False, **length).tolist()
     beams = theirs.generate(ids, use_cache=False, num_beams=3, **length)
     assert beams.tolist() == ours.generate(ids, num_beams=3, **length).tolist()
-    assert ours(ids).past_key_values is None
+    assert ours(ids).cache is None
     for ask in (ours.generate, ours):
         with pytest.raises(
             InputError, match=r"chunks='published' keeps no state, since .*\(use_cache=False\), or choose"
@@ -300,3 +300,29 @@ def test_another_model_can_have_the_local_layers(published, batch, widest):
     assert longer.report.parity_hidden <= 1e-4
     inputs = batch(theirs, 37)
     assert widest(theirs(**inputs).logits, longer(**inputs).logits, inputs["attention_mask"]) <= 1e-4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", [WRITER, "ReformerForMaskedLM"])
+def test_the_bias_of_the_head_is_read_where_transformers_has_one(case, published, batch, widest):
+    """Published weights have one, which transformers reads from 5.24 on."""
+    theirs = made(published, case).double()
+    bias = theirs.state_dict().get("lm_head.decoder.bias")
+    if bias is None:
+        assert (
+            not from_transformers(theirs)
+            .state_dict()["lm_head.bias" if case == WRITER else "lm_head.decoder.bias"]
+            .any()
+        )
+    else:
+        bias.normal_()
+        inputs = batch(theirs, 72)
+        want, got = theirs(**inputs).logits, from_transformers(theirs)(**inputs).logits
+        assert widest(want, got, inputs["attention_mask"]) <= 1e-10
+
+
+def test_a_bias_that_no_head_has_is_refused():
+    with pytest.raises(InputError, match="head_bias=True is for the head of LongspanForCausalLM"):
+        LongspanConfig(head_bias=True, head={"head": "sequence_classification"})
+    with pytest.raises(InputError, match="head_bias=True is for the head of LongspanForCausalLM"):
+        LongspanConfig(head_bias=True, cutoffs=[100], attention="full")

@@ -199,8 +199,8 @@ def test_equal_to_the_formulas_over_several_segments(form: str, tmp_path: Path) 
     for length in (5, 8, 1, 11):
         ids = torch.randint(0, 53, (2, length))
         expected = logarithms(found, config, segment(found, config, ids, memories))
-        output = model(ids, past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
+        output = model(ids, cache=cache, use_cache=True)
+        cache = output.cache
         assert torch.allclose(output.logits.log_softmax(-1), expected, atol=1e-10)
         # Memory of keys and values reads the same as one of states; the loss is that of the whole table.
     labels = torch.randint(0, 53, (2, 11))
@@ -258,8 +258,8 @@ def test_ours_saves_loads_writes_and_is_no_class_of_transformers(tmp_path: Path)
     for _ in range(20):  # token by token with a memory, as `generate` does after the prompt
         new = expected if cache is None else expected[:, -1:]
         with torch.no_grad():
-            output = model(new, past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
+            output = model(new, cache=cache, use_cache=True)
+        cache = output.cache
         expected = torch.cat([expected, output.logits[:, -1:].argmax(-1)], 1)
     assert torch.equal(written, expected)
     with pytest.raises(InputError, match=r"transformers 5 has no class for 'transfo-xl'.*save_published"):

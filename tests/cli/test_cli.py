@@ -100,9 +100,10 @@ def test_help_is_quick_because_it_imports_no_torch() -> None:
     assert not imported & {"torch", "transformers", "matplotlib", "numpy"}
 
 
-def test_the_module_runs_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["longspan", "longspan.cli"])
+def test_the_module_runs_too(module: str, tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "longspan.cli", "--version"], capture_output=True, text=True, check=False, cwd=tmp_path
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert (result.returncode, result.stdout.split()[0]) == (0, "longspan")
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from longspan.cli import main
-from longspan.inference.generate import Writing, generate
+from longspan.inference.generate import Writing, generate, reads_in_pieces
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForMaskedLM
 from longspan.training.tokenizers import train_tokenizer
 
@@ -161,3 +161,28 @@ def test_a_text_longer_than_the_positions(tmp_path: Path, tokenizer: Any, capsys
 def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", str(tmp_path / "nothing"), "to be"]) == 2
     assert "nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mechanism", ["longformer", "full"])
+def test_a_long_prompt_is_read_in_pieces(mechanism: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(3)
+    attention = {**WINDOW, "mechanism": mechanism} if mechanism == "longformer" else mechanism
+    config = LongspanConfig(
+        vocab_size=len(tokenizer), init_std=0.5, attention=attention, position_embedding="sinusoidal", **SIZES
+    )
+    model, read = LongspanForCausalLM(config).eval(), []
+    model.register_forward_pre_hook(lambda _, args, given: read.append(given["input_ids"].shape[1]), with_kwargs=True)
+    writing = Writing(max_tokens=5, temperature=0)
+    prompt = "to be, or not to be: " * 3
+    whole = generate(prompt, model, tokenizer, writing=writing)
+    assert read[0] == whole.prompt_tokens > 50
+    monkeypatch.setattr("longspan.inference.generate.PIECE", 19)
+    read.clear()
+    in_pieces = generate(prompt, model, tokenizer, writing=writing)
+    assert max(read) == 19
+    assert in_pieces.text == whole.text
+
+
+@pytest.mark.parametrize(("mechanism", "pieces"), [("full", True), ("longformer", True), ("reformer", False)])
+def test_only_what_goes_on_cheaply_reads_in_pieces(mechanism: str, pieces: bool) -> None:
+    assert reads_in_pieces(LongspanForCausalLM(LongspanConfig(vocab_size=20, attention=mechanism, **SIZES))) is pieces

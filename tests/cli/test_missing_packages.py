@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from longspan.cli import main
+from longspan.inference import ranking
+
 OPTIONAL = (
     *("accelerate", "bm25s", "charset_normalizer", "datasets", "docx", "fastapi", "jsonschema", "langdetect", "lxml"),
     *("matplotlib", "onnx", "onnxruntime", "onnxscript", "peft", "pyarrow", "pypdfium2", "python_multipart", "ray"),
@@ -93,3 +96,15 @@ def test_a_package_of_the_core_that_is_missing_is_named(tmp_path: Path) -> None:
     (code, out, err), _ = run(("sentencex",), [["summarize", "note.txt"], ["--help"]], tmp_path)
     assert (code, out) == (2, "")
     assert err == "error: sentencex is missing, which comes with longspan; pip install sentencex\n"
+
+
+def test_an_index_that_lacks_its_extra_speaks_of_no_other_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "note.txt").write_text("It was a warm day in June. Birds sang in the trees. " * 4)
+    ranking._stemmer.cache_clear()
+    monkeypatch.setitem(sys.modules, "Stemmer", None)
+    assert main(["index", str(tmp_path / "note.txt"), "--output", str(tmp_path / "library")]) == 2
+    error = capsys.readouterr().err
+    assert "needs the 'documents' extra; install it with: pip install 'longspan[documents]'" in error
+    assert "answer" not in error

@@ -106,3 +106,13 @@ def test_published_models_and_recipes_that_make_them_longer(capsys: pytest.Captu
     recipe.write_text(json.dumps({**given, "optimisation": {"steps": 1}}), encoding="utf-8")
     found = open_planned(str(recipe), 64).config
     assert (found.max_position_embeddings, found.layer_attention(0).left_tokens) == (64, 8)
+
+
+def test_a_recipe_is_planned_whatever_this_machine_has(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sixteen billion weights, whose training takes 258 GB: 4 GB in each of 64 processes of another machine."""
+    sizes = ("hidden_size=16384", "intermediate_size=65536", "num_hidden_layers=4", "num_attention_heads=128")
+    plan = ["plan", "small-mlm-window", *(f"model.new.{size}" for size in sizes), "--train", "--no-time"]
+    assert main([*plan, "--device", "h100", "--processes", "64", "--shard", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["choices"][0]
+    weights = 4 * 15 * 16384**2  # four projections, three of global tokens, a feed-forward layer four times as wide
+    assert 1 < first["weights"] * 64 / 4 / weights < 1.1

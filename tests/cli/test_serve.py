@@ -20,7 +20,8 @@ def test_the_command_refuses_what_cannot_be(refused: Callable[..., str], monkeyp
         port = taken.getsockname()[1]
         assert f"port={port} of 127.0.0.1 cannot be had" in refused("serve", "--port", port)
     assert "host='no such host'" in refused("serve", "--host", "no such host")
-    assert "--port='70000' must be at most 65535" in refused("serve", "--port", 70000)
+    said = refused("serve", "--port", 70000)  # the second form is of typer before 0.29
+    assert "--port='70000' must be at most 65535" in said or "'--port': 70000 is not in the range 0<=x<=65535" in said
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "pip install 'longspan[serve]'" in refused("serve")
     assert main(["serve", "--help"]) == 0

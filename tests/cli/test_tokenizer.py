@@ -30,7 +30,10 @@ def test_it_is_the_one_a_recipe_would_train(tmp_path: Path, capsys: pytest.Captu
     [
         (["nowhere.txt", "--output", "OUT"], "'nowhere.txt' is no file, directory or pattern"),
         (["EMPTY", "--output", "OUT"], "there is no text to train a tokenizer on"),
-        (["TEXT", "--output", "OUT", "--size", "100"], "--size='100' must be at least 2"),
+        (  # the second form is of typer before 0.29
+            ["TEXT", "--output", "OUT", "--size", "100"],
+            "--size='100' must be at least 2|'--size': 100 is not in the range 261<=x",
+        ),
         (["TEXT", "--output", "FULL"], "exists already and is not empty; give another place"),
         (["TEXT"], "Missing option '--output'"),
     ],
@@ -47,5 +50,6 @@ def test_mistakes(
     for name, content in (("EMPTY", " \n"), ("TEXT", "some text"), ("FULL/file", "mine")):
         (tmp_path / name).write_text(content)
     assert main(["tokenizer", *arguments]) == 2
-    assert words in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert any(form in said for form in words.split("|"))
     assert not (tmp_path / "OUT").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from longspan.compare.budget import Clock
 from longspan.compare.report import write_report
 from longspan.compare.run import Run, _record, compare, results_in
 from longspan.compare.settings import Cell, Comparison, Result, write_result
+from longspan.files import OWN
 from longspan.settings import from_plain
 
 pytestmark = pytest.mark.slow
@@ -102,6 +104,38 @@ def test_it_ends_with_the_budget_and_trains_before_all_else(budget: int, slower:
     # No time went into measuring mechanisms that are not trained then, while nothing is slower than it was measured.
     if slower == 1:
         assert {cell.mechanism for cell in cells} == measured
+
+
+@pytest.mark.parametrize(("budget", "slower"), [(60, 1.0), (120, 1.0), (120, 3.0), (300, 1.0), (300, 3.0)])
+def test_a_curve_is_there_however_many_are_compared(budget: int, slower: float, tmp_path: Path) -> None:
+    results = compared(Comparison(tokens=512, budget=budget), tmp_path, Recorded(slower))
+    points = Counter(result.cell.label for result in results if result.cell.rows == 1 and result.status == "done")
+    assert max(points.values()) >= 2
+    assert trained(results)
+
+
+def test_lengths_that_are_too_long_leave_shorter_ones(tmp_path: Path) -> None:
+    comparison = Comparison(mechanisms=("full", "linear"), tokens=512, lengths=(512, 1024, 2**20), budget=120)
+    results = compared(comparison, tmp_path, Recorded())
+    states = {(result.cell.label, result.cell.tokens): result.status for result in results if result.cell.rows == 1}
+    assert states == {
+        (label, tokens): "left out" if tokens == 2**20 else "done"
+        for label in ("full", "linear")
+        for tokens in (512, 1024, 2**20)
+    }
+
+
+def test_a_killed_comparison_leaves_nothing_that_the_next_does_not_clear(tmp_path: Path) -> None:
+    """Its processes write where `clear_stale` looks, under a name that is known as temporary."""
+
+    class Places(Recorded):
+        def start(self) -> None:
+            super().start()
+            assert (self.file.parent, OWN.fullmatch(self.file.name) is not None) == (tmp_path / "cells", True)
+            (tmp_path / "cells/.longspan-0123456789ab.part").write_text("of a process that was killed")
+
+    assert compared(Comparison(mechanisms=("full",), tokens=512, lengths=(), steps=10), tmp_path, Places())
+    assert not [file for file in (tmp_path / "cells").iterdir() if OWN.fullmatch(file.name)]
 
 
 def test_a_long_budget_trains_all_and_measures_every_length(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from longspan.compare.probes import PROBES
 from longspan.compare.report import _table, write_report
 from longspan.compare.run import compare, in_gaps
 from longspan.compare.settings import Comparison
@@ -103,6 +104,21 @@ def test_a_comparison_with_one_that_dies_and_one_that_refuses(
 
     with pytest.raises(InputError, match="holds a comparison with tokens=40, not 48"):
         compare(Comparison(mechanisms=("linear",), task="duplication", tokens=48, steps=2), folder)
+
+
+def test_documents_are_made_where_a_killed_run_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where they cannot be had, nothing is left."""
+    known: list[bool] = []
+
+    def prepare(folder: Path) -> dict[str, str]:
+        known.append((folder / "comparison.json").is_file())
+        raise InputError("there are no documents")
+
+    monkeypatch.setattr(PROBES["matching"], "prepare", prepare)
+    with pytest.raises(InputError, match="there are no documents"):
+        compare(Comparison(mechanisms=("full",), task="matching", tokens=512, steps=2), tmp_path / "run")
+    assert known == [True]
+    assert not (tmp_path / "run").exists()
 
 
 def test_lengths_are_measured_far_apart_first() -> None:

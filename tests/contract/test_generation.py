@@ -135,10 +135,10 @@ def test_prompts_may_be_read_in_pieces_and_continued(stateful_form, prompt):
         assert torch.equal(write(model, prompt, mask, prefill_chunk_size=size), whole)
     part = write(model, prompt, mask, max_new_tokens=6, min_new_tokens=6, return_dict_in_generate=True)
     own = type(model.decoder.layers[0].attention.new_state())
-    assert [type(layer) for layer in part.past_key_values.layers] == [own, own]
+    assert [type(layer) for layer in part.cache.layers] == [own, own]
     assert torch.equal(part.sequences, whole[:, : PROMPT + 6])
     grown = torch.cat([mask, mask.new_ones(2, 6)], 1)
-    options = {"max_new_tokens": NEW - 6, "min_new_tokens": NEW - 6, "past_key_values": part.past_key_values}
+    options = {"max_new_tokens": NEW - 6, "min_new_tokens": NEW - 6, "cache": part.cache}
     assert torch.equal(write(model, part.sequences, grown, **options), whole)
 
 

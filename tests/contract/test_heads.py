@@ -166,6 +166,22 @@ def test_a_padded_row_is_as_it_is_alone(spec: dict[str, Any]) -> None:
         torch.testing.assert_close(shared, value[0], atol=1e-5, rtol=1e-5)
 
 
+def test_a_row_that_is_padded_on_the_left_is_as_it_is_alone(spec: dict[str, Any]) -> None:
+    model, given = make(spec), of(INPUTS, spec)
+    real = TOKENS - PADDED
+    with torch.no_grad():
+        rolled = {name: value.roll(PADDED, 1) for name, value in given.items()}
+        padded = tensors(model(*texts(spec, IDS.roll(PADDED, 1), MASK.flip(1)), **rolled))
+        ids, mask = texts(spec, IDS[1:, :real], MASK[1:, :real])
+        alone = tensors(model(ids, mask, **{name: value[1:, :real] for name, value in given.items()}))
+    for name, value in alone.items():
+        row = padded[name][1]
+        if value.shape[1:2] == (real,) and row.shape[0] == TOKENS:  # one for each token
+            row = row.roll(-PADDED, 0)
+        shared = row[tuple(slice(size) for size in value.shape[1:])]
+        torch.testing.assert_close(shared, value[0], atol=1e-5, rtol=1e-5)
+
+
 def test_saved_and_loaded_it_is_the_same(spec: dict[str, Any], tmp_path) -> None:
     model, given = make(spec), of(INPUTS, spec)
     model.save_pretrained(tmp_path)

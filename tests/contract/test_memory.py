@@ -19,6 +19,7 @@ from longspan.models import (
     LongspanForTokenClassification,
     LongspanModel,
 )
+from longspan.models.transformers_names import enable_checkpointing
 from longspan.stacks import STACKS
 
 from .forms import FORMS
@@ -142,8 +143,7 @@ def test_training_reaches_the_memory_with_and_without_checkpoints():
         for checkpointed in (False, True):
             if checkpointed:
                 # transformers renamed the method between 5.17 and 5.23.
-                enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-                enable({"use_reentrant": False})
+                enable_checkpointing(model, use_reentrant=False)
             torch.manual_seed(7)
             model.zero_grad()
             model(ids, mask, labels=torch.tensor([0, 1])).loss.backward()

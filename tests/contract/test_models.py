@@ -8,6 +8,7 @@ from safetensors import safe_open
 
 from closeness import check_outputs, check_weights
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
+from longspan.models.transformers_names import enable_checkpointing
 
 
 def marked(config) -> str:
@@ -38,6 +39,17 @@ def test_a_document_alone_padded_or_batched_gives_the_same(two_way_form, global_
         torch.testing.assert_close(
             together[row, :length], model(ids[row : row + 1, :length])[0][0], atol=2e-5, rtol=1e-5
         )
+
+
+@torch.no_grad()
+def test_padding_on_the_left_changes_nothing(two_way_form):
+    """Positions, windows, blocks and buckets are counted from the first real token."""
+    model, (ids, mask) = build(two_way_form.config), batch(31, 17, 8)
+    left = [row.roll(31 - int(real)) for row, real in zip(ids, mask.sum(1), strict=True)]
+    together = model(torch.stack(left), mask.flip(1))[0]
+    for row, length in enumerate(mask.sum(1).tolist()):
+        alone = model(ids[row : row + 1, :length])[0][0]
+        torch.testing.assert_close(together[row, 31 - length :], alone, atol=2e-5, rtol=1e-5)
 
 
 @torch.no_grad()
@@ -78,8 +90,7 @@ def check_checkpointing(form, kind, reentrant, options):
 
     plain = gradients()
     # transformers renamed the method between 5.17 and 5.23.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": reentrant})
+    enable_checkpointing(model, use_reentrant=reentrant)
     torch.testing.assert_close(gradients(), plain, atol=1e-6, rtol=1e-5)
 
 

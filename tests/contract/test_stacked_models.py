@@ -9,6 +9,8 @@ import torch
 
 from closeness import ForeignProcessor, check_outputs, check_weights, misalign
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
+from longspan.models.sharding import units
+from longspan.models.transformers_names import enable_checkpointing
 from longspan.stacks import STACKS
 from longspan.stacks.reversible import Reversible
 
@@ -87,6 +89,17 @@ def test_a_document_alone_padded_or_batched_gives_the_same(name):
 
 
 @every_stack
+@torch.no_grad()
+def test_padding_on_the_left_changes_nothing(name):
+    model, (ids, mask) = build(name), batch(31, 17, 8)
+    left = [row.roll(31 - int(real)) for row, real in zip(ids, mask.sum(1), strict=True)]
+    together = model(torch.stack(left), mask.flip(1))[0]
+    for row, length in enumerate(mask.sum(1).tolist()):
+        alone = model(ids[row : row + 1, :length])[0][0]
+        torch.testing.assert_close(together[row, 31 - length :], alone, atol=2e-5, rtol=1e-5)
+
+
+@every_stack
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_any_length_and_a_row_of_padding_alone_are_finite(name, dtype):
     model, exact = build(name).to(dtype), build(name)
@@ -104,6 +117,16 @@ def test_any_length_and_a_row_of_padding_alone_are_finite(name, dtype):
         torch.testing.assert_close(
             model.eval()(ids, mask)[0].float()[real], exact(ids, mask)[0][real], atol=0.1, rtol=0.1
         )
+
+
+@every_plain_stack
+def test_what_is_gathered_or_placed_as_one_is_what_the_stack_calls(name):
+    """By these names accelerate wraps modules for FSDP, and transformers keeps them on one device."""
+    model = build(name)
+    others = {"reversible": "Reversible", "star": "StarStep", "binary_partition": "PartitionLayer"}
+    assert model._no_split_modules == {others.get(name, "CheckpointedBlock")}
+    found = [module for module in model.modules() if type(module).__name__ in model._no_split_modules]
+    assert set(found) == set(units(model))
 
 
 @every_stack
@@ -135,8 +158,7 @@ def test_gradient_checkpointing_changes_nothing(name, reentrant):
 
     plain = gradients()
     # transformers renamed the method between 5.17 and 5.23.
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": reentrant})
+    enable_checkpointing(model, use_reentrant=reentrant)
     torch.testing.assert_close(gradients(), plain)
 
 

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from longspan.data.labelled import PARTS, clean, is_in, percent_of, read_labelled, read_texts, synthetic_labelled
+from longspan.data.labelled import (
+    PARTS,
+    clean,
+    cleaning,
+    is_in,
+    percent_of,
+    read_labelled,
+    read_texts,
+    synthetic_labelled,
+)
 from longspan.errors import InputError
 
 
@@ -114,8 +126,22 @@ def test_hyperpartisan(data_folder: Path) -> None:
     ],
 )
 def test_cleaning(text: str, cleaned: str) -> None:
+    assert cleaning().normalize_str(text) == cleaned
     assert clean(text) == cleaned
     assert clean(cleaned) == cleaned
+
+
+PIECES = (
+    *("http://a.b/c", "HTTPS://Z.q)", "www.x.org", "wwww.y", "aaaa", "soooo", "1111"),
+    *("<", "”", "!", "?", ".", "_", "²", "\u0301", " ", "\n", "\x1f", "\u3000"),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(PIECES) | st.characters()).map("".join))
+def test_a_tokenizer_cleans_as_python_does(text: str) -> None:
+    assume("Cn" not in map(unicodedata.category, text))
+    assert cleaning().normalize_str(text) == clean(text)
 
 
 def test_synthetic_rows_repeat() -> None:

@@ -14,11 +14,11 @@ import pytest
 
 from longspan.data.corpus.files import part_texts
 from longspan.data.tables import read_records
-from longspan.data.text.reading import structured
 from longspan.errors import InputError
 from longspan.systems.coreference.conll import conll_text, read_conll
 from longspan.systems.coreference.rows import CoreferenceRow
 from longspan.systems.dialogue.formats import read_subtitles
+from untidied import untidied
 
 WORDS = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/"
@@ -64,9 +64,7 @@ def book(page: str, spine: str = '<itemref idref="a"/>', how: int = zipfile.ZIP_
 
 
 def texts(data: bytes) -> list[str]:
-    document = structured(data, "", "the file")
-    assert document is not None
-    return [block.text for block in document.blocks]
+    return [block.text for block in untidied(data).blocks]
 
 
 def damaged(data: bytes) -> Iterator[bytes]:
@@ -78,8 +76,8 @@ def damaged(data: bytes) -> Iterator[bytes]:
 
 TEXT = b"A sentence stands here. " * 4
 FILES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
-    "a.docx": (word(PARAGRAPH.format("Words.")), lambda path: structured(path.read_bytes(), ".docx", "the file")),
-    "a.epub": (book("<p>Words.</p>"), lambda path: structured(path.read_bytes(), ".epub", "the file")),
+    "a.docx": (word(PARAGRAPH.format("Words.")), lambda path: untidied(path.read_bytes())),
+    "a.epub": (book("<p>Words.</p>"), lambda path: untidied(path.read_bytes())),
     "a.jsonl.gz": (gzip.compress(LINES, mtime=0), lambda path: list(read_records(path))),
     "a.jsonl.xz": (lzma.compress(LINES), lambda path: list(read_records(path))),
     "a.json": (b"[" + LINES.strip().replace(b"\n", b",") + b"]", lambda path: list(read_records(path))),

@@ -70,7 +70,7 @@ def test_more_memory_than_text() -> None:
     writer = LongspanForCausalLM(LongspanConfig(attention=full, stack=stack, **sizes)).eval()
     with torch.no_grad():
         first = writer(ids[:, :5], use_cache=True)
-        rest = writer(ids[:, 5:], past_key_values=first.past_key_values)
+        rest = writer(ids[:, 5:], cache=first.cache)
         torch.testing.assert_close(torch.cat([first.logits, rest.logits], 1), writer(ids).logits)
 
 

@@ -115,7 +115,7 @@ CASES: dict[str, dict[str, Any]] = {
     "bzip2": one("a.txt", bz2.compress(TEXT.encode() * 9), "a.txt"),
     "a pickle": one("a.txt", pickle.dumps({"a": TEXT}), "a.txt"),
     "noise": one("a.md", DAMAGED_STARTS, "a.md"),
-    "rich text called .txt": one("a.txt", "{\\rtf1 " + TEXT + "}", "rich-text"),
+    "rich text without words": one("a.txt", "{\\rtf1 }", "holds no text"),
     "only a byte order mark": one("a.txt", b"\xef\xbb\xbf", "holds no text"),
     "only a byte order mark of UTF-16": one("a.txt", b"\xff\xfe", "holds no text"),
     **{f"empty {kind}": one(f"a.{kind}", b"", "is empty") for kind in ("htm", "xhtml", "markdown", "docx", "epub", "")},

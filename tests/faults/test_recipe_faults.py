@@ -88,6 +88,7 @@ VALUES: dict[str, list[Any]] = {
     "model.new.activation_function": ["gelo", 3],
     "model.new.normalization": ["both"],
     "model.new.position_embedding": ["rotary"],
+    "model.new.cutoffs": ["x0", 3, ["a"], [-1], [3, 2], {}],
     "model.new.hiden_size": [8],
     "model.new.max_position_embeddings": [0, -1],
     "name": ["../../evil", "/tmp/evil", "a/b", "a\\b", ".hidden", "..", "", "x" * 200, "a\nb", "\x1b[2J", 3, [], ["a"]],

@@ -9,7 +9,7 @@ import pytest
 
 import longspan
 from longspan.data.text.passages import passages_of, units_of
-from longspan.data.text.reading import document_of, sentences_of
+from longspan.data.text.reading import document_of, read, sentences_of
 from longspan.errors import InputError
 
 SENTENCE = "Marmot number {} whistles at the eagle above the snow."  # ten words
@@ -129,3 +129,18 @@ def test_speakers_and_lines_of_tables() -> None:
 def test_mistakes_are_one_sentence(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         longspan.chunks("Some words.", **options)
+
+
+def test_sentences_end_with_no_abbreviation_of_the_user(tmp_path):
+    text = "Siehe Anm. Nichts gilt hier.\n"
+    file, words = tmp_path / "note.txt", ["Anm."]
+    file.write_text(text)
+    for given in (text, file, read(file)):
+        assert longspan.chunks(given)[0].sentences == (0, 2)
+        assert longspan.chunks(given, abbreviations=words)[0].sentences == (0, 1)
+    assert len(longspan.summarize(text, 1, abbreviations=words).document) == 1
+    assert len(longspan.embed_document(file, abbreviations=words).sentences) == 1
+    assert longspan.answer(file, "was gilt?", abbreviations=words).passages[0].text == text.strip()
+    for verb in (longspan.chunks, longspan.embed_document):
+        with pytest.raises(InputError, match="abbreviations='Anm' is one string"):
+            verb(text, abbreviations="Anm")

@@ -11,7 +11,15 @@ import pytest
 
 from longspan.data.text.reading import document_of
 from longspan.errors import InputError
-from longspan.inference.ranking import Evidence, PassageIndex, Weights, best_sentence, load_weights
+from longspan.inference.ranking import (
+    Evidence,
+    PassageIndex,
+    Weights,
+    best_sentence,
+    load_weights,
+    query_stems,
+    stems_of,
+)
 
 ONE = "# Homes\n\nMarmots live in deep burrows.\n\n# Enemies\n\nEagles hunt them. Nothing else does."
 TWO = "Snow fell in winter."
@@ -160,3 +168,22 @@ def test_damaged_weights_are_one_sentence(tmp_path: Path) -> None:
             load_weights(path)
     with pytest.raises(InputError, match="install the package again"):
         load_weights(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize(
+    ("asked", "written"),
+    [
+        ("1920", "1,920 mills"),
+        ("1,920", "1920 mills"),
+        ("12,500,000", "12\u00a0500\u202f000"),
+        ("12500000", "12.500.000"),
+        ("1920", "the 1920s"),
+    ],
+)
+def test_numbers_are_found_in_their_other_spelling(asked, written):
+    assert set(query_stems(asked, "en")) & set(stems_of(written, "en")) - {"1", "12", "500", "920", "000"}
+
+
+def test_lists_of_numbers_and_decimals_are_no_other_number():
+    for text in ("1, 920", "11.920", "3.14,159", "1,920,5"):
+        assert "1920" not in stems_of(text, "en")

@@ -48,6 +48,7 @@ def test_summaries_alone_in_batches_and_behind_a_retriever() -> None:
     summary = summarizer(sentences=2)
     assert summary.invoke(TEXT) == summary.invoke(Document(page_content=TEXT)) == expected
     assert summary.batch([TEXT, TEXT]) == [expected, expected]
+    assert summary.invoke(Document(page_content="paper.pdf")) == "paper.pdf"  # not a name that was given for a file
     both = summary.invoke([Document(page_content=TEXT), RAIN])
     assert both == longspan.summarize(f"{TEXT}\n\n{RAIN}", sentences=2).text
     chain = Retriever.from_documents([TEXT], top=3) | summarizer(sentences=1)

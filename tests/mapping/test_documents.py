@@ -47,6 +47,19 @@ def test_vectors_are_those_of_single_calls(rows: Rows, read_parts: Read, tmp_pat
         np.testing.assert_allclose(row["vector"], vector, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("verb", "options", "column"),
+    [("summarize", {}, "summary"), ("embed", {}, "vector"), ("answer", {"question": "which paper?"}, "passages")],
+)
+def test_a_row_that_is_the_name_of_a_file_is_a_text(
+    verb: str, options: dict[str, Any], column: str, write_lines: Write, read_parts: Read, tmp_path: Path
+) -> None:
+    map_documents(verb, write_lines([{"text": "paper.pdf"}]), tmp_path / "out", workers=0, **options)
+    (row,) = read_parts(tmp_path / "out")
+    assert row["error"] is None
+    assert row[column]
+
+
 def test_answers_to_the_question_of_each_row(rows: Rows, write_lines: Write, read_parts: Read, tmp_path: Path) -> None:
     asked = [{**row, "asks": f"where do bees of kind {row['id']} live?"} for row in rows[:4]] + [
         {**rows[4], "asks": " "}
@@ -106,14 +119,15 @@ def test_a_second_call_does_what_is_missing(rows: Rows, write_lines: Write, read
     before = read_parts(out)
     again = map_documents("summarize", path, out, words=9, workers=0)
     assert (again.written, again.rows) == (0, 20)
-    (out / "part-000001.parquet").unlink()
-    (out / "part-000003.parquet").unlink()
+    (out / "part-000000-000000006.parquet").unlink()
+    (out / "part-000000-000000018.parquet").unlink()
     (out / ".longspan-0123456789ab.part").write_bytes(b"what a killed process left")
     stamps = {file.name: file.stat().st_mtime_ns for file in out.glob("part-*")}
     assert map_documents("summarize", path, out, words=9, workers=0).written == 2
     assert read_parts(out) == before
     assert all((out / name).stat().st_mtime_ns == stamp for name, stamp in stamps.items())
-    assert sorted(file.name for file in out.iterdir()) == ["job.json", *(f"part-00000{n}.parquet" for n in range(4))]
+    names = [f"part-000000-{first:09d}.parquet" for first in (0, 6, 12, 18)]
+    assert sorted(file.name for file in out.iterdir()) == ["_job.json", *names]
 
 
 def test_another_job_is_refused(rows: Rows, write_lines: Write, tmp_path: Path) -> None:
@@ -132,14 +146,11 @@ def test_another_job_is_refused(rows: Rows, write_lines: Write, tmp_path: Path) 
         with pytest.raises(InputError, match=r"holds another job: .*; give another folder") as error:
             map_documents(output=out, workers=0, **given)
         assert said in str(error.value)
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(InputError, match="has changed since it was begun"):
+    (out / "_job.json").write_text("{")
+    with pytest.raises(InputError, match=r"_job\.json is damaged"):
         map_documents("summarize", path, out, sentences=1, workers=0)
-    (out / "job.json").write_text("{")
-    with pytest.raises(InputError, match=r"job\.json is damaged"):
-        map_documents("summarize", path, out, sentences=1, workers=0)
-    (out / "job.json").unlink()
-    with pytest.raises(InputError, match=r"is not empty and holds no job\.json"):
+    (out / "_job.json").unlink()
+    with pytest.raises(InputError, match=r"is not empty and holds no _job\.json"):
         map_documents("summarize", path, out, sentences=1, workers=0)
 
 
@@ -164,7 +175,7 @@ def test_a_damaged_table_is_one_sentence_and_the_others_are_done(rows: Rows, rea
     (tmp_path / "a.parquet").write_bytes(data)
     with pytest.raises(InputError, match=r"a\.parquet cannot be read as Parquet .*; the parts of all other"):
         map_documents("summarize", tmp_path / "*.parquet", tmp_path / "out", sentences=1, workers=0, part_rows=20)
-    assert sorted(file.name for file in (tmp_path / "out").glob("part-*")) == ["part-000001.parquet"]
+    assert sorted(file.name for file in (tmp_path / "out").glob("part-*")) == ["part-000001-000000000.parquet"]
     assert len(read_parts(tmp_path / "out")) == 20
     (tmp_path / "c.jsonl.gz").write_bytes(b"\x1f\x8b\x08 no more")
     (tmp_path / "d.parquet").write_bytes(b"PAR1")
@@ -174,6 +185,140 @@ def test_a_damaged_table_is_one_sentence_and_the_others_are_done(rows: Rows, rea
         assert not (tmp_path / name[0]).exists()
 
 
+def test_what_a_replaced_table_made_is_done_again(rows: Rows, read_parts: Read, tmp_path: Path) -> None:
+    """It may have other rows now; the parts of the tables before and behind it stay as they are."""
+    texts = [row["text"] for row in rows]
+    for name in ("a", "b", "c"):
+        parquet.write_table(pa.table({"text": texts}), tmp_path / f"{name}.parquet", compression="gzip")
+    data = bytearray((tmp_path / "b.parquet").read_bytes())
+    data[60:200] = bytes(140)
+    (tmp_path / "b.parquet").write_bytes(data)
+    call: Any = {"verb": "embed", "inputs": tmp_path / "?.parquet", "output": tmp_path / "out", "workers": 0}
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"b\.parquet cannot be read as Parquet"):
+            map_documents(**call, part_rows=8)
+    stamps = {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out").glob("part-*")}
+    for count, parts in ((20, 3), (9, 2)):
+        parquet.write_table(pa.table({"text": texts[:count]}), tmp_path / "b.parquet")
+        mapped = map_documents(**call)
+        assert (mapped.rows, mapped.errors, mapped.parts, mapped.written) == (40 + count, 0, 6 + parts, parts)
+        assert "b.parquet changed since the job was begun" in mapped.notes[0]
+        assert [row["text"] for row in read_parts(tmp_path / "out")] == [*texts, *texts[:count], *texts]
+        assert all((tmp_path / "out" / name).stat().st_mtime_ns == stamp for name, stamp in stamps.items())
+    assert map_documents(**call).written == 0
+    parquet.write_table(pa.table({"text": texts, "more": texts}), tmp_path / "b.parquet")
+    with pytest.raises(InputError, match=r"b\.parquet' has changed .* other columns now; give another folder"):
+        map_documents(**call)
+
+
+def test_what_a_replaced_document_made_is_done_again(read_parts: Read, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for name in "abc":
+        (folder / f"{name}.md").write_text(f"Bees of kind {name} live in hives. They dance.\n")
+    (folder / "b.md").write_text("\n")
+    assert map_documents("embed", folder, tmp_path / "out", workers=0, part_rows=1).errors == 1
+    (folder / "b.md").write_text("Bees live in hollow trees.\n")
+    mapped = map_documents("embed", folder, tmp_path / "out", workers=0)
+    assert (mapped.rows, mapped.errors, mapped.parts, mapped.written) == (3, 0, 3, 1)
+    vector = longspan.embed_document(folder / "b.md").vector
+    np.testing.assert_allclose(read_parts(tmp_path / "out")[1]["vector"], vector, atol=1e-6)
+
+
+def test_damaged_parts_and_state_are_one_sentence(rows: Rows, write_lines: Write, tmp_path: Path) -> None:
+    """What is wrong → what the file of a part, or the state, is replaced by."""
+    path, out = write_lines(rows), tmp_path / "out"
+
+    def call() -> longspan.Mapped:
+        return map_documents("embed", path, out, workers=0, part_rows=8)
+
+    call()
+    part, other = sorted(out.glob("part-*"))[:2]
+    table = parquet.read_table(part)
+    tables = {
+        "no error column": table.drop_columns(["error"]),
+        "another type": table.set_column(0, "id", pa.array(["x"] * 8)),
+        "more columns": table.append_column("extra", table["id"]),
+        "no rows": table.slice(0, 0),
+        "fewer rows": table.slice(0, 5),
+        "no columns": table.select([]),
+        "another seal": table.replace_schema_metadata({"longspan": "0" * 32}),
+        "no seal": table.replace_schema_metadata(),
+    }
+    whole = part.read_bytes()
+    damages = {
+        "empty": b"",
+        "text": b"PAR1 no more PAR1",
+        "cut": whole[:99],
+        "footer": whole[:-9] + b"\xff" + whole[-8:],
+    }
+    damages["another part"] = other.read_bytes()
+    for what, damaged in tables.items():
+        parquet.write_table(damaged, part)
+        damages[what] = part.read_bytes()
+    for what, data in damages.items():
+        part.write_bytes(data)
+        with pytest.raises(InputError, match=rf"{part.name} is damaged or no part of this job; delete it") as error:
+            call()
+        assert "\n" not in str(error.value), what
+    part.unlink()
+    assert call().written == 1
+    stranger = out / "part-000007-000000000.parquet"
+    stranger.write_bytes(whole)
+    with pytest.raises(InputError, match=rf"{stranger.name} is no part of this job; move it"):
+        call()
+    stranger.unlink()
+    state = json.loads((out / "_job.json").read_text())
+    for change in ({"part_rows": 0}, {"schema": "AAAA"}, {"verb": 3}, {"inputs": []}, {"options": None}, {"text": "x"}):
+        (out / "_job.json").write_text(json.dumps(state | change))
+        with pytest.raises(InputError, match=r"_job\.json is damaged .*; give another output folder"):
+            call()
+    for text in ("", "[]", "null", "{}", "[" * 9999):
+        (out / "_job.json").write_text(text)
+        with pytest.raises(InputError, match=r"_job\.json is damaged .*; give another output folder"):
+            call()
+
+
+def test_readers_of_whole_folders(rows: Rows, write_lines: Write, tmp_path: Path) -> None:
+    map_documents("embed", write_lines(rows), tmp_path / "out", workers=0)
+    assert parquet.read_table(tmp_path / "out")["id"].to_pylist() == list(range(20))
+    pandas = pytest.importorskip("pandas")
+    assert list(pandas.read_parquet(tmp_path / "out")["id"]) == list(range(20))
+
+
+def test_half_characters_become_unknown_ones(read_parts: Read, tmp_path: Path) -> None:
+    """In keys, values, objects and columns that are kept as JSON; a whole pair is one letter."""
+    (tmp_path / "rows.jsonl").write_text(
+        r'{"text": "Bees \ud83d\ude00 dance \ud83d.", "a\udc00": 1, "in": {"\ud800": "\udfff"}, "mixed": "\ud800"}'
+        "\n"
+        r'{"text": "They live.", "mixed": [{"\ud800": 1}]}'
+        "\n"
+    )
+    assert map_documents("embed", tmp_path / "rows.jsonl", tmp_path / "out", workers=0).errors == 0
+    first, second = read_parts(tmp_path / "out")
+    assert first["text"] == "Bees 😀 dance \ufffd."
+    assert (first["a\ufffd"], first["in"], first["mixed"]) == (1, {"\ufffd": "\ufffd"}, '"\ufffd"')
+    assert second["mixed"] == '[{"\ufffd": 1}]'
+
+
+def test_values_that_are_nested_deep_are_kept_as_json(read_parts: Read, tmp_path: Path) -> None:
+    deep = "[" * 400 + "]" * 400
+    (tmp_path / "rows.jsonl").write_text('{"text": "Bees dance.", "deep": ' + deep + "}\n")
+    assert map_documents("embed", tmp_path / "rows.jsonl", tmp_path / "out", workers=0).errors == 0
+    assert read_parts(tmp_path / "out")[0]["deep"] == deep
+
+
+def test_names_of_documents_need_not_be_text(read_parts: Read, tmp_path: Path) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    with open(os.fsencode(folder) + b"/a\xff.md", "w") as file:
+        file.write("Bees live in hives.\n")
+    for written in (1, 0):
+        mapped = map_documents("embed", folder, tmp_path / "out", workers=0)
+        assert (mapped.errors, mapped.written) == (0, written)
+    assert read_parts(tmp_path / "out")[0]["file"] == f"{folder}/a\ufffd.md"
+
+
 def test_a_full_disk_is_one_sentence(write_lines: Write, small_disk: Path, read_parts: Read) -> None:
     noise = np.random.default_rng(0).bytes(60_000 * 20).hex()
     path = write_lines([{"text": "Bees dance.", "noise": noise[120_000 * n :][:120_000]} for n in range(20)])
@@ -181,8 +326,8 @@ def test_a_full_disk_is_one_sentence(write_lines: Write, small_disk: Path, read_
         with pytest.raises(InputError, match=r"the disk is full .* the same call goes on"):
             map_documents("embed", path, small_disk / "out", workers=0, part_rows=1)
         left = sorted(file.name for file in (small_disk / "out").iterdir())
-        assert left[0] == "job.json"
-        assert not [name for name in left if not name.startswith(("job", "part-"))]
+        assert left[0] == "_job.json"
+        assert not [name for name in left if not name.startswith(("_job", "part-"))]
         assert len(read_parts(small_disk / "out")) == len(left) - 1
         assert 0 < len(left) - 1 < 20
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,6 +103,31 @@ def test_what_an_ended_call_left_is_not_done_again(
     assert (told[-1].verb, told[-1].rows, told[-1].done) == ("index", 6, 6)  # the blank one is tried again
     longspan.index(library, tmp_path / "one")
     assert files_of(out) == files_of(tmp_path / "one")
+
+
+def test_damaged_parts_of_an_ended_call_are_made_again(library: Path, tmp_path: Path) -> None:
+    """Whatever lies in the folder in which documents are prepared: it is nobody's but the index's."""
+
+    def interrupt(progress: Progress) -> None:
+        if progress.done >= 16:
+            raise KeyboardInterrupt
+
+    longspan.index(library, tmp_path / "one")
+    left = tmp_path / "left"
+    with pytest.raises(KeyboardInterrupt):
+        index_by_workers(library, left, workers=0, report=interrupt)
+    parts = sorted(file.name for file in left.glob("building/1/part-*"))
+    assert len(parts) == 2
+    whole = (left / "building/1" / parts[0]).read_bytes()
+    page = bytearray(whole)
+    page[40:200] = bytes(160)  # the end of the file, which is read first, is as it was
+    for number, (name, data) in enumerate(
+        {parts[0]: bytes(page), parts[1]: whole, "_job.json": b"[]", "../2": b"no folder", "../junk": b""}.items()
+    ):
+        out = shutil.copytree(left, tmp_path / f"damaged-{number}")
+        (out / "building/1" / name).write_bytes(data)
+        index_by_workers(library, out, workers=0)
+        assert files_of(out) == files_of(tmp_path / "one"), name
 
 
 def test_other_options_do_not_take_what_was_left(library: Path, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_two_workers_give_what_one_process_gives(
     with pytest.raises(KeyboardInterrupt):
         map_documents("embed", path, tmp_path / "there", workers=2, report=interrupt, part_rows=4)
     left = [file.name for file in (tmp_path / "there").iterdir()]
-    assert all(name == "job.json" or name.startswith("part-") for name in left)
+    assert all(name == "_job.json" or name.startswith("part-") for name in left)
     map_documents("embed", path, tmp_path / "there", workers=2, report=told.append, part_rows=4)
     for here, there in zip(read_parts(tmp_path / "here"), read_parts(tmp_path / "there"), strict=True):
         np.testing.assert_allclose(here.pop("vector"), there.pop("vector"), atol=1e-6)

@@ -252,10 +252,10 @@ def streamed(name: str, cut: str, *, training: bool) -> float:
         outputs: list[Any] = []
         for model, given, memory in zip((whole, part), (batch, part_of_segment(batch, cut)), memories, strict=True):
             with torch.set_grad_enabled(training):
-                outputs.append(model(**given, past_key_values=memory, use_cache=True))
+                outputs.append(model(**given, cache=memory, use_cache=True))
             if training:
                 outputs[-1].loss.backward()
-        memories = [output.past_key_values for output in outputs]
+        memories = [output.cache for output in outputs]
         total = outputs[1].loss.detach().clone()
         dist.all_reduce(total)
         differences += [total / count - outputs[0].loss, whole_rows(outputs[1].logits) - outputs[0].logits]

@@ -93,7 +93,7 @@ def test_generation_under_peft() -> None:
 @pytest.mark.parametrize("name", [name for name, _ in TASKS.values()])
 def test_what_asks_for_nothing_changes_nothing(name: str) -> None:
     model, labels = make(name), next(labels for other, labels in TASKS.values() if other == name)
-    others = {"head_mask": None, "use_cache": False, "cache_position": None, "past_key_values": None}
+    others = {"head_mask": None, "use_cache": False, "cache_position": None, "cache": None}
     plain = result(model, **labels)
     given = result(model, **labels, **others, output_attentions=False, output_hidden_states=False, return_dict=True)
     assert torch.equal(plain, given)
@@ -179,3 +179,47 @@ def test_masks_of_the_decoder_and_of_states_that_were_encoded_before() -> None:
         model(IDS, MASK, decoder_input_ids=start, decoder_attention_mask=torch.full_like(start, 2))
     with pytest.raises(InputError, match=r"^attention_mask holds 2"):
         model.generate(input_ids=IDS, attention_mask=MASK * 2, max_new_tokens=2)
+
+
+CLUSTERS = {"cutoffs": (10, 20), "embedding_size": 16, "embedding_divisor": 2, "attention": {"mechanism": "full"}}
+
+
+@pytest.mark.parametrize("wrong", [37, -1])
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("LongspanModel", {}),
+        ("LongspanForMaskedLM", {}),
+        ("LongspanForCausalLM", {}),
+        ("LongspanForCausalLM", CLUSTERS),
+        ("LongspanForPrefixLM", {"attention": {"mechanism": "full"}}),
+        ("LongspanForConditionalGeneration", {"decoder_layers": 1}),
+    ],
+)
+def test_a_token_beyond_the_vocabulary_is_refused(name: str, fields: dict[str, Any], wrong: int) -> None:
+    model = getattr(longspan, name)(LongspanConfig(**SIZES | fields)).eval()
+    ids = IDS.masked_fill(IDS == 11, wrong)
+    message = f"input_ids holds {wrong}, but vocab_size=37 of this model, whose ids go from 0 to 36; give"
+    with pytest.raises(InputError, match=message):
+        model(ids)
+    if hasattr(model, "generate") and model.can_generate():
+        with pytest.raises(InputError, match=message):
+            model.generate(ids, max_new_tokens=2, min_new_tokens=2)
+
+
+def test_a_token_beyond_the_vocabulary_of_a_decoder_is_refused() -> None:
+    model = longspan.LongspanForConditionalGeneration(LongspanConfig(**SIZES, decoder_layers=1)).eval()
+    beyond = IDS.masked_fill(IDS == 11, 99)
+    for given in ({"decoder_input_ids": beyond}, {"labels": beyond}):
+        with pytest.raises(InputError, match=r"decoder_input_ids \(or labels, .*\) holds 99, but vocab_size=37"):
+            model(IDS, **given)
+
+
+def test_types_and_labels_beyond_their_tables_are_refused() -> None:
+    config = LongspanConfig(**SIZES, type_vocab_size=2)
+    with pytest.raises(InputError, match=r"token_type_ids holds 2, but type_vocab_size=2 .* from 0 to 1"):
+        longspan.LongspanModel(config)(IDS, token_type_ids=2 * MASK)
+    with pytest.raises(InputError, match="labels holds 40, but the model tells 37 classes apart"):
+        longspan.LongspanForMaskedLM(config)(IDS, labels=IDS.masked_fill(IDS == 4, 40).masked_fill(IDS == 5, -100))
+    with pytest.raises(InputError, match="labels holds 2, but the model tells 2 classes apart; give numbers from 0 to"):
+        longspan.LongspanForSequenceClassification(config)(IDS, labels=torch.tensor([2, 1]))

@@ -3,7 +3,6 @@ dense attention with a mask; and text that is written far beyond the windows in 
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -101,8 +100,7 @@ def test_each_head_projects_the_distances_of_its_own_dilation(monkeypatch: pytes
         projected.append((len(rows), len(weight)))
         return functional.linear(rows, weight, *given)
 
-    counted = types.SimpleNamespace(linear=linear, dropout=functional.dropout)
-    monkeypatch.setattr(sinusoidal_relative, "F", counted)
+    monkeypatch.setattr(sinusoidal_relative, "linear", linear)
     attention(torch.randn(1, 90, WIDTH))
     assert projected == [(8, WIDTH // HEADS)] * HEADS
     projected.clear()
@@ -125,8 +123,8 @@ def test_text_far_beyond_the_windows_is_written_in_constant_memory() -> None:
     whole, cache = network(input_ids=ids).logits, DynamicCache()
     place, sizes, most = 0, [], [0] * len(LEFT)
     for step in [40, 1, 3, *[1] * 60, 160, *[1] * 80, 37, *[1] * 60, 59]:
-        found = network(input_ids=ids[:, place : place + step], past_key_values=cache, use_cache=True)
-        cache = found.past_key_values
+        found = network(input_ids=ids[:, place : place + step], cache=cache, use_cache=True)
+        cache = found.cache
         torch.testing.assert_close(found.logits, whole[:, place : place + step])
         place += step
         sizes.append(kept(cache))

@@ -21,6 +21,7 @@ from longspan.models import (
     LongspanForTokenClassification,
     LongspanModel,
 )
+from longspan.models.transformers_names import enable_checkpointing
 from tiny_models import POOLING, WINDOW
 
 LENGTHS = [23, 7, 1, 53, 22]
@@ -114,8 +115,7 @@ def test_language_models_learn_the_same(checkpointing: bool, make_config: Any, m
     attention = [WINDOW | {"right_tokens": 0}, {"mechanism": "linear"}]
     model = LongspanForCausalLM(make_config(attention=attention, dropout=0.0)).double().train()
     if checkpointing:
-        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        enable()
+        enable_checkpointing(model)
     ids, mask = make_batch(*LENGTHS)
     padded = model(input_ids=ids, attention_mask=mask, labels=torch.where(mask.bool(), ids, -100))
     padded.loss.backward()

@@ -8,6 +8,7 @@ import torch
 from closeness import check_outputs
 from longspan.errors import InputError
 from longspan.models import LongspanForConditionalGeneration, LongspanModel
+from longspan.models.embeddings import warn_of_left_padding
 
 
 def run(model, ids, mask=None, **options):
@@ -30,8 +31,58 @@ def test_a_document_alone_padded_or_batched_gives_the_same(conventions, make_con
         torch.testing.assert_close(together[row, :length], alone[0], atol=2e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "positions",
+    [
+        {},
+        {"position_embedding": "sinusoidal"},
+        {"position_embedding": "none", "attention": {"mechanism": "full", "positions": "relative"}},
+        {"positions_skip_padding": True},
+    ],
+    ids=["learned", "sinusoidal", "relative", "skip-padding"],
+)
+def test_padding_on_the_left_changes_nothing(positions, make_config, make_batch):
+    model = LongspanModel(make_config(global_tokens="none", pooler=True, **positions)).eval()
+    ids, mask = make_batch(31, 17)
+    ids[ids == model.config.pad_token_id] = 5  # padding is what the mask says
+    ids = ids if "positions_skip_padding" not in positions else ids.masked_fill(mask == 0, model.config.pad_token_id)
+    with torch.no_grad():
+        together = model(ids.flip(1), mask.flip(1))
+        by_embeddings = model(
+            inputs_embeds=model.encoder.embeddings.of_tokens(ids.flip(1)), attention_mask=mask.flip(1)
+        )
+        for row, length in enumerate(mask.sum(1).tolist()):
+            alone = model(ids[row : row + 1, :length].flip(1))
+            for found in (together, by_embeddings):
+                ours = found.last_hidden_state[row, -length:]
+                torch.testing.assert_close(ours, alone.last_hidden_state[0], atol=2e-5, rtol=1e-5)
+                torch.testing.assert_close(found.pooler_output[row], alone.pooler_output[0], atol=2e-5, rtol=1e-5)
+
+
+def test_a_published_model_says_once_that_transformers_counts_otherwise(make_config, make_batch, caplog):
+    warn_of_left_padding.cache_clear()
+    ids, mask = make_batch(31, 17)
+    for source, count in ((None, 0), ("bert", 1)):
+        model = LongspanModel(make_config(source_model_type=source)).eval()
+        for _ in range(2):
+            run(model, ids.flip(1), mask.flip(1))
+            run(model, ids, mask)
+        said = [record.getMessage() for record in caplog.records if "padding on the left" in record.getMessage()]
+        assert len(said) == count
+    assert "transformers counts those of bert from the beginning of the row" in said[0]
+
+
+def test_padding_before_and_within_a_row_moves_no_token_against_another(make_config):
+    """Positions by hand: from the first real token on, padding in between counted."""
+    model = LongspanModel(make_config(dropout=0.0)).eval()
+    ids = torch.tensor([[9, 9, 5, 6, 9, 7]])
+    mask = torch.tensor([[0, 0, 1, 1, 0, 1]])
+    rows = torch.tensor([[0, 0, 0, 1, 2, 3]]) + model.config.position_offset
+    check_outputs(run(model, ids, mask), run(model, ids, mask, position_ids=rows))
+
+
 def test_padding_on_the_left_leaves_the_first_real_token_global(make_config, make_batch):
-    model = LongspanModel(make_config(global_tokens="first", positions_skip_padding=True)).eval()
+    model = LongspanModel(make_config(global_tokens="first")).eval()
     ids, mask = make_batch(31, 17)
     together = run(model, ids.flip(1), mask.flip(1))
     for row, length in enumerate(mask.sum(1).tolist()):

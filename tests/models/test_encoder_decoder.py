@@ -35,7 +35,7 @@ def test_loss_is_the_mean_over_real_labels(make_model, make_batch, targets):
     expected = functional.cross_entropy(output.logits.flatten(0, 1), targets.flatten())
     torch.testing.assert_close(output.loss, expected)
     torch.testing.assert_close(model(ids, mask, labels=targets, num_items_in_batch=10).loss, expected * 1.1)
-    assert output.past_key_values is None
+    assert output.cache is None
     nothing = model(ids, mask, labels=torch.full_like(targets, -100)).loss
     assert nothing == 0
     nothing.backward()
@@ -109,7 +109,7 @@ def test_cached_steps_equal_the_full_pass(cache, padded, make_model, make_batch)
         step = model(
             decoder_input_ids=out[:, first:last],
             decoder_attention_mask=seen[:, :last] if padded else None,
-            past_key_values=past,
+            cache=past,
             **options,
         )
         steps.append(step.logits)
@@ -123,7 +123,7 @@ def test_beams_share_one_source(make_model, make_batch):
     shared = model(ids, mask, decoder_input_ids=out, use_cache=True)
     copied = model(ids.repeat_interleave(3, 0), mask.repeat_interleave(3, 0), decoder_input_ids=out)
     torch.testing.assert_close(shared.logits, copied.logits, atol=1e-5, rtol=1e-5)
-    held = shared.past_key_values.cross_attention_cache.layers
+    held = shared.cache.cross_attention_cache.layers
     assert [tuple(layer.keys.shape) for layer in held] == [(2, 2, 17, 12)] * 2
 
 

@@ -97,7 +97,7 @@ def test_loss_is_the_mean_over_the_next_tokens(make_model, make_batch):
     expected = [functional.cross_entropy(output.logits[b, : n - 1], ids[b, 1:n]) for b, n in ((0, 17), (1, 11))]
     torch.testing.assert_close(output.loss, (16 * expected[0] + 10 * expected[1]) / 26)
     torch.testing.assert_close(model(ids, mask, labels=labels, num_items_in_batch=13).loss, output.loss * 2)
-    assert output.past_key_values is None
+    assert output.cache is None
     torch.testing.assert_close(model(ids, mask, logits_to_keep=2).logits, output.logits[:, -2:])
 
 
@@ -113,8 +113,8 @@ def test_pieces_equal_the_full_pass(attention, normalization, position_embedding
     full = model(ids, mask, use_cache=False).logits
     cache, pieces = DynamicCache(), []
     for first, last in ((0, 7), (7, 8), (8, 9), (9, 21), (21, 29)):
-        piece = model(ids[:, first:last], mask[:, :last], past_key_values=cache)
-        assert piece.past_key_values is cache
+        piece = model(ids[:, first:last], mask[:, :last], cache=cache)
+        assert piece.cache is cache
         assert cache.get_seq_length() == last
         pieces.append(piece.logits)
     torch.testing.assert_close(torch.cat(pieces, 1)[0], full[0], atol=1e-5, rtol=1e-4)
@@ -169,8 +169,8 @@ def test_mistakes_are_named(make_model, make_config):
         model(ids, labels=ids[:, 1:])
     with pytest.raises(InputError, match=r"max_new_tokens=8 .* at most 7"):
         model.generate(ids, max_new_tokens=8)
-    with pytest.raises(InputError, match="past_key_values is a tuple"):
-        model(ids, past_key_values=((ids, ids),))
+    with pytest.raises(InputError, match="cache is a tuple"):
+        model(ids, cache=((ids, ids),))
     with pytest.raises(InputError, match="output_attentions"):
         model(ids, output_attentions=True)
 
@@ -180,7 +180,7 @@ def test_a_preallocated_cache_is_used_as_it_is(make_model):
     model = make_model(attention=["full", WINDOW])
     ids = torch.randint(3, 61, (2, 13))
     cache = StaticCache(config=model.config, max_cache_len=17)
-    pieces = [model(piece, past_key_values=cache).logits for piece in ids.split([5, 1, 7], 1)]
+    pieces = [model(piece, cache=cache).logits for piece in ids.split([5, 1, 7], 1)]
     torch.testing.assert_close(torch.cat(pieces, 1), model(ids).logits, atol=1e-5, rtol=1e-4)
     assert [layer.keys.shape[2] for layer in cache.layers] == [17, min(17, 1 + WINDOW["left_tokens"])]
 

@@ -213,10 +213,10 @@ def test_mistakes_are_named(model, batch, make_config):
     ids, mask, labels = batch
     with pytest.raises(InputError, match="logits_to_keep=1 and labels"):
         model(ids, mask, labels=labels, logits_to_keep=1)
-    cache = model(ids, mask).past_key_values
+    cache = model(ids, mask).cache
     assert cache.get_seq_length() == ids.shape[1]
-    with pytest.raises(InputError, match="past_key_values with 11 tokens and labels"):
-        model(ids[:, :1], past_key_values=cache, labels=labels)
+    with pytest.raises(InputError, match="cache with 11 tokens and labels"):
+        model(ids[:, :1], cache=cache, labels=labels)
     with pytest.raises(InputError, match="neither given"):
         model(labels=labels)
     with pytest.raises(InputError, match=r"attention_mask has shape \(3, 4\)"):
@@ -224,14 +224,14 @@ def test_mistakes_are_named(model, batch, make_config):
     for wrong in (labels[:1], labels[0]):
         with pytest.raises(InputError, match=r"labels has shape .* but the input has 3 rows"):
             model(ids, mask, labels=wrong)
-    for options in ({"use_cache": False}, {"prefill_chunk_size": 3}, {"past_key_values": cache}):
+    for options in ({"use_cache": False}, {"prefill_chunk_size": 3}, {"cache": cache}):
         with pytest.raises(InputError, match=next(iter(options))):
             model.generate(ids, attention_mask=mask, max_new_tokens=2, **options)
     if model.config.pseudo_masks:
         with pytest.raises(InputError, match="cache_implementation is given"):
             model.generate(ids, attention_mask=mask, max_new_tokens=2, cache_implementation="static")
         with pytest.raises(InputError, match="2 tokens behind a cache"):
-            model(ids[:, :2], past_key_values=cache)
+            model(ids[:, :2], cache=cache)
         without = LongspanForPrefixLM(make_config(attention="full", pseudo_masks=True))
         with pytest.raises(InputError, match="mask_token_id=None"):
             without(ids, mask, labels=labels)

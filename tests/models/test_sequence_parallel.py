@@ -101,20 +101,20 @@ def test_the_rule_by_question_asks_for_a_mask() -> None:
 def test_a_memory_knows_no_padding(other: bool) -> None:
     """Nor does generation know parts; a model with other options, over the same weights, is divided like it."""
     model = LongspanForCausalLM(LongspanConfig(**SIZES, stack={"stack": "recurrent", "memory_tokens": 5})).eval()
-    begun = model(torch.full((1, 7), 3), use_cache=True).past_key_values
+    begun = model(torch.full((1, 7), 3), use_cache=True).cache
     with torch.no_grad():
-        keys = model(torch.full((1, 7), 3), use_cache=True).past_key_values
+        keys = model(torch.full((1, 7), 3), use_cache=True).cache
     divide_sequence(model)
     read = model.with_memory(memory_tokens=4) if other else model
     ids, mask = torch.full((1, 7), 4), torch.ones(1, 7, dtype=torch.int64)
     for memory in (None, begun):
-        read(ids, mask, past_key_values=memory, use_cache=True)
+        read(ids, mask, cache=memory, use_cache=True)
     mask[0, 0] = 0
     read(ids, mask, use_cache=False)
     with pytest.raises(InputError, match="attention_mask tells padding from tokens, and rows that are divided"):
         read(ids, mask)
-    with pytest.raises(InputError, match="past_key_values holds keys and values, and rows that are divided"):
-        read(ids, past_key_values=keys)
+    with pytest.raises(InputError, match="cache holds keys and values, and rows that are divided"):
+        read(ids, cache=keys)
     with pytest.raises(InputError, match=r"generate\(\) goes on behind whole rows"):
         read.generate(ids, max_new_tokens=2)
 

@@ -124,7 +124,7 @@ def test_a_decoder_without_a_table_knows_the_order_and_writes_step_by_step() -> 
     assert (whole - swapped)[:, 2:].abs().max() > 1e-3
     step, steps = None, []
     for place in range(11):
-        found = model(ids, decoder_input_ids=out[:, place : place + 1], past_key_values=step, use_cache=True)
-        step = found.past_key_values
+        found = model(ids, decoder_input_ids=out[:, place : place + 1], cache=step, use_cache=True)
+        step = found.cache
         steps.append(found.logits)
     torch.testing.assert_close(torch.cat(steps, 1), whole)

@@ -186,7 +186,9 @@ def test_the_compiled_steps_of_a_published_model_write_what_transformers_writes(
     torch.manual_seed(0)
     config = getattr(transformers, f"{kind}Config")(**sizes, **ids, forced_eos_token_id=None)
     theirs = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
-    more = {"no_repeat_ngram_size": 2, "return_dict_in_generate": True, "output_logits": True}
+    more: dict[str, Any] = {"no_repeat_ngram_size": 2, "return_dict_in_generate": True, "output_logits": True}
+    # On the right: with padding on the left transformers counts the source's positions from the row's start.
+    more |= {"input_ids": IDS.flip(1), "attention_mask": MASK.flip(1)}
     static = {"cache_implementation": "static", "compile_config": counting.config}
     expected, output = written(theirs, **more), written(longspan.from_transformers(theirs), **static, **more)
     assert torch.equal(output.sequences, expected.sequences)
@@ -219,10 +221,8 @@ def test_what_cannot_be_one_graph_is_refused(counting: Counting) -> None:
     with pytest.raises(InputError, match="compile_config was given, and a step of attention 'sinkhorn' is not one"):
         written(writer("sinkhorn"), **static)
     sums = writer("linear")
-    with pytest.raises(
-        InputError, match="past_key_values, a StaticCache, holds keys and values, and attention 'linear'"
-    ):
-        written(sums, past_key_values=StaticCache(config=sums.config, max_cache_len=40))
+    with pytest.raises(InputError, match="cache, a StaticCache, holds keys and values, and attention 'linear'"):
+        written(sums, cache=StaticCache(config=sums.config, max_cache_len=40))
     model.generation_config.compile_config = counting.config
     with pytest.raises(InputError, match="compile_config was given without"):
         written(model)
@@ -233,11 +233,11 @@ def test_what_cannot_be_one_graph_is_refused(counting: Counting) -> None:
 def test_a_static_cache_that_is_full_says_so() -> None:
     model = writer(["full", NEAR])
     cache = StaticCache(config=model.config, max_cache_len=20)
-    model(IDS, past_key_values=cache)
-    with pytest.raises(InputError, match="past_key_values has room for 20 tokens, and 2 more would make 21"):
-        model(IDS[:, :2], past_key_values=cache)
+    model(IDS, cache=cache)
+    with pytest.raises(InputError, match="cache has room for 20 tokens, and 2 more would make 21"):
+        model(IDS[:, :2], cache=cache)
     torch.compiler.reset()
     step = torch.compile(model, fullgraph=True, backend="eager")
-    step(IDS[:, :1], past_key_values=cache)
-    with pytest.raises(RuntimeError, match="past_key_values is full"):
-        step(IDS[:, :1], past_key_values=cache)
+    step(IDS[:, :1], cache=cache)
+    with pytest.raises(RuntimeError, match="cache is full"):
+        step(IDS[:, :1], cache=cache)

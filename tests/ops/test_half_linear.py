@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from longspan.attention.base import PLAIN, Linear
+from longspan.attention.base import input_dtype, projected
 from longspan.ops.half_linear import FEWEST_ROWS, linear
 from longspan.ops.runtime import HALF_VARIABLE
 
@@ -111,19 +112,50 @@ def test_transforms_and_other_types_go_by_pytorch() -> None:
 def test_a_few_vectors_and_processors_with_instructions_multiply_half_precision(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    layer = Linear(13, 7).bfloat16()
+    layer = nn.Linear(13, 7).bfloat16()
     with torch.no_grad(), Products() as few:
-        layer(torch.randn(1, FEWEST_ROWS - 1, 13).bfloat16())
+        projected(layer, torch.randn(1, FEWEST_ROWS - 1, 13).bfloat16())
     monkeypatch.setenv(HALF_VARIABLE, "bfloat16")
     with torch.no_grad(), Products() as many:
-        layer(torch.randn(1, 50, 13).bfloat16())
+        projected(layer, torch.randn(1, 50, 13).bfloat16())
     assert torch.float32 not in few.types | many.types
 
 
-def test_adapters_are_not_plain() -> None:
-    class Adapter(torch.nn.Linear):
-        pass
+class Adapter(nn.Module):
+    """A layer in another's place, as adapters of a low rank are."""
 
-    assert type(Linear(2, 2)) in PLAIN
-    assert type(torch.nn.Linear(2, 2)) in PLAIN
-    assert type(Adapter(2, 2)) not in PLAIN
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer, self.down, self.up = layer, nn.Linear(13, 2, bias=False), nn.Linear(2, 7, bias=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.base_layer(inputs) + self.up(self.down(inputs))
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_a_layer_is_called_with_its_hooks_and_what_stands_in_its_place(dtype: torch.dtype) -> None:
+    layer, inputs = nn.Linear(13, 7).to(dtype), torch.randn(2, 11, 13).to(dtype)
+    wide = copy.deepcopy(layer).double()
+    torch.testing.assert_close(projected(layer, inputs), wide(inputs.double()).to(dtype), rtol=0, atol=0)
+    with Products() as products:
+        adapted = projected(Adapter(layer).to(dtype), inputs)
+        handle = layer.register_forward_hook(lambda _, given, output: output + given[0].sum())
+        hooked = projected(layer, inputs)
+        handle.remove()
+    assert products.types == {torch.float32}
+    assert adapted.dtype == dtype
+    assert torch.equal(hooked, projected(layer, inputs) + inputs.sum())
+
+
+def test_full_precision_is_the_layer_as_it_is() -> None:
+    layer, inputs = nn.Linear(13, 7), torch.randn(2, 11, 13)
+    assert torch.equal(projected(layer, inputs), layer(inputs))
+    assert torch.equal(projected(layer.double(), inputs.double()), layer(inputs.double()))
+
+
+def test_a_quantised_layer_takes_float32() -> None:
+    class Quantised(nn.Module):
+        def weight(self) -> None: ...
+
+    assert input_dtype(Quantised()) == torch.float32
+    assert input_dtype(nn.Linear(2, 2).double()) == torch.float64

@@ -120,9 +120,9 @@ def test_a_step_behind_a_full_memory_holds_what_was_counted(attention: object, m
     model.config.architectures = ["LongspanForCausalLM"]
     made, ids, past = LongspanForCausalLM(model.config), torch.randint(5, 100, (1, 2048)), None
     for _ in range(-(-memory_tokens // 2048)):
-        past = made(input_ids=ids, past_key_values=past, use_cache=True).past_key_values
+        past = made(input_ids=ids, cache=past, use_cache=True).cache
     with memory() as measured:
-        made(input_ids=ids, labels=ids, past_key_values=past, use_cache=past is not None).loss.backward()
+        made(input_ids=ids, labels=ids, cache=past, use_cache=past is not None).loss.backward()
     says = memory_of(model, Choice(tokens=2048, train=True))
     assert says.activations + says.working == pytest.approx(measured.peak, rel=0.25)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from longspan.serve.limits import Limits
+from longspan.serve.limits import Guard, Limits
+from longspan.serve.requests import OpenAIProblem, Problem, SummaryRequest
 
 STATIC = Path(__file__).parents[2] / "src/longspan/serve/static"
 QUIET = Limits(workers=0, queue=3)
@@ -38,10 +40,21 @@ def test_requests_that_hold_mistakes_get_one_sentence(alive: Any, call: Callable
             for path, body, status, sentence in mistakes:
                 answer = await call(app, "POST", path, body)
                 assert (answer.status, answer.json["detail"].startswith(sentence)) == (status, True), answer.body
-            for body in ({"input": []}, {"input": [[1, 2]]}):
-                answer = await call(app, "POST", "/v1/embeddings", body)
-                assert answer.status == 422
-                assert answer.json["error"]["type"] == "invalid_request_error"
+            mistakes_of_clients = [
+                ("/v1/embeddings", {"input": []}, 422, "input=[] holds no text"),
+                ("/v1/embeddings", {"input": [[1, 2]]}, 422, "input holds token numbers"),
+                ("/v1/embeddings", {"input": [1, 2]}, 422, "input holds token numbers"),
+                ("/v1/embeddings", {"input": "a", "dimensions": 0}, 422, "dimensions=0: input should be greater"),
+                ("/v1/rerank", {"query": "a", "documents": ["b"]}, 404, "this server has no reranker; start it with"),
+                ("/v1/rerank", {"query": "", "documents": ["b"]}, 422, "query=''"),
+            ]
+            for path, body, status, sentence in mistakes_of_clients:
+                answer = await call(app, "POST", path, body)
+                said = answer.json["error"]
+                assert (answer.status, said["message"].startswith(sentence)) == (status, True), answer.body
+                assert (said["type"], said["param"], said["code"]) == ("invalid_request_error", None, None)
+            tokens = await call(app, "POST", "/v1/embeddings", {"input": [[1, 2]]})
+            assert "check_embedding_ctx_length=False" in tokens.json["error"]["message"]  # LangChain's remedy
 
     asyncio.run(run())
 
@@ -132,5 +145,123 @@ def test_nothing_is_sent_to_who_collects_traces(
     async def run() -> None:
         async with alive(QUIET) as app:
             assert (await call(app, "GET", "/")).status == 200
+
+    asyncio.run(run())
+
+
+def test_more_than_one_request_may_have_is_413(alive: Any, call: Callable[..., Awaitable[Any]]) -> None:
+    limits = replace(QUIET, texts=2, documents=2)
+    too_much = [
+        ("/embed", {"texts": ["a"] * 3}, "texts has 3 entries, and this server takes at most 2"),
+        ("/embed", {"documents": ["a"] * 3}, "documents has 3 entries"),
+        ("/answer", {"text": "a", "question": ["a"] * 3}, "question has 3 entries"),
+        ("/answer", {"documents": ["a"] * 3, "question": "a"}, "documents has 3 entries"),
+        ("/v1/embeddings", {"input": ["a"] * 3}, "input has 3 entries"),
+    ]
+
+    async def run() -> None:
+        async with alive(limits) as app:
+            for path, body, sentence in too_much:
+                answer = await call(app, "POST", path, body)
+                said = answer.json["error"]["message"] if path.startswith("/v1/") else answer.json["detail"]
+                assert (answer.status, said.startswith(sentence)) == (413, True), said
+
+    asyncio.run(run())
+
+
+HALF = b'"\\ud83d"'
+"""Half a character, as JSON can hold it."""
+
+
+def test_halves_of_characters_are_mended_in_texts_and_refused_elsewhere(
+    alive: Any, call: Callable[..., Awaitable[Any]]
+) -> None:
+    refused = [
+        ("/summarize", b'{"text": "a", "length": %s}', "length"),
+        ("/summarize", b'{"text": "a", %s: 1}', "the body"),
+        ("/v1/embeddings", b'{"input": "a", "encoding_format": %s}', "encoding_format"),
+    ]
+    taken = [
+        ("/summarize?background=true", b'{"text": %s}'),
+        ("/embed?background=true", b'{"texts": [%s]}'),
+    ]
+
+    async def run() -> None:
+        json_type = {"content-type": "application/json"}
+        async with alive(QUIET) as app:
+            for path, body, sentence in refused:
+                answer = await call(app, "POST", path, body % HALF, json_type)
+                said = answer.json["error"]["message"] if path.startswith("/v1/") else answer.json["detail"]
+                assert (answer.status, said.startswith(sentence)) == (422, True), said
+            for path, body in taken:
+                assert (await call(app, "POST", path, body % HALF, json_type)).status == 202
+
+    asyncio.run(run())
+    given = SummaryRequest.model_validate({"text": "a\ud83d"})
+    assert given.source["text"] == "a\ufffd"
+    assert len(given.source["notes"]) == 1
+
+
+def test_addresses_say_which_methods_they_take(alive: Any, call: Callable[..., Awaitable[Any]]) -> None:
+    async def run() -> None:
+        async with alive(QUIET) as app:
+            for method, path, allowed in [
+                ("PUT", "/documents/x", "DELETE, GET"),
+                ("POST", "/jobs/x", "DELETE, GET"),
+                ("GET", "/documents", "POST"),
+                ("DELETE", "/v1/embeddings", "POST"),
+                ("TRACE", "/", "GET"),
+            ]:
+                answer = await call(app, method, path)
+                assert (answer.status, answer.headers["allow"]) == (405, allowed)
+            assert (await call(app, "GET", "/health")).json == {"status": "ok"}
+            listed = (await call(app, "GET", "/v1/models")).json["data"]
+            assert (await call(app, "GET", f"/v1/models/{listed[0]['id']}")).json == listed[0]
+            unknown = await call(app, "GET", "/v1/models/text/embedding")
+            assert (unknown.status, unknown.json["error"]["type"]) == (404, "invalid_request_error")
+            assert (await call(app, "POST", "/documents/", {})).status == 404  # no redirection that nobody declared
+
+    asyncio.run(run())
+
+
+def test_every_error_is_declared(alive: Any, call: Callable[..., Awaitable[Any]], form_of: Any) -> None:
+    """What clients are generated from: the status, the type and the form of the body of every answer."""
+    file = form_of("a.txt", b"Words.")
+
+    async def run() -> None:
+        guarded = replace(QUIET, queue=1, file_bytes=100_000)
+        async with alive(guarded) as inner:
+            app = Guard(inner, limits=guarded, token="secret")
+            described = (await call(inner, "GET", "/openapi.json")).json
+            key = {"authorization": "Bearer secret"}
+            assert (await call(app, "POST", "/summarize?background=true", {"text": "A b."}, key)).status == 202
+            seen = set()
+            for path, methods in described["paths"].items():
+                for method, operation in methods.items():
+                    address = path.format(key="x", name="x")
+                    bodies = {
+                        "application/json": [b"{", b"[" * 100_000, b"{}", b'{"text": "a", "question": "b"}'],
+                        "multipart/form-data": [file[0], b"torn"],
+                    }
+                    kinds = operation.get("requestBody", {}).get("content", {"": {}})
+                    attempts = [(b"", {}), (b"", key | {"host": "evil.example"}), (b"x" * 200_000, key), (b"", key)]
+                    for kind in kinds:
+                        attempts += [
+                            (body, key | ({**file[1]} if "form" in kind else {"content-type": kind}))
+                            for body in bodies.get(kind, [])
+                        ]
+                    for body, headers in attempts:
+                        answer = await call(app, method.upper(), address, body, headers)
+                        seen.add(answer.status)
+                        declared = operation["responses"][str(answer.status)]
+                        if answer.status < 400:
+                            continue
+                        form = OpenAIProblem if path.startswith("/v1/") else Problem
+                        form.model_validate(answer.json, extra="forbid")
+                        assert answer.headers["content-type"] in declared["content"]
+                        reference = declared["content"]["application/json"]["schema"]["$ref"]
+                        assert reference == f"#/components/schemas/{form.__name__}"
+                        assert {name.lower() for name in declared.get("headers", {})} <= set(answer.headers)
+            assert seen >= {400, 401, 403, 404, 413, 422, 429}
 
     asyncio.run(run())

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from longspan.serve.limits import HEADERS, Guard, Limits, is_loopback
+from longspan.errors import InputError
+from longspan.serve.limits import HEADERS, Guard, Limits, check_token, is_loopback
 
 LIMITS = Limits(file_bytes=1_000)
 
@@ -101,6 +103,56 @@ def test_a_token_is_asked_for_and_kept_in_a_cookie(call: Callable[..., Awaitable
             assert (await call(guard, "POST", "/summarize", headers=headers)).status == 200
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("token", ["a+b", "a&b=c", "a#b", "100%", "a%2Bb", "two words", 'a";b', "a,b\\c"])
+def test_a_token_of_any_signs_lets_its_owner_in(call: Callable[..., Awaitable[Any]], token: str) -> None:
+    guard = Guard(echo, limits=LIMITS, token=check_token(token), cookie="longspan-80")
+
+    async def run() -> None:
+        known = await call(guard, "GET", f"/?token={quote(token, safe='')}")
+        assert known.status == 303
+        cookie = known.headers["set-cookie"].partition(";")[0]
+        others = 'theme={"dark": [1, 2]}; a[b]=c; '  # of another program at this host, which no strict reader takes
+        for headers in ({"cookie": others + cookie}, {"authorization": f"Bearer {token}"}):
+            assert (await call(guard, "POST", "/summarize", headers=headers)).status == 200
+        assert (await call(guard, "POST", "/summarize", headers={"cookie": cookie + "x"})).status == 401
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("token", ["", " a", "a\n", "a\x00", "schlüssel", "\udcff", "x" * 1_001])
+def test_a_token_that_no_header_holds_is_refused(token: str) -> None:
+    with pytest.raises(InputError, match=r"^token='"):
+        check_token(token)
+
+
+def test_health_needs_no_token_and_v1_has_its_own_form(call: Callable[..., Awaitable[Any]]) -> None:
+    guard = Guard(echo, limits=LIMITS, token="secret")
+
+    async def run() -> None:
+        assert (await call(guard, "GET", "/health")).status == 200
+        refused = await call(guard, "POST", "/v1/embeddings")
+        assert refused.json["error"]["message"].startswith("the token is missing")
+
+    asyncio.run(run())
+
+
+def test_a_request_that_breaks_off_is_given_up(call: Callable[..., Awaitable[Any]]) -> None:
+    """A body that never ends: whoever reads it learns that nobody is there any more."""
+    guard = Guard(echo, limits=Limits(silence=0.0))
+    heard: list[Any] = []
+
+    async def silent() -> Any:
+        await asyncio.Event().wait()
+
+    async def listen(_: Any, receive: Any, __: Any) -> None:
+        heard.append(await receive())
+
+    guard.app = listen
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": [(b"host", b"127.0.0.1")]}
+    asyncio.run(guard(scope, silent, None))
+    assert heard == [{"type": "http.disconnect"}]
 
 
 def test_what_is_too_large_is_refused_before_and_while_it_comes(call: Callable[..., Awaitable[Any]]) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -74,6 +76,84 @@ def test_what_needs_too_much_memory_is_refused_and_the_next_is_answered(served: 
         assert server.request("POST", "/embed", {"texts": ["bees"]}).status == 200
 
 
+def test_a_question_does_not_wait_for_a_book(served: Any) -> None:
+    with served() as server:
+        book = server.request("POST", "/summarize?background=true", {"text": LONG * 2}).json["job"]
+        while server.request("GET", f"/jobs/{book}").json["state"] == "waiting":
+            pass
+        question = {"text": "Bees dance. They tell where.", "question": "who dances?"}
+        for path, body in (("/answer", question), ("/summarize", {"text": "Bees dance. They tell where."})):
+            assert server.request("POST", path, body).status == 200
+            assert server.request("GET", f"/jobs/{book}").json["state"] == "running"
+        server.request("DELETE", f"/jobs/{book}")
+
+
+def test_workers_that_are_killed_are_replaced(served: Any) -> None:
+    if not Path("/proc/self/task").exists():
+        pytest.skip("this system does not list the children of a process in /proc")
+    with served() as server:
+        assert server.request("POST", "/embed", {"texts": ["bees"]}).status == 200
+        for _ in range(2):
+            listed = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+            for worker in listed:
+                os.kill(int(worker), signal.SIGKILL)
+            assert server.request("POST", "/embed", {"texts": ["bees"]}).status == 200
+            assert server.request("POST", "/v1/embeddings", {"input": "bees"}).status == 200
+
+
+def test_a_full_disk_is_one_sentence(served: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    resource = pytest.importorskip("resource", reason="this system bounds no files")
+    if not hasattr(resource, "prlimit"):
+        pytest.skip("this system does not bound the files of other processes")
+    with served() as server:
+        # No file may be larger than this, as where the disk is full: the form is kept in one while it comes.
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+        for size in (200_000, 2_000_000):
+            full = server.upload("a.txt", b"words " * (size // 6))
+            assert (full.status, full.json["detail"].startswith("this server cannot keep what was sent: ")) == (
+                507,
+                True,
+            )
+        assert server.upload("a.txt", b"Bees dance.").status == 201
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_chunks_that_are_none_leave_no_traceback(served: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    head = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    ends = [[b"zz\r\n"], [b'5\r\n{"tex\r\n', b"zz\r\n"], [b"5\r\n{}{}{\r\n0\r\n\r\n", b"zz\r\n\r\n"]]
+    with served() as server:
+        for path in (b"/summarize", b"/v1/embeddings", b"/documents"):
+            for chunks in ends:
+                with socket.create_connection(("127.0.0.1", server.port)) as connection:
+                    connection.sendall(b"POST %s HTTP/1.1\r\n%s" % (path, head))
+                    for chunk in chunks:
+                        connection.sendall(chunk)
+                        server.request("GET", "/health")  # by then the chunk was read
+                    assert connection.recv(9) == b"HTTP/1.1 "
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="this system has no terminals that hang up")
+def test_a_terminal_that_is_closed_leaves_no_uploads(
+    served: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with served() as server:
+        assert server.upload("notes.md", b"# Bees\n\nThey dance.\n").status == 201
+        server.process.send_signal(signal.SIGHUP)
+        server.process.wait()
+    assert not list(tmp_path.glob("longspan-serve-*"))
+
+
+def test_the_address_that_is_printed_lets_its_owner_in(served: Any) -> None:
+    with served("--token", "a+b & c#d%20") as server:
+        address = urlsplit(server.address)
+        known = server.request("GET", f"{address.path}?{address.query}")
+        assert known.status == 303
+        cookie = known.headers["set-cookie"].partition(";")[0]
+        assert server.request("GET", "/", headers={"Cookie": cookie}).status == 200
+
+
 def test_other_machines_need_the_token(served: Any) -> None:
     with served("--host", "0.0.0.0", "--token", "much-longer-secret") as server:
         assert server.request("GET", "/v1/models").status == 401
@@ -91,7 +171,7 @@ def test_the_next_server_deletes_what_a_killed_one_left(
         os.kill(killed.process.pid, signal.SIGKILL)
         killed.process.wait()
     (folder,) = tmp_path.glob("longspan-serve-*")
-    assert len(list(folder.iterdir())) == 2  # the lock and the upload
+    assert len(list(folder.iterdir())) == 3  # the lock, the upload and the folder of results
     with served() as server:
         assert not folder.exists()
         (own,) = tmp_path.glob(f"longspan-serve-{server.process.pid}-*")

@@ -285,7 +285,7 @@ def test_screen_readers_hear_names_and_roles(browser: Any, server: Any, tmp_path
     assert {
         ("heading", "Read long documents in less time"),
         ("button", "Choose files"),
-        ("button", "Colours: as the system"),
+        ("button", "Theme: Auto"),
         ("link", "Skip to the document"),
         ("link", "Longspan"),
     } <= heard()
@@ -293,6 +293,7 @@ def test_screen_readers_hear_names_and_roles(browser: Any, server: Any, tmp_path
     assert {
         ("complementary", "Documents, summary and questions"),
         ("article", "Document notes.md"),
+        ("heading", "Small animals"),
         ("tablist", "What to see"),
         ("tab", "Summary"),
         ("tab", "Ask"),
@@ -310,6 +311,36 @@ def test_screen_readers_hear_names_and_roles(browser: Any, server: Any, tmp_path
     assert any(role == "status" for role, _ in said)
     browser.execute_cdp_cmd("Accessibility.disable", {})
     assert page.js("return document.documentElement.lang") == "en"
+
+
+def test_nothing_jumps_and_folds_hold_words(browser: Any, server: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# Bees\n\nBees dance to tell where flowers are. They live in hives.\n")
+    page = Page(browser, server)
+    titles = """return [...document.querySelectorAll('h1')]
+        .filter((one) => one.checkVisibility()).map((one) => one.innerText)"""
+    assert page.js(titles) == ["Read long documents in less time"]
+    page.open(tmp_path / "notes.md")
+    assert page.js(titles) == ["Bees"]
+    top = "return document.getElementById('panel-summary').getBoundingClientRect().top"
+    at_rest = page.js(top)
+    page.js("document.getElementById('progress').hidden = false")
+    assert page.js(top) == at_rest  # the bar's room is its own
+    page.js("document.getElementById('progress').hidden = true")
+    assert not page.js("return document.getElementById('cancel').checkVisibility({visibilityProperty: true})")
+    shown = """const block = (kind, text) => ({kind, level: 0, speaker: null, start: 0, page: 1, runs: [[text, null]]});
+        return import('/static/document.js').then(({show}) => {
+            show({name: 'x', blocks: [block('boilerplate', ''), block('paragraph', 'Bees dance.'),
+                block('boilerplate', 'Contents'), block('boilerplate', ' '), block('boilerplate', 'Hives 2'),
+                block('note', 'Seen.')]});
+            return [...document.querySelectorAll('#reader details')].map((one) => one.textContent);
+        })"""
+    assert page.js(shown) == ["Boilerplate ContentsContentsHives 2", "Note Seen.Seen."]
+    counts = "return import('/static/calls.js').then(({counted}) => [1, 2000].map((one) => counted(one, 'page')))"
+    assert page.js(counts) == ["1 page", "2,000 pages"]
+    theme = page.one("#theme")
+    for name in ("Light", "Dark", "Auto"):
+        theme.click()
+        assert (theme.get_attribute("aria-label"), name in theme.text) == (f"Theme: {name}", True)
 
 
 def test_a_long_job_can_be_cancelled(browser: Any, server: Any, tmp_path: Path) -> None:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from pydantic import TypeAdapter
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
 
 import longspan
 from longspan.cli import main
 from longspan.data.text.reading import document_of, read
+from longspan.errors import InputError
 from longspan.serve.jobs import Models
-from longspan.serve.requests import Answered
+from longspan.serve.limits import Limits
+from longspan.serve.requests import (
+    Answered,
+    Content,
+    EmbeddedDocument,
+    EmbeddedTexts,
+    Embeddings,
+    Reranking,
+    Summarized,
+)
 from longspan.serve.worker import Desk, Remembered, do
 from longspan.training.tokenizers import train_tokenizer
 
@@ -61,6 +74,7 @@ def test_results_are_those_of_the_functions(desk: Desk) -> None:
     loose = desk.embed_texts(["bees", "stones"])
     np.testing.assert_allclose(loose["vectors"], longspan.embed(["bees", "stones"]), atol=1e-6)
     assert loose["tokens"] >= 2
+    assert len(desk.embed_texts(["paper.pdf"])["vectors"]) == 1  # the name of a file is a text like any other here
     assert any(said.get("progress", 0) > 0 for said in desk.__dict__["told"])
 
 
@@ -154,12 +168,83 @@ def test_an_encoder_and_a_reranker_of_ones_own(models: dict[str, Any]) -> None:
     assert [one["start"] for one in done["sentences"]] == [one.start for one in expected.sentences]
 
 
+def test_embeddings_are_cut_and_brought_to_length_1(desk: Desk) -> None:
+    texts = ["bees", "stones"]
+    whole = longspan.embed(texts)
+    for dimensions in (None, whole.shape[1], 7, 1):
+        given = desk.embeddings(texts, "float", dimensions)
+        vectors = np.array([one["embedding"] for one in given["data"]])
+        cut = whole[:, :dimensions]
+        np.testing.assert_allclose(vectors, cut / np.linalg.norm(cut, axis=1, keepdims=True), atol=1e-6)
+        assert Embeddings.model_validate(given, extra="forbid").data[1].index == 1
+    coded = desk.embeddings(["bees"], "base64", 7)["data"][0]["embedding"]
+    expected = desk.embeddings(["bees"], "float", 7)["data"][0]["embedding"]
+    np.testing.assert_allclose(np.frombuffer(base64.b64decode(coded), "<f4"), expected, atol=1e-7)
+    with pytest.raises(InputError, match=f"dimensions=100000 is not to be had; .* at most {whole.shape[1]}"):
+        desk.embeddings(texts, "float", 100_000)
+
+
+def test_texts_are_reranked_by_the_model(models: dict[str, Any]) -> None:
+    desk = Desk(lambda **_: None, reranker=models["reranker"])
+    texts = ["Bees dance.", "Glaciers move slowly.", "Romans boiled wine in pots of lead.", "Bees dance."]
+    model = BertForSequenceClassification.from_pretrained(models["reranker"]).eval()
+    tokenizer = AutoTokenizer.from_pretrained(models["reranker"])
+    with torch.inference_mode():
+        pairs = [tokenizer("who dances?", text, return_tensors="pt") for text in texts]
+        scores = torch.stack([torch.sigmoid(model(**pair).logits[0, 0]) for pair in pairs]).numpy()
+    given = desk.rerank("who dances?", texts, None, texts_too=True)
+    ranked = Reranking.model_validate(given, extra="forbid")
+    order, relevance = zip(*((one.index, one.relevance_score) for one in ranked.results), strict=True)
+    assert sorted(order) == [0, 1, 2, 3]
+    assert order.index(0) < order.index(3)  # the same text: in their order
+    assert list(relevance) == sorted(relevance, reverse=True)
+    np.testing.assert_allclose(relevance, scores[list(order)], atol=1e-5)
+    assert [one.document.text for one in ranked.results if one.document] == [texts[one.index] for one in ranked.results]
+    assert ranked.usage.total_tokens == sum(pair["input_ids"].shape[1] for pair in pairs)
+    best = desk.rerank("who dances?", texts, 1, texts_too=False)["results"]
+    assert best == [{"index": ranked.results[0].index, "relevance_score": pytest.approx(max(relevance), abs=1e-9)}]
+
+
+def test_results_are_files_of_what_the_api_declares(desk: Desk, tmp_path: Path) -> None:
+    shown = desk.content(GIVEN)
+    jobs: list[tuple[str, dict[str, Any], Any]] = [
+        ("summarize", {"document": GIVEN, "extent": {}, "query": None, "scores": True}, Summarized),
+        ("embed_texts", {"texts": ["bees"]}, EmbeddedTexts),
+        ("embed", {"documents": [{**GIVEN, "id": "k"}], "sentences": True}, list[EmbeddedDocument]),
+        ("answer", {"documents": [GIVEN], "questions": ["who?"], "top": 1, "threshold": None}, list[Answered]),
+    ]
+    Content.model_validate({**shown, "id": "k"}, extra="forbid")
+    for kind, arguments, form in jobs:
+        file = tmp_path / f"{kind}.json"
+        assert do(desk, {"kind": kind, "arguments": arguments, "file": str(file)}) == {"size": file.stat().st_size}
+        TypeAdapter(form).validate_json(file.read_bytes())
+
+
+def test_what_is_too_much_is_413_and_a_full_disk_507(desk: Desk, tmp_path: Path) -> None:
+    job = {"kind": "embed_texts", "arguments": {"texts": ["bees"]}, "file": str(tmp_path / "result.json")}
+    said = do(desk, job, most=100)
+    assert (said["status"], said["error"].startswith("the result has")) == (413, True)
+    assert not list(tmp_path.iterdir())
+    small = Desk(lambda **_: None, sentences=8)  # of the nine that there are
+    arguments = {"documents": [{**GIVEN, "id": "k"}], "sentences": True}
+    said = do(small, {"kind": "embed", "arguments": arguments, "file": job["file"]})
+    assert (said["status"], "more than 8 sentences" in said["error"]) == (413, True)
+    if Path("/dev/full").exists():
+        assert do(desk, {**job, "file": "/dev/full"})["status"] == 507
+
+
+def test_half_a_character_in_a_question_is_one_sentence(desk: Desk, tmp_path: Path) -> None:
+    arguments = {"documents": [GIVEN], "questions": ["who\ud83d?"], "top": 1, "threshold": None}
+    said = do(desk, {"kind": "answer", "arguments": arguments, "file": str(tmp_path / "x")})
+    assert (said["status"], said["error"].startswith("the question has half a character at 3")) == (422, True)
+
+
 @pytest.mark.slow
 def test_models_are_checked_before_the_server_listens(
     models: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In a process of their own, which ends."""
-    Models(**models).check()
+    Models(**models).check(Limits())
     capfd.readouterr()
     assert main(["serve", "--port", "0", "--reranker", models["encoder"]]) == 2
     printed = capfd.readouterr()

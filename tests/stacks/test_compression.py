@@ -263,8 +263,8 @@ def logits_of(model, ids, segments, mask=None):
         for length in segments:
             end += length
             given = {} if mask is None else {"attention_mask": mask[:, :end]}
-            output = model(ids[:, end - length : end], past_key_values=cache, use_cache=True, **given)
-            cache = output.past_key_values
+            output = model(ids[:, end - length : end], cache=cache, use_cache=True, **given)
+            cache = output.cache
             logits.append(output.logits)
     return torch.cat(logits, 1), cache
 
@@ -316,7 +316,7 @@ def test_training_goes_on_exactly_from_a_stored_memory():
         losses = []
         for number, part in parts:
             output = model(part, labels=part, **carried.before(number, 0))
-            carried.after(number, 0, output.past_key_values)
+            carried.after(number, 0, output.cache)
             model.zero_grad()
             output.loss.backward()
             losses.append([output.loss, *(weight.grad.clone() for weight in model.parameters())])
@@ -334,7 +334,7 @@ def test_training_goes_on_exactly_from_a_stored_memory():
     assert any(weight.any() for weight in ours[-1][1:])
     part = ids[:, :7]
     losses = [
-        model(part, labels=part, past_key_values=memory.caches[0], use_cache=True).loss,
+        model(part, labels=part, cache=memory.caches[0], use_cache=True).loss,
         model(part, labels=part).loss,
     ]
     assert losses[0] != losses[1]
@@ -348,7 +348,7 @@ def test_what_a_compression_has_lost_joins_the_loss_in_training_alone():
     for training in (True, False):
         model.train(training)
         _, cache = logits_of(model, ids[:, :8], (8,))
-        found[training] = model(ids[:, 8:], labels=ids[:, 8:], past_key_values=cache, use_cache=True)
+        found[training] = model(ids[:, 8:], labels=ids[:, 8:], cache=cache, use_cache=True)
     main = torch.nn.functional.cross_entropy(found[True].logits[:, :-1].flatten(0, 1), ids[:, 9:].flatten())
     torch.testing.assert_close(found[False].loss, main)
     assert found[True].loss > main
@@ -383,7 +383,7 @@ def test_a_cache_of_another_memory_is_refused():
     ids = torch.randint(3, 29, (1, 6))
     _, cache = logits_of(make_model(compressed_tokens=0, rate=None), ids, (6,))
     with pytest.raises(InputError, match="which has no compressed memory; begin the text with a new cache"):
-        make_model()(ids, past_key_values=cache)
+        make_model()(ids, cache=cache)
     _, cache = logits_of(make_model(), ids, (6,))
     with pytest.raises(InputError, match="cannot be taken back"):
         cache.layers[0].crop(-1)

@@ -16,6 +16,7 @@ from longspan.models import (
     LongspanForMaskedLM,
     LongspanModel,
 )
+from longspan.models.transformers_names import enable_checkpointing
 
 HEADS, HEAD_WIDTH, WIDTH = 2, 3, 6
 RELATIVE = {"mechanism": "full", "positions": "relative", "bias": False}
@@ -46,8 +47,8 @@ def in_segments(model, ids, segments, *, learns=False, mask=None, **options) -> 
         for length in segments:
             end += length
             given = {} if mask is None else {"attention_mask": mask[:, :end]}
-            output = model(ids[:, end - length : end], past_key_values=cache, use_cache=True, **given, **options)
-            cache = output.past_key_values
+            output = model(ids[:, end - length : end], cache=cache, use_cache=True, **given, **options)
+            cache = output.cache
             found.append(output.logits)
     return torch.cat(found, 1), cache
 
@@ -152,8 +153,8 @@ def test_gradients_are_those_of_the_definition_and_none_reaches_the_memory(atten
     embedded = model.decoder.embeddings(None, inputs_embeds=given)
     cache, ours = None, []
     for part in embedded.split(segments, 1):
-        output = model.decoder(None, inputs_embeds=part, past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
+        output = model.decoder(None, inputs_embeds=part, cache=cache, use_cache=True)
+        cache = output.cache
         ours.append(model.lm_head(output.last_hidden_state))
     # The decoder normalises and drops what it embeds; here that has been done.
     for logits in (by_definition(model, model.decoder.embeddings(None, inputs_embeds=embedded), segments, 5), ours):
@@ -172,12 +173,12 @@ def test_training_goes_on_with_labels_and_a_cache():
     model, ids = build().train(), ids_of(2, 24)
     cache = None
     for part in ids.split(8, 1):
-        output = model(part, labels=part, use_cache=True, past_key_values=cache)
-        cache = output.past_key_values
+        output = model(part, labels=part, use_cache=True, cache=cache)
+        cache = output.cache
         output.loss.backward()
     assert [layer.hidden.shape for layer in cache.layers] == [(2, 7, WIDTH)] * 3
     assert not any(layer.hidden.requires_grad for layer in cache.layers)
-    assert model(ids[:, :8], labels=ids[:, :8]).past_key_values is None
+    assert model(ids[:, :8], labels=ids[:, :8]).cache is None
 
 
 @pytest.mark.parametrize("memory", [1, 4, 12])
@@ -255,12 +256,12 @@ def test_generation_with_a_memory_equals_a_loop_of_full_passes():
     rest = {
         "max_new_tokens": 10,
         "min_new_tokens": 10,
-        "past_key_values": part.past_key_values,
+        "cache": part.cache,
         "attention_mask": torch.ones(2, 14),
     }
     assert torch.equal(model.generate(part.sequences, **(options | rest)), written)
     cache = in_segments(model, prompt[:, :8], (8,), learns=True)[1]
-    assert model.generate(prompt, past_key_values=cache, **options).shape == (2, 24)
+    assert model.generate(prompt, cache=cache, **options).shape == (2, 24)
 
 
 def test_a_text_goes_on_for_ever_without_a_table_of_positions():
@@ -287,8 +288,7 @@ def test_gradient_checkpointing_changes_nothing_behind_a_memory(reentrant):
         return {name: each.grad for name, each in model.named_parameters()}
 
     plain = gradients()
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": reentrant})
+    enable_checkpointing(model, use_reentrant=reentrant)
     torch.testing.assert_close(gradients(), plain)
 
 
@@ -306,7 +306,7 @@ def test_training_drops_what_comes_out_of_the_last_layer(normalization):
     torch.testing.assert_close(dropped.last_hidden_state[kept], plain.last_hidden_state[kept] / 0.75)
     assert abs(float((~kept).double().mean()) - 0.25) < 5 * (0.25 * 0.75 / kept.numel()) ** 0.5
     assert torch.equal(dropped.hidden_states[-1], dropped.last_hidden_state)
-    for layer, (state, before) in enumerate(zip(dropped.past_key_values.layers, plain.hidden_states, strict=False)):
+    for layer, (state, before) in enumerate(zip(dropped.cache.layers, plain.hidden_states, strict=False)):
         torch.testing.assert_close(state.hidden, before[:, -7:], msg=f"memory of layer {layer}")
 
 
@@ -348,7 +348,7 @@ def test_what_cannot_be_is_refused_in_one_sentence():
     model, ids = build(), ids_of(1, 12)
     cache = in_segments(model, ids, (12,))[1]
     with pytest.raises(InputError, match="from which nothing can learn"):
-        model(ids, past_key_values=cache)
+        model(ids, cache=cache)
     with pytest.raises(InputError, match="clamp_tokens=5 means nothing to attention 'full'"):
         build({"mechanism": "full"}).with_memory(clamp_tokens=5)
     with pytest.raises(InputError, match=r"unknown key 'stack\.memory'"):

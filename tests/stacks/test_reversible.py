@@ -12,6 +12,7 @@ from torch import nn
 from longspan.attention import Attention, FullConfig, LongformerConfig, Tokens
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
+from longspan.models.transformers_names import enable_checkpointing
 from longspan.stacks import ReversibleConfig, Sizes
 from longspan.stacks.block import Block
 from longspan.stacks.rebuilding import Trail
@@ -180,7 +181,7 @@ def test_a_decoder_sends_gradients_to_its_source(checkpointing):
     model = LongspanForConditionalGeneration(config(decoder_layers=2, dropout=0.2)).double()
     if checkpointing:
         # transformers renamed the method between 5.17 and 5.23.
-        (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+        enable_checkpointing(model)
     ids, found = torch.randint(3, 61, (2, 23)), []
     for recompute in (True, False):
         model.encoder.layers.recompute = model.decoder.layers.recompute = recompute

@@ -16,6 +16,7 @@ from longspan.models import (
     LongspanForTokenClassification,
     LongspanModel,
 )
+from longspan.models.transformers_names import enable_checkpointing
 
 from .test_universal import ACT, SIZES, batch, build, stacks_of
 
@@ -33,8 +34,8 @@ def test_writing_token_by_token_equals_one_pass(mechanism, freeze):
     assert len(whole.ponder_times.unique()) > 2
     parts, cache = [], None
     for first, last in ((0, 6), (6, 7), (7, 8), (8, 13), *((each, each + 1) for each in range(13, 19))):
-        part = model(ids[:, first:last], past_key_values=cache, use_cache=True)
-        cache = part.past_key_values
+        part = model(ids[:, first:last], cache=cache, use_cache=True)
+        cache = part.cache
         parts.append(part)
     assert len(cache.layers) == 5
     torch.testing.assert_close(torch.cat([part.logits for part in parts], 1), whole.logits)
@@ -56,7 +57,7 @@ def test_text_is_the_same_with_and_without_a_cache_alone_and_batched(kind):
 def test_a_source_is_kept_once_for_all_steps():
     model = build(LongspanForConditionalGeneration)
     ids, mask = batch(23, 11)
-    cache = model(ids, mask, decoder_input_ids=ids[:, :3], use_cache=True).past_key_values
+    cache = model(ids, mask, decoder_input_ids=ids[:, :3], use_cache=True).cache
     assert len({id(layer) for layer in cache.self_attention_cache.layers}) == 5
     assert len({id(layer) for layer in cache.cross_attention_cache.layers}) == 1
 
@@ -97,8 +98,7 @@ def test_gradients_are_those_of_every_step_computed_and_all_stay_the_same_when_c
     found = []
     for checkpointed in (False, True):
         if checkpointed:
-            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-            enable()
+            enable_checkpointing(model)
         model.zero_grad()
         output = model(ids, mask)
         (output[0].square().mean() + output.stack_loss).backward()

@@ -15,6 +15,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from accelerate.utils import FullyShardedDataParallelPlugin
+from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy, get_module_children_bottom_up
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "shared"))
@@ -78,14 +82,29 @@ def loss_of(model: Any, given: dict[str, Any]) -> torch.Tensor:
     return loss if own is None else loss + own
 
 
-def distance(build: Callable[[], Any], given: dict[str, Any]) -> float:
+def by_accelerate(model: Any, device: torch.device) -> None:
+    """Divide as accelerate's FSDP2 does, which Trainer has by `fsdp` and `fsdp_config`: what its policy matches."""
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
+    plugin.set_auto_wrap_policy(model)
+    wraps: Any = fsdp2_prepare_auto_wrap_policy(plugin, model)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for module in get_module_children_bottom_up(model)[:-1]:
+        if wraps(module):
+            fully_shard(module, mesh=mesh)
+    assert any(isinstance(module, FSDPModule) for module in model.modules())
+    fully_shard(model, mesh=mesh)
+
+
+def distance(
+    build: Callable[[], Any], given: dict[str, Any], divide: Callable[[Any, torch.device], None] = shard
+) -> float:
     """The largest difference, of gradients beside the largest of each."""
     torch.manual_seed(3 + dist.get_rank())  # what the others draw is not what they begin with
     model = build().double().train()
     for tensor in (*model.parameters(), *model.buffers()):
         dist.broadcast(tensor.detach(), 0)
     whole = copy.deepcopy(model)
-    shard(model, torch.device("cpu"))
+    divide(model, torch.device("cpu"))
     world, rank = dist.get_world_size(), dist.get_rank()
     parts = [{name: value.chunk(world)[part] for name, value in given.items()} for part in range(world)]
     losses = []
@@ -119,6 +138,10 @@ def main() -> None:
     dist.init_process_group("gloo")
     found = {}
     for which in sys.argv[1:]:
+        if which == "accelerate":  # positions that stop by themselves call blocks unequally often
+            for name, build, given in (case for case in stacks() if "halting" not in case[0]):
+                found[f"{name}, by accelerate"] = distance(build, given, by_accelerate)
+            continue
         for name, build, given in {"mechanisms": mechanisms, "stacks": stacks, "heads": heads}[which]():
             found[name] = distance(build, given)
     if dist.get_rank() == 0:

@@ -78,6 +78,9 @@ def test_the_adapter_trains_alone_and_both_ways_to_load_it_agree(recipe: Recipe,
     assert torch.allclose(_loss(loaded, ids), _loss(merged, ids), atol=1e-5)
     assert main(["evaluate", str(folder), "--data", "synthetic", "--limit", "1"]) == 0
 
+    assert "LoRA of rank 4, seed" in (folder / "README.md").read_text()
+    assert "LoRA of rank 4, seed" not in (folder / "adapter/README.md").read_text()  # which is PEFT's
+
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_adapter(recipe: Recipe, tmp_path: Path) -> None:

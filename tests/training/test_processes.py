@@ -212,11 +212,11 @@ def weights_agree(one: Path, other: Path, *, without: str | None = None) -> None
 
 @pytest.mark.slow
 def test_every_stack_mechanism_and_head_is_that_of_one_process() -> None:
-    """In float64: loss, gradients, state dict and inference."""
-    done = forked(2, Path(__file__).with_name("sharded_models.py"), "stacks", "heads", "mechanisms")
+    """In float64: loss, gradients, state dict and inference; divided by ours, and every stack by accelerate."""
+    done = forked(2, Path(__file__).with_name("sharded_models.py"), "stacks", "heads", "mechanisms", "accelerate")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert len(found) > 150
+    assert len(found) > 190
     assert {name: distance for name, distance in found.items() if not distance < 1e-12} == {}
 
 
@@ -240,6 +240,10 @@ def test_runs_are_those_of_one_process(recipe: Path, tmp_path: Path, curve: Call
     assert curve(one) == [pytest.approx(row, rel=1e-5) for row in curve(two)]
     weights_agree(one, two)
     assert (one / "adapter" / "adapter_model.safetensors").is_file()
+    for name in ("masked tokens", "masked tokens, alone"):
+        card = (tmp_path / name / "README.md").read_text()
+        assert "\n# LongspanForMaskedLM for up to " in card
+        assert "import AutoModelForMaskedLM" in card
 
 
 @pytest.mark.slow

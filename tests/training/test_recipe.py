@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from longspan.errors import InputError
 from longspan.settings import from_plain, to_plain
-from longspan.training.recipe import Recipe
+from longspan.training.recipe import Recipe, check_memory
 from longspan.training.recipe_file import load_recipe
+from longspan.training.train import train
 
 RECIPES = sorted(Path(__file__).parents[2].glob("recipes/*/*.yaml"))
 TEXT = """
@@ -143,3 +146,33 @@ def test_a_schedule_may_end_before_or_where_its_warm_up_does(name: str) -> None:
     share = ["optimisation.steps=1", "optimisation.warmup_steps=0", "optimisation.warmup_fraction=0.1"]
     with pytest.raises(InputError, match="needs a step behind its warm-up"):
         load_recipe(name, [*share, "optimisation.schedule=polynomial"])
+
+
+def test_a_model_is_weighed_by_what_the_processes_of_a_machine_hold(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, gradients and two moments in float32 are 16 bytes a weight, whole or divided."""
+    recipe = load_recipe(file, ["model.new.num_hidden_layers=3"])
+    weights = sum(weight.numel() for weight in recipe.built_task.model_class()(recipe.smallest_config).parameters())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    def check(machine: int, *changes: str, processes: int = 1, here: int = 1) -> None:
+        monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": machine}.__getitem__)
+        monkeypatch.setenv("WORLD_SIZE", str(processes))
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(here))
+        check_memory(load_recipe(file, ["model.new.num_hidden_layers=3", *changes]))
+
+    check(16 * weights)
+    check(12 * weights, "optimisation.optimizer=adagrad")
+    check(2 * weights, "optimisation.parallel.shard=true", processes=64, here=8)
+    with pytest.raises(InputError, match=rf"^model.new has {weights:,} weights, whose training takes .*shard=true$"):
+        check(16 * weights - 1)
+    with pytest.raises(InputError, match="whose training by 8 processes takes"):
+        check(16 * 8 * weights - 1, processes=64, here=8)
+    with pytest.raises(InputError, match=r"train it with more machines$"):
+        check(2 * weights - 1, "optimisation.parallel.shard=true", processes=64, here=8)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    with pytest.raises(InputError, match="whose training takes"):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -124,6 +124,13 @@ def test_a_stage_goes_on_with_weights_and_moments(whole: Path) -> None:
     assert {int(each["step"]) for each in moments.values()} == {best + 1}
 
 
+def test_the_card_is_that_of_all_stages(whole: Path) -> None:
+    card = (whole / "README.md").read_text()
+    assert "- Steps: 6 in 2 stages\n" in card
+    assert "- Steps: 3\n" in (whole / "stages/2/README.md").read_text()
+    assert card.count("## How it was trained") == 1
+
+
 def test_the_model_is_that_of_the_last_stage(whole: Path) -> None:
     config = json.loads((whole / "config.json").read_text())
     assert [layer["left_tokens"] for layer in config["attention"]] == [6, 12]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -104,6 +105,53 @@ def test_a_second_signal_stops_at_once(
     assert os.listdir(tmp_path / "run" / "checkpoints") == ["checkpoint-2"]
     train(recipe, tmp_path / "run", resume=True)
     same(tmp_path / "run", whole_run())
+
+
+@pytest.mark.slow
+def test_a_killed_process_of_the_data_is_one_sentence_and_training_goes_on(
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: Any,
+    same: Callable[..., Any],
+    whole_run: Callable[..., Path],
+) -> None:
+    whole = whole_run("optimisation.workers=1")
+
+    def kill(trainer: Any, loss: Any) -> Any:
+        (worker,) = multiprocessing.active_children()
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.join()
+        return loss
+
+    arguments = ["train", str(tiny_recipe), "optimisation.workers=1", "--output", str(tmp_path / "run")]
+    capfd.readouterr()
+    with monkeypatch.context() as patch:
+        _before_step(patch, 4, kill)
+        assert main(arguments) == 2
+    errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith(("error", "Traceback"))]
+    assert len(errors) == 1
+    assert "a process that prepares batches was ended from outside" in errors[0]
+    assert "go on with --resume, and with a lower optimisation.workers (now 1)" in errors[0]
+    assert main([*arguments, "--resume"]) == 0
+    same(tmp_path / "run", whole)
+
+
+def test_without_a_terminal_there_are_lines_instead_of_a_bar(
+    tiny_recipe: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    changes = ["optimisation.steps=3", "optimisation.workers=0"]
+    assert main(["train", str(tiny_recipe), *changes, "--output", str(tmp_path / "run")]) == 0
+    errors = capfd.readouterr().err
+    assert "it/s" not in errors
+    history = json.loads((tmp_path / "run/metrics.json").read_text())["history"]
+    names = ("loss", "eval_loss")
+    losses = {(name, entry["step"]): entry[name] for entry in history for name in names if name in entry}
+    assert [line for line in errors.splitlines() if line.startswith("step ")] == [
+        f"step {step} of 3: loss {losses['loss', step]:.4g}, validation loss {losses['eval_loss', step]:.4g}"
+        for step in (2, 3)
+    ]
 
 
 @pytest.mark.slow

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from transformers import AutoTokenizer, BertTokenizer, RobertaTokenizer
 
 from longspan.checkpoints.loading import load_tokenizer
+from longspan.data.labelled import clean
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
+from longspan.tasks.classification.classification import Classification
 from longspan.tasks.summaries.base import texts_of
-from longspan.training.tokenizers import train_tokenizer, train_words
+from longspan.training.tokenizers import is_prepared, prepared, train_tokenizer, train_words
 
 
 def test_special_tokens_round_trip_and_every_script(tmp_path: Path) -> None:
@@ -47,3 +51,26 @@ def test_words_by_frequency_and_an_end_for_every_line(tmp_path: Path) -> None:
         ids = loaded("the cow sat\n\n= <unk>", add_special_tokens=False)["input_ids"]
         assert loaded.convert_ids_to_tokens(ids) == ["the", "<unk>", "sat", "<eos>", "<eos>", "=", "<unk>"]
     assert len(train_words(["a b c d d"], 5)) == 5
+
+
+@pytest.mark.parametrize("kind", ["roberta", "bert", "ours"])
+def test_what_a_task_does_to_texts_is_in_the_tokenizer(kind: str, tmp_path: Path) -> None:
+    """transformers' own classes make their normaliser anew when they are loaded; it must be there all the same."""
+    tokenizer: Any = train_tokenizer(["so good, yes it is"], 300)
+    if kind == "roberta":
+        tokenizer.backend_tokenizer.model.save(str(tmp_path))
+        tokenizer = RobertaTokenizer.from_pretrained(tmp_path)
+    if kind == "bert":
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "so", "good", "it", "is", "!", "##o"]
+        tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
+    task = Classification(clean=True)
+    assert not is_prepared(tokenizer, task.normalizer())
+    cleans = prepared(tokenizer, task.normalizer())
+    cleans.save_pretrained(tmp_path / "saved")
+    text = "Soooo  good!!! See http://a.b/c and www.x.org ! !"
+    for loaded in (cleans, load_tokenizer(tmp_path / "saved"), AutoTokenizer.from_pretrained(tmp_path / "saved")):
+        assert is_prepared(loaded, task.normalizer())
+        assert loaded(text)["input_ids"] == tokenizer(clean(text))["input_ids"] != tokenizer(text)["input_ids"]
+        assert loaded.special_tokens_map == tokenizer.special_tokens_map
+        assert (loaded.padding_side, loaded.model_max_length) == (tokenizer.padding_side, tokenizer.model_max_length)
+    assert prepared(tokenizer, Classification().normalizer()) is tokenizer

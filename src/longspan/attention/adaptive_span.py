@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, Linear
+from longspan.attention.base import LayerState, input_dtype, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Reach, SharedTables
 from longspan.attention.parts.sinusoidal_relative import OffsetAttention
 from longspan.attention.parts.tokens import Tokens
@@ -164,7 +164,7 @@ class AdaptiveSpanAttention(OffsetAttention):
         self._known_share: tuple[tuple[int, int], float] | None = None
         self.table = DistanceTable(config.span_tokens, self.head_width)
         if config.dynamic:
-            self.span = Linear(width, heads)
+            self.span = nn.Linear(width, heads)
         else:
             self.span_share = nn.Parameter(torch.empty(heads))
         self.init_extra_weights()
@@ -202,7 +202,7 @@ class AdaptiveSpanAttention(OffsetAttention):
         """z as a share of S in float32 at least, for tokens `(B, T, E)`: `(1, H, 1)`, or `(B, H, T)` where dynamic."""
         if self.config.dynamic:
             with full_precision(hidden):
-                logits = self.span(hidden.to(self.span.weight.dtype))
+                logits = projected(self.span, hidden.to(input_dtype(self.span)))
             return logits.to(torch.promote_types(logits.dtype, torch.float32)).sigmoid().transpose(1, 2)
         return self.clamped_share()[None, :, None]
 

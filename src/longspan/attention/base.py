@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.documents import each_document
@@ -31,17 +30,15 @@ Start = Literal["from_local", "new"]
 """How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
 
 
-class Linear(nn.Linear):
-    """The projection that mechanisms, blocks and heads are made of: PyTorch's layer, never slower in half precision
-    than in float32."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        wide = input.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        return (functional.linear if wide else half_linear.linear)(input, self.weight, self.bias)
+def projected(layer: nn.Module, inputs: Tensor) -> Tensor:
+    """`layer(inputs)` of a projection, `(…, E)` → `(…, F)`: never slower in half precision than in float32."""
+    wide = inputs.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return layer(inputs) if wide else half_linear.called(layer, inputs)
 
 
-PLAIN = (nn.Linear, Linear)
-"""Layers that compute what their weights say: an adapter or a quantised layer, a subclass or a wrapper, does not."""
+def input_dtype(layer: nn.Module) -> torch.dtype:
+    """The type in which a projection takes its inputs: that of its weights, float32 where they are quantised."""
+    return getattr(layer.weight, "dtype", torch.float32)  # a quantised layer has a method of that name
 
 
 class Attention(nn.Module):
@@ -320,10 +317,10 @@ class ProjectedAttention(Attention):
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.scale, inner = 1 / math.sqrt(self.head_width), heads * self.head_width
-        self.query = Linear(width, inner, bias=bias)
-        self.key = Linear(width, inner, bias=bias)
-        self.value = Linear(width, inner, bias=bias)
-        self.output = Linear(inner, width, bias=bias)
+        self.query = nn.Linear(width, inner, bias=bias)
+        self.key = nn.Linear(width, inner, bias=bias)
+        self.value = nn.Linear(width, inner, bias=bias)
+        self.output = nn.Linear(inner, width, bias=bias)
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: LayerState | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens are seen by none. With `state`, the T tokens continue its sequence.
@@ -338,7 +335,7 @@ class ProjectedAttention(Attention):
         if tokens.shards is not None and state is None:
             return self.forward_shard(hidden, tokens)
         self.check_tokens(hidden, tokens, state)
-        return self.output(self.context(hidden, tokens, state))
+        return projected(self.output, self.context(hidden, tokens, state))
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         """What each token gathers, before the output projection: `(B, T, E)` → `(B, T, E)`. Here: by `pattern`."""
@@ -423,11 +420,11 @@ class ProjectedAttention(Attention):
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""
-        query, key, value = (
-            layer(hidden).unflatten(-1, (self.heads, self.head_width)).transpose(-3, -2)
-            for layer in (self.query, self.key, self.value)
-        )
-        return query, key, value
+        return self.heads_of(self.query, hidden), self.heads_of(self.key, hidden), self.heads_of(self.value, hidden)
+
+    def heads_of(self, projection: nn.Module, hidden: Tensor) -> Tensor:
+        """`(…, T, E)` through a projection, split into heads: `(…, H, T, D)`."""
+        return projected(projection, hidden).unflatten(-1, (self.heads, self.head_width)).transpose(-3, -2)
 
     def split_heads(self, hidden: Tensor) -> Tensor:
         """`(…, T, E)` → `(…, H, T, D)`, without a copy."""

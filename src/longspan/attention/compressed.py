@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, real_first
 from longspan.ops.attend import attend
@@ -153,8 +153,11 @@ class CompressedAttention(ProjectedAttention):
         order = None
         if opened or mask is not None:  # the tokens of the unfinished block, then the new ones, each row without gaps
             order = real_first(torch.cat([torch.arange(opened, device=device) < left, real], dim=1))
-        query = self.query(hidden)
-        local = {name: torch.cat([held[f"open_{name}"], getattr(self, name)(hidden)], 1) for name in ("key", "value")}
+        query = projected(self.query, hidden)
+        local = {
+            name: torch.cat([held[f"open_{name}"], projected(getattr(self, name), hidden)], 1)
+            for name in ("key", "value")
+        }
         local = {name: in_order(each, order) for name, each in local.items()}
         slots = {f"{name}s": self._slots(name, self.split_heads(each), None) for name, each in local.items()}
         after = count + real.sum(1)
@@ -189,7 +192,7 @@ class CompressedAttention(ProjectedAttention):
 
     def _nothing(self, hidden: Tensor) -> dict[str, Tensor]:
         """What is held before the first token."""
-        batch, kind = hidden.shape[0], self.key(hidden[:, :0]).dtype  # autocast's, where that is on
+        batch, kind = hidden.shape[0], projected(self.key, hidden[:, :0]).dtype  # autocast's, where that is on
         none = hidden.new_zeros(batch, self.heads, 0, self.head_width, dtype=kind)
         opened = hidden.new_zeros(batch, 0, self.width, dtype=kind)
         count = hidden.new_zeros(batch, dtype=torch.int64)

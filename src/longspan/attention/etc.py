@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, Linear, ProjectedAttention, Start
+from longspan.attention.base import LayerState, ProjectedAttention, Start, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, Reach
 from longspan.attention.parts.documents import each_document
 from longspan.attention.parts.global_local import Parts, hidden_outside, labelled, put_rows, relations, taken_apart
@@ -156,7 +156,7 @@ class EtcAttention(ProjectedAttention):
     def __init__(self, config: EtcConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
         for name in self.starts_from:
-            setattr(self, name, Linear(width, width))
+            setattr(self, name, nn.Linear(width, width))
         if config.clamp_tokens is not None:
             rows = 2 * config.clamp_tokens + 3
             for part in ("long", "global"):
@@ -218,10 +218,10 @@ class EtcAttention(ProjectedAttention):
         self.check_tokens(hidden, tokens, state)
         parts = taken_apart(hidden, tokens, self.pad_globals)
         context, rows = self.gathered(parts)
-        out = in_order(self.output(self.merge_heads(context)), parts.back)
+        out = in_order(projected(self.output, self.merge_heads(context)), parts.back)
         if rows is None or parts.slots is None:
             return out
-        rows = self.layer("global_output", "output")(self.merge_heads(rows))
+        rows = projected(self.layer("global_output", "output"), self.merge_heads(rows))
         return put_rows(out, rows, parts.slots, 1)
 
     def check_reads_shards(self) -> None:
@@ -250,7 +250,7 @@ class EtcAttention(ProjectedAttention):
             parts = parts._replace(slots=torch.where(there, 0, -1), globals=copies, belongs=belongs)
         long, rows = self.calls(parts)
         context = self.merge_heads(attend(**long)[:, :, parts.beside :])
-        out = self.output(in_order(context, place).masked_fill((near.own < 0)[..., None], 0))
+        out = projected(self.output, in_order(context, place).masked_fill((near.own < 0)[..., None], 0))
         if rows is None or known is None:
             return out
         # Of the global keys, which every process has, the first one counts the weights.
@@ -264,7 +264,7 @@ class EtcAttention(ProjectedAttention):
             gathered = gathered_by_all(
                 scores, rows["value"], seen, shards, "global rows", dropout_prob=self.dropout_prob
             )
-        rows = self.layer("global_output", "output")(self.merge_heads(gathered)[:, : known.own.shape[1]])
+        rows = projected(self.layer("global_output", "output"), self.merge_heads(gathered)[:, : known.own.shape[1]])
         return put_rows(out, rows, known.own, 1)
 
     @property
@@ -298,7 +298,7 @@ class EtcAttention(ProjectedAttention):
         if beside is not None:
             terms.append(GlobalKeyBias(F.pad(beside, (0, 0, count, 0))))
         names = ("key", "value")
-        near = [self.split_heads(self.layer(f"long_to_global_{name}", name)(parts.globals)) for name in names]
+        near = [self.heads_of(self.layer(f"long_to_global_{name}", name), parts.globals) for name in names]
         long |= {
             "query": F.pad(query, (0, 0, count, 0)),
             "key": torch.cat([near[0], key], 2),
@@ -307,12 +307,12 @@ class EtcAttention(ProjectedAttention):
             "globals": front,
             "global_rows": False,
         }
-        query = self.split_heads(self.layer("global_query", "query")(parts.globals))
+        query = self.heads_of(self.layer("global_query", "query"), parts.globals)
         rows = {"query": query, "key": long["key"], "value": long["value"]}
         if self.config.projections != "shared":
             for name in names:
-                own = getattr(self, f"global_{name}")(parts.globals)
-                far = self.layer(f"global_to_long_{name}", f"global_{name}")(parts.long)
+                own = projected(getattr(self, f"global_{name}"), parts.globals)
+                far = projected(self.layer(f"global_to_long_{name}", f"global_{name}"), parts.long)
                 rows[name] = torch.cat([self.split_heads(own), self.split_heads(far)], 2)
         bias = self.row_bias(query, parts)
         return long, rows | options | {

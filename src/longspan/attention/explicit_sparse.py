@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, input_dtype
 from longspan.attention.config import AttentionConfig, Lengthening, full_inputs
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend.reference import full_precision
@@ -84,9 +84,9 @@ class ExplicitSparseAttention(ProjectedAttention):
         """`(B, T, E)` → queries, keys and values `(B, H, T, D)`, without autocast: a rounded score would choose other
         keys."""
         with full_precision(hidden):
-            wide = hidden.to(self.query.weight.dtype)
-            query, key = self.split_heads(self.query(wide)), self.split_heads(self.key(wide))
-        return query, key, self.split_heads(self.value(hidden)).to(query.dtype)
+            wide = hidden.to(input_dtype(self.query))
+            query, key = self.heads_of(self.query, wide), self.heads_of(self.key, wide)
+        return query, key, self.heads_of(self.value, hidden).to(query.dtype)
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         query, key, value, key_mask, _ = self.remember(hidden, tokens, state)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.ops.attend import attend
@@ -73,11 +73,11 @@ class FullAttention(EveryToken, RelativeAttention):
         if ordered and places.shape[1]:
             return super().forward_at(places, hidden, tokens, state)
         self.check_tokens(hidden, tokens, state)
-        query = self.split_heads(self.query(in_order(hidden, places)))
-        key, value = self.split_heads(self.key(hidden)), self.split_heads(self.value(hidden))
+        query = self.heads_of(self.query, in_order(hidden, places))
+        key, value = self.heads_of(self.key, hidden), self.heads_of(self.value, hidden)
         if state is not None:
             state.update(key, value)
         if not places.shape[1]:
-            return self.output(self.merge_heads(query))
+            return projected(self.output, self.merge_heads(query))
         context = attend(query, key, value, pattern=Full(), key_mask=tokens.mask, dropout_prob=self.dropout_prob)
-        return self.output(self.merge_heads(context))
+        return projected(self.output, self.merge_heads(context))

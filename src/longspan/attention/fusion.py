@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState, Linear, Start
+from longspan.attention.base import LayerState, Start
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, SharedTables
 from longspan.attention.parts.pooled import Pools
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
@@ -204,10 +204,10 @@ class FusionAttention(PoolingformerAttention):
         width, self.scale = self.width, (3 * self.head_width) ** -0.5
         self.positions = self.config.make_tables(width)
         if not self.config.tie_position_projections:
-            self.position_key = Linear(width, width, bias=False)
-            self.position_query = Linear(width, width)
-            self.global_position_key = Linear(width, width, bias=False)
-            self.global_position_query = Linear(width, width)
+            self.position_key = nn.Linear(width, width, bias=False)
+            self.position_query = nn.Linear(width, width)
+            self.global_position_key = nn.Linear(width, width, bias=False)
+            self.global_position_query = nn.Linear(width, width)
 
     @property
     def starts_from(self) -> Mapping[str, str]:
@@ -286,7 +286,7 @@ class FusionAttention(PoolingformerAttention):
         far = None
         if slots is not None:
             rows = self._dropped(tables.far)
-            far_key, far_query = (self.split_heads(project(rows)) for project in self._projections_of("far"))
+            far_key, far_query = (self.heads_of(layer, rows) for layer in self._projections_of("far"))
             far = FarRows(far_key, far_query, in_text=places is None)
             place, of_globals = torch.arange(query.shape[2], device=query.device)[None], slots.clamp(min=0)
             if places is not None:
@@ -302,7 +302,7 @@ class FusionAttention(PoolingformerAttention):
         key_rows = self._rows(-ahead)
         if self.config.p2c_index == "code" and self.config.position_buckets is None:
             rows = self._dropped(table[key_rows])  # of these, no two are the same row
-            return self.split_heads(key(rows)), self.split_heads(query(rows))
+            return self.heads_of(key, rows), self.heads_of(query, rows)
         query_rows = key_rows if self.config.p2c_index == "code" else self._rows(ahead)
         table = self._dropped(table)
         return self._projected(key, table, key_rows), self._projected(query, table, query_rows)
@@ -314,8 +314,8 @@ class FusionAttention(PoolingformerAttention):
     def _projected(self, projection: nn.Linear, table: Tensor, rows: Tensor) -> Tensor:
         """The projected rows `(H, R, D)`; whichever is shorter, the table or the list of rows, is projected."""
         if len(rows) <= len(table):
-            return self.split_heads(projection(table[rows]))
-        return self.split_heads(projection(table))[:, rows]
+            return self.heads_of(projection, table[rows])
+        return self.heads_of(projection, table)[:, rows]
 
     def _dropped(self, rows: Tensor) -> Tensor:
         return F.dropout(rows, self.config.position_dropout, self.training)
@@ -346,8 +346,8 @@ class FusionAttention(PoolingformerAttention):
         """What each global query gathers from every real key, all pairs through P_g: `(B, G, E)`."""
         query, key, value = local
         if self.separate:
-            query = self.split_heads(self.global_query(gather_slots(hidden[:, None], slots)[:, 0]))
-            key, value = self.split_heads(self.global_key(hidden)), self.split_heads(self.global_value(hidden))
+            query = self.heads_of(self.global_query, gather_slots(hidden[:, None], slots)[:, 0])
+            key, value = self.heads_of(self.global_key, hidden), self.heads_of(self.global_value, hidden)
         else:
             query = gather_slots(query, slots)
         place = torch.arange(key.shape[2], device=key.device)[None]
@@ -372,11 +372,11 @@ class FusionAttention(PoolingformerAttention):
         behind = place[:, None] - place[None, :]
         key_row = self._rows(behind)
         query_row = key_row if self.config.p2c_index == "code" else self._rows(-behind)
-        keys, queries = (self.split_heads(project(tables.near)) for project in self._projections_of("near"))
+        keys, queries = (self.heads_of(layer, tables.near) for layer in self._projections_of("near"))
         bias = content_scores(query, keys, key_row) + content_scores(key, queries, query_row.T).transpose(-1, -2)
         if is_global is not None:
             codes = self._codes(behind)
-            keys, queries = (self.split_heads(project(tables.far)) for project in self._projections_of("far"))
+            keys, queries = (self.heads_of(layer, tables.far) for layer in self._projections_of("far"))
             far = content_scores(query, keys, codes) + content_scores(key, queries, codes.T).transpose(-1, -2)
             bias = torch.where(is_global[:, None, :, None] | is_global[:, None, None, :], far, bias)
         return super().dense_weights(query, key, tokens, is_global, bias * self.scale)

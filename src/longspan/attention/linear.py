@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, AttentionCost
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.kernels.linear import attend_linear, elu_features, linear_weights
@@ -107,7 +107,7 @@ class KernelAttention(ProjectedAttention):
             dropout_prob=self.dropout_prob,
             epsilon=self.epsilon,
         )
-        return self.output(self.merge_heads(context))
+        return projected(self.output, self.merge_heads(context))
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         query, key, _ = self.project(hidden)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Reach, SharedTables
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
 from longspan.errors import InputError
@@ -181,7 +181,7 @@ class LinformerAttention(ProjectedAttention):
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         key, value, key_mask, _ = self.shortened(hidden, tokens)
-        query = self.split_heads(self.query(hidden))
+        query = self.heads_of(self.query, hidden)
         options = {"pattern": Full(), "key_mask": key_mask, "dropout_prob": self.dropout_prob}
         return self.merge_heads(attend(query, key, value, **options))
 
@@ -189,7 +189,7 @@ class LinformerAttention(ProjectedAttention):
         """What a query takes of each token: its weights of the slots times the tokens' shares in these. Sums may make
         it negative, and of `"max"` and `"conv"`, which take each channel by itself, it is a mean."""
         key, _, key_mask, shares = self.shortened(hidden, tokens, dense=True)
-        query = self.split_heads(self.query(hidden))
+        query = self.heads_of(self.query, hidden)
         visible = torch.ones(1, 1, 1, key.shape[2], dtype=torch.bool, device=key.device)
         weights = dense_weights(query, key, visible if key_mask is None else key_mask[:, None, None], scale=self.scale)
         weights = weights @ shares.to(weights.dtype)
@@ -211,13 +211,13 @@ class LinformerAttention(ProjectedAttention):
             slot_mask = block_mask(mask, hidden.shape[1], self.config.block_tokens, hidden.device)
             slot_mask = None if slot_mask is None else slot_mask.expand(hidden.shape[0], -1)
         if not self.config.compress_input:
-            vectors = [self.split_heads(project(hidden)) for project in (self.key, self.value)]
+            vectors = [self.heads_of(layer, hidden) for layer in (self.key, self.value)]
             key, value = (self._shorten(each, mask, table) for each, table in zip(vectors, tables, strict=True))
         else:
             inputs, vectors = self.split_heads(hidden), [self.split_heads(hidden)] * 2
             first = self._shorten(inputs, mask, tables[0])
             second = first if self.config.compresses_once else self._shorten(inputs, mask, tables[1])
-            key, value = self.key(self.merge_heads(first)), self.value(self.merge_heads(second))
+            key, value = projected(self.key, self.merge_heads(first)), projected(self.value, self.merge_heads(second))
             key, value = self.split_heads(key), self.split_heads(value)
         shares = self._shares(vectors[1], mask, tables[1]) if dense else value
         return key, value, slot_mask, shares

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Linear, Start
+from longspan.attention.base import Start
 from longspan.attention.config import Activations, AttentionCost, Lengthening, Reach
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.pooled import PooledAttention, Pooling, Pools, PoolSize, furthest_reach, numbered
@@ -305,7 +305,7 @@ class PoolingformerAttention(PooledAttention):
         for level, pools in enumerate(self.pools, 2):
             if not self.config.tie_levels:
                 for name in ("query", "key", "value"):
-                    setattr(self, numbered(f"pooled_{name}", level), Linear(width, width))
+                    setattr(self, numbered(f"pooled_{name}", level), nn.Linear(width, width))
             if pools.pooling == "ldconv":
                 for name in ("key", "value"):
                     weight = torch.zeros(self.heads, pools.kernel, self.head_width)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, Linear, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, full_inputs
 from longspan.attention.parts.tokens import Tokens, inverse_order, real_first
 from longspan.errors import InputError
@@ -130,7 +130,7 @@ class SinkhornAttention(ProjectedAttention):
         self.sorts_causally = causal and not self.shows_all
         self.pattern = Causal()  # of a target that sees everything before it
         for name in self.starts_from:
-            setattr(self, name, Linear(width, heads * self.head_width))
+            setattr(self, name, nn.Linear(width, heads * self.head_width))
         pair = 2 * self.head_width
         if config.sort_net == "mlp":
             self.sort_inner = nn.Parameter(torch.empty(heads, pair, pair))
@@ -172,14 +172,14 @@ class SinkhornAttention(ProjectedAttention):
         and values that the state keeps: `(B, T, E)`."""
         length = hidden.shape[1]
         count = 0 if tokens.prefix is None else min(tokens.prefix.count, length)
-        key, value = self.split_heads(self.key(hidden)), self.split_heads(self.value(hidden))
+        key, value = self.heads_of(self.key, hidden), self.heads_of(self.value, hidden)
         if state is not None:
             key, value = state.update(key, value)
             if state.is_compileable:  # a preallocated layer hands out places that are still empty
                 filled = int(state.get_seq_length())
                 key, value = key[:, :, :filled], value[:, :, :filled]
         target = attend(
-            self.split_heads(self.query(hidden[:, count:])),
+            self.heads_of(self.query, hidden[:, count:]),
             key,
             value,
             pattern=self.shown(tokens),
@@ -194,7 +194,11 @@ class SinkhornAttention(ProjectedAttention):
 
     def _of_source(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of a source, `(B, H, T, D)` each."""
-        query, key, value = self.source_query(hidden), self.source_key(hidden), self.source_value(hidden)
+        query, key, value = (
+            projected(self.source_query, hidden),
+            projected(self.source_key, hidden),
+            projected(self.source_value, hidden),
+        )
         return self.split_heads(query), self.split_heads(key), self.split_heads(value)
 
     def _in_blocks(

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, Linear
+from longspan.attention.base import LayerState
 from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Reach
 from longspan.attention.full import EveryToken
 from longspan.attention.parts.tokens import Tokens
@@ -127,7 +127,7 @@ class SynthesizerAttention(EveryToken):
             del self.query, self.key
         for name in config.activations().projections:
             if not hasattr(self, name):
-                self.add_module(name, Linear(width, width))
+                self.add_module(name, nn.Linear(width, width))
         for name, shape in self._shapes().items():
             if name == "fixed_random":
                 self.register_buffer(name, torch.empty(shape))
@@ -184,7 +184,7 @@ class SynthesizerAttention(EveryToken):
         it counts tokens by its keys."""
         if "vanilla" in self.config.members:
             return super().project(hidden)
-        value = self.split_heads(self.value(hidden))
+        value = self.heads_of(self.value, hidden)
         return value[..., :1], value[..., :1], value
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
@@ -229,7 +229,7 @@ class SynthesizerAttention(EveryToken):
             queries.append(query * (shares["vanilla"] * self.scale))
             keys.append(key)
         if "dense" in shares:
-            predicted = self.split_heads(self.dense(hidden)).relu()
+            predicted = self.heads_of(self.dense, hidden).relu()
             queries += [predicted * shares["dense"], torch.ones_like(predicted[..., :1]) * shares["dense"]]
             keys += [places.of_keys(self.dense_weight), places.of_keys(self.dense_bias[..., None])]
         if "factorised_random" in shares:
@@ -257,7 +257,7 @@ class SynthesizerAttention(EveryToken):
         """The two vectors that a token predicts in each head, `(B, H, T, a)` and `(B, H, T, b)`."""
         factors = []
         for name in ("tiled", "repeated"):
-            inner = self.split_heads(getattr(self, name)(hidden)).relu()
+            inner = self.heads_of(getattr(self, name), hidden).relu()
             factors.append(inner @ getattr(self, f"{name}_weight").mT + getattr(self, f"{name}_bias")[:, None])
         return factors
 
@@ -283,7 +283,7 @@ class SynthesizerAttention(EveryToken):
     def _table(self, member: str, hidden: Tensor, places: Places) -> Tensor:
         """Scores `(B, H, T, N)` of each token for all places."""
         if member == "dense":
-            inner = self.split_heads(self.dense(hidden)).relu()
+            inner = self.heads_of(self.dense, hidden).relu()
             return inner @ self.dense_weight.mT + self.dense_bias[:, None]
         if member == "factorised_dense":
             tiled, repeated = self._factors(hidden)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from longspan.checkpoints.causal_attention import attend_causal, position_mask
-from longspan.checkpoints.relative_bias import encoder_by_offset
+from longspan.checkpoints.relative_bias import encoder_by_offset, exchange_layers, is_exchanged
 from longspan.errors import InputError, one_sentence
 from longspan.models.network import check_mask
 from longspan.ops.attend import attend
@@ -44,8 +44,8 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
     Positions count real tokens, so that padding on any side changes nothing, at once, in pieces or token by token.
 
     Of T5, mT5 and UMT5 the encoder takes the pattern, whose scores keep their numbers by distance; the decoder stays
-    as it is. What is saved of them is read by transformers as the model that it was, with full attention, and by
-    Longspan with the pattern.
+    as it is. So does MPNet. What is saved of them is read by transformers as the model that it was, with full
+    attention, and by Longspan with the pattern.
 
     The same holds for an encoder that has windows of its own in some layers, as ModernBERT has: there it is the
     intersection of window and pattern, and the pattern alone elsewhere.
@@ -88,20 +88,23 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
         convert(Count, max_tokens, "max_tokens")
     implementation = config._attn_implementation
     before = {name: getattr(config, name, None) for name in ("longspan_pattern", "attn_implementation")}
-    model.set_attn_implementation(NAME)
+    asks = not exchange_layers(model)
+    _set_implementation(model, NAME, asks)
     if getattr(config, "_attn_implementation", None) != NAME:
         raise InputError(
             f"model={type(model).__name__} has an attention of its own, which cannot be exchanged; load it with "
             "longspan.from_transformers instead"
         )
     # What a saved configuration says of it: transformers itself reads the second when it loads the model.
-    config.longspan_pattern, config.attn_implementation = text, NAME
+    config.longspan_pattern = text
+    if asks:
+        config.attn_implementation = NAME
     try:
         _try(model)
     except InputError as error:
         for name, value in before.items():
             delattr(config, name) if value is None else setattr(config, name, value)
-        model.set_attn_implementation(implementation or "eager")
+        _set_implementation(model, implementation or "eager", asks)
         raise InputError(
             f"model={type(model).__name__} cannot take a pattern ({error}); use_attention serves encoders in which "
             "every token may see every token (BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT, ELECTRA and their like) or "
@@ -117,10 +120,19 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
     return whole
 
 
+def _set_implementation(model: PreTrainedModel, name: str, asks: bool) -> None:
+    """Choose an attention; transformers does not where layers ask nobody for one."""
+    if asks:
+        model.set_attn_implementation(name)
+        return
+    config: Any = model.config
+    config._attn_implementation = name
+
+
 def use_recorded(model: PreTrainedModel, name: str) -> None:
     """Give a loaded model the pattern that its `config.json` records, if any.
 
-    Encoders and decoders find it by themselves, those of T5's kind do not.
+    Encoders and decoders find it by themselves, those of T5's kind and MPNet do not.
 
     Raises:
         InputError: the model, called `name`, cannot take it.
@@ -315,7 +327,8 @@ def _pattern(module: nn.Module) -> Pattern:
             'longspan.use_attention(model, "window(128) | first(1)")'
         )
     # A configuration that was loaded no longer says this, and would be saved without.
-    if not torch.compiler.is_compiling() and getattr(module.config, "attn_implementation", None) != NAME:
+    said = getattr(module.config, "attn_implementation", None) == NAME or is_exchanged(module)
+    if not torch.compiler.is_compiling() and not said:
         config: Any = module.config
         config.attn_implementation = NAME
     return parse(text)

@@ -136,6 +136,8 @@ class InPlace:
         own_window: `(configuration, layer)` → tokens to each side of the window that a layer has anyway, `None` where
             it sees everything; it raises `InputError` where it has more than windows.
         exchanged: whether the attention can be exchanged (`use_attention`); else its own windows are all there is.
+        table: the embedding of absolute positions in their base model, `None` without any.
+        reserved: rows of that table before that of a first token, which `length` counts too.
     """
 
     classes: tuple[str, ...]
@@ -143,6 +145,8 @@ class InPlace:
     length: str
     own_window: Callable[[Any, int], int | None] = lambda config, layer: None
     exchanged: bool = True
+    table: str | None = None
+    reserved: int = 0
 
     def class_of(self, name: str | None) -> str:
         """The class that loads files which name this one.
@@ -159,7 +163,7 @@ class InPlace:
     def longest(self, config: Any) -> int:
         """The longest input that their configuration says."""
         said = getattr(config, self.length, None)
-        return said if isinstance(said, int) and 0 < said < 10**9 else UNSAID
+        return said - self.reserved if isinstance(said, int) and self.reserved < said < 10**9 else UNSAID
 
 
 @torch.no_grad()

@@ -81,10 +81,10 @@ def _check(model: Any, path: Path) -> None:
         raise InputError(f"model={name} cannot be written as ONNX, only {', '.join(OUTPUTS)}; {remedy}")
     if model.dtype != torch.float32:
         raise InputError(f"model is {model.dtype}; ONNX files are written in float32, so call model.float() first")
-    if model.config.global_tokens == "question" and model.config.max_global_tokens is None:
+    if model.config.global_tokens not in ("none", "first") and model.config.max_global_tokens is None:
         raise InputError(
             "max_global_tokens=None reads the data, which a file cannot; set model.config.max_global_tokens to the "
-            "longest question in tokens"
+            "longest question in tokens, or to the most global tokens that a text has"
         )
     if path.suffix != ".onnx":
         raise InputError(f"file={str(path)!r} does not end in .onnx; give it that ending")

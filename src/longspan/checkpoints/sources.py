@@ -146,19 +146,30 @@ def load_any(model_or_path: PreTrainedModel | str | Path, *, in_place: bool = Fa
         name = str(model_or_path)
         check_reachable(name)
     config = _config_of(name)
-    architectures = config.get("architectures") or [None]
+    architecture = _architecture_of(name, config)
     model_type = str(config.get("model_type"))
     stays = in_place and model_type in IN_PLACE
     if stays:
-        model_class: Any = getattr(transformers, IN_PLACE[model_type].class_of(architectures[0]))
+        model_class: Any = getattr(transformers, IN_PLACE[model_type].class_of(architecture))
     else:
-        model_class = class_for(model_type, architectures[0])
+        model_class = class_for(model_type, architecture)
     if held is not None:
         _check_size(name, model_class, held)
     model = _load(name, model_class)
     if stays:
         use_recorded(model, name)
     return model
+
+
+def _architecture_of(name: str, config: dict[str, Any]) -> str | None:
+    """The class that the files are of: the first that they name, but in an encoder of sentences the model without a
+    head, whose weights alone it has, whatever it was trained from."""
+    named = (config.get("architectures") or [None])[0]
+    if named is None or "For" not in named or config.get("is_encoder_decoder"):
+        return named
+    from longspan.checkpoints.pooling import MODULES, beside
+
+    return named if beside(name, MODULES) is None else f"{named.partition('For')[0]}Model"
 
 
 def check_path(path: Path, argument: str) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from longspan.cli.terminal import Told, complain, say, silence, usable_streams
 from longspan.errors import InputError, is_out_of_memory, memory_sentence
+from longspan.progress import bars_on_terminals_only
 from longspan.version import __version__
 
 COMMANDS = {
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        with usable_streams():
+        with usable_streams(), bars_on_terminals_only():
             return _run(arguments)
     except InputError as error:
         return _fail(str(error))

@@ -9,6 +9,7 @@ import typer
 
 from longspan.characters import counted
 from longspan.cli.documents import (
+    Abbreviations,
     Device,
     Dtype,
     Encoder,
@@ -16,6 +17,7 @@ from longspan.cli.documents import (
     Json,
     Raw,
     Reranker,
+    abbreviations_in,
     save_with_note,
     say_heading,
 )
@@ -71,6 +73,7 @@ def answer(
     ] = None,
     raw: Raw = False,
     encoding: Encoding = None,
+    abbreviations: Abbreviations = None,
 ) -> None:
     """Find the passages of documents that answer a question, in files and folders of any length.
 
@@ -98,13 +101,18 @@ def answer(
         if len(sources) != 1 or Path(sources[0]).is_dir():
             raise InputError(f"--picture {picture} draws one document; name one file")
         check_picture(picture, [*sources, model, encoder, reranker, index])
+    further = abbreviations_in(abbreviations)
     if index is not None:
+        if abbreviations is not None:
+            raise InputError("--abbreviations is for documents, and those of --index are read already; leave it out")
         from longspan.inference.indexing.opening import open_index
 
         answerer = open_index(index, model, encoder, reranker=reranker, device=device, dtype=dtype)
     else:
         # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
-        documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
+        documents, skipped = open_documents(
+            [Path(source) for source in sources], encoding=encoding, raw=raw, abbreviations=further
+        )
         for note in skipped:
             say(f"note: {note}", error=True)
         if any(Path(source).is_dir() for source in sources) and len(documents) >= MANY:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Encoding, Raw
+from longspan.cli.documents import Abbreviations, Encoding, Raw, abbreviations_in
 from longspan.cli.terminal import name_of, say, say_json
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def chunks(
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list with places and counts.")] = False,
     raw: Raw = False,
     encoding: Encoding = None,
+    abbreviations: Abbreviations = None,
 ) -> None:
     """Cut documents into passages with their places, for other tools.
 
@@ -51,7 +52,9 @@ def chunks(
     from longspan.inference.answer import open_documents
     from longspan.inference.chunks import chunks as cut
 
-    documents, skipped = open_documents([Path(one) for one in inputs], encoding=encoding, raw=raw)
+    further = abbreviations_in(abbreviations)
+    paths = [Path(one) for one in inputs]
+    documents, skipped = open_documents(paths, encoding=encoding, raw=raw, abbreviations=further)
     bounds = {"max_words": max_words, "max_tokens": max_tokens, "overlap": overlap}
     several = [cut(one, tokenizer=tokenizer, **bounds) for one in documents]
     if json:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from longspan.characters import on_one_line
 from longspan.cli.terminal import say
+from longspan.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +30,32 @@ Dtype = Annotated[
     Literal["float32", "bfloat16", "float16"] | None,
     typer.Option(help="Of the weights of models that are given.", show_default="float32"),
 ]
+Abbreviations = Annotated[
+    Path | None,
+    typer.Option(
+        "--abbreviations",
+        metavar="FILE",
+        help="Words that no sentence ends with, one a line.",
+        show_default=False,
+    ),
+]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")]
+
+
+def abbreviations_in(file: Path | None) -> list[str]:
+    """The words of a file of abbreviations, one in each line; lines that begin with "#" are comments.
+
+    Raises:
+        InputError: the file cannot be read, or is no text in UTF-8.
+    """
+    if file is None:
+        return []
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise InputError(f"--abbreviations {on_one_line(str(file))} cannot be read: {reason}") from error
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def say_heading(text: str, *, first: bool) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Device, Dtype, Encoder, Encoding, Json
+from longspan.cli.documents import Abbreviations, Device, Dtype, Encoder, Encoding, Json, abbreviations_in
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
@@ -33,6 +33,7 @@ def embed(
     dtype: Dtype = None,
     json: Json = False,
     encoding: Encoding = None,
+    abbreviations: Abbreviations = None,
     raw: Annotated[bool, typer.Option("--raw", help="Read documents as they are, boilerplate and all.")] = False,
 ) -> None:
     """Turn documents of any length into vectors; near vectors mean near meanings.
@@ -52,7 +53,7 @@ def embed(
         raise InputError(f"--output {output} ends in no .safetensors; give a name that does")
     # Known before anything is read.
     target = None if output is None else output_file(output, reads=[*files, model, encoder])
-    documents = [read(file, encoding, raw=raw) for file in files]
+    documents = [read(file, encoding, raw=raw, abbreviations=abbreviations_in(abbreviations)) for file in files]
     chosen = the_encoder(model, encoder, device, dtype)
     embedded = [embed_document(document, chosen) for document in documents]
     if note := getattr(chosen, "note", None):

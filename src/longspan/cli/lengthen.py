@@ -24,7 +24,7 @@ def lengthen(
             help="The mechanism (`longspan mechanisms` lists them), with two levels in the upper half of the layers; "
             "or by layers, as recipes have it: "
             "'[{layers: 0-5, mechanism: longformer}, {layers: 6-, mechanism: poolingformer}]'.",
-            show_default="poolingformer; longformer in T5 and its kin and ModernBERT",
+            show_default="poolingformer; longformer in T5 and its kin, ModernBERT and MPNet",
         ),
     ] = None,
     max_tokens: Annotated[int, typer.Option(help="The longest input afterwards.")] = 16384,
@@ -42,12 +42,12 @@ def lengthen(
 ) -> None:
     """Make a published model read long documents: BART, mBART, LED, BERT, BigBird, BigBird-Pegasus, DistilBERT,
     RoBERTa, DistilRoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer, DeBERTa, DeBERTa-v2 and v3, mDeBERTa, Pegasus,
-    Marian, T5, mT5, UMT5, LongT5, ModernBERT.
+    Marian, T5, mT5, UMT5, LongT5, ModernBERT, MPNet.
 
     Positions are tiled, global projections copied from the local ones, and a second level starts silent, so short
     inputs come out as before: the report says by how much they differ. DeBERTa needs `--attention fusion`, which keeps
-    its relative positions; T5 and its kin and ModernBERT stay transformers' own, with windows in place. Train the
-    result, or use it as it is; with `--stack` it has to be trained.
+    its relative positions; T5 and its kin, ModernBERT and MPNet stay transformers' own, with windows in place. Train
+    the result, or use it as it is; with `--stack` it has to be trained.
     """
     settings = _settings(options or [])
     chosen, stacked = _read(attention, "--attention"), _read(stack, "--stack")

@@ -88,7 +88,7 @@ def map(
 
     The output folder gets parts with one row for each input row: its own columns, the result's, and `error`, which says
     why a document could not be done. Ended at any moment, the same command goes on with the parts that are missing; a
-    finished job is left as it is. `job.json` says what the job was. Options belong to the verb that they name.
+    finished job is left as it is. `_job.json` says what the job was. Options belong to the verb that they name.
 
     Examples: `longspan map summarize papers.parquet --output summaries`, `longspan map embed "shards/*.jsonl.gz"
     --output vectors --workers 8`, `longspan map answer contracts/ -q "who may cancel?" --output answers`,

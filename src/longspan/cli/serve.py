@@ -29,7 +29,9 @@ def serve(
     seconds: Annotated[float, typer.Option(min=1, help="Longest time for one request, once it runs.")] = 600,
     memory: Annotated[int, typer.Option(min=64, help="Most memory that one request takes, in MiB (Linux).")] = 4096,
     queue: Annotated[int, typer.Option(min=1, max=10_000, help="Requests that may wait.")] = 64,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that work at the same time.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Processes for what is long; one more has what is short.")
+    ] = 1,
     encoder: Encoder = None,
     reranker: Reranker = None,
     device: Device = None,
@@ -41,7 +43,7 @@ def serve(
     Drop files or a folder on the page. Nothing leaves this machine, and what was uploaded is deleted at the end
     (control-C). Only this machine reaches the page, unless `--host` says otherwise; then a token is asked for, which
     the printed address holds. The same as a JSON API, described at `/docs`: `/summarize`, `/answer`, `/embed`, and
-    `/v1/embeddings` in OpenAI's shape.
+    `/v1/embeddings` in OpenAI's shape; `/v1/rerank` with `--reranker`.
 
     `--encoder` and `--reranker` read questions and passages in the place of the bundled encoder, as in `longspan
     answer`; the encoder also gives the vectors of `/embed`.

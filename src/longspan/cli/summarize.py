@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Device, Dtype, Encoder, Encoding, Json, Raw, save_with_note, say_heading
+from longspan.cli.documents import (
+    Abbreviations,
+    Device,
+    Dtype,
+    Encoder,
+    Encoding,
+    Json,
+    Raw,
+    abbreviations_in,
+    save_with_note,
+    say_heading,
+)
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
@@ -50,6 +61,7 @@ def summarize(
         Path | None, typer.Option(help="Write a web page: the whole document shaded by score, the summary beside it.")
     ] = None,
     encoding: Encoding = None,
+    abbreviations: Abbreviations = None,
     raw: Raw = False,
     language: Annotated[
         str | None, typer.Option(help="Language code for finding sentences.", show_default="by the script")
@@ -91,7 +103,7 @@ def summarize(
     extent = Extent(sentences=sentences, words=words, length=length)  # pyright: ignore[reportArgumentType]
     _check_outputs(files, model, picture, html)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
-    documents = [read(file, encoding, raw=raw) for file in files]
+    documents = [read(file, encoding, raw=raw, abbreviations=abbreviations_in(abbreviations)) for file in files]
 
     from longspan.inference.outline import outline as outline_of
     from longspan.inference.results import Decoding

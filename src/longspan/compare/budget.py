@@ -1,8 +1,8 @@
 """How the time of a comparison is divided: what each cell will take, what is left out, how many steps there are.
 
 Quality comes first. A mechanism is measured only while there is time to train it and all before it for a few steps;
-then all are trained for as many steps as fit; the curves of speed and memory get what is kept for them, and what is
-left. Starting processes and writing the report count, and no cell runs far beyond the end.
+then all are trained for as many steps as fit; the curves of speed and memory get what is kept for them, a fifth of the
+budget or more, and what is left. Starting processes and writing the report count, and no cell runs far beyond the end.
 """
 
 from __future__ import annotations
@@ -17,12 +17,16 @@ from longspan.compare.skeleton import config_of, spec_of
 
 START = 8.0
 """Seconds that a process takes to start, until one was seen."""
+MEASURING = 2.0
+"""Seconds that a process takes, once it has started, to measure a mechanism at a short length."""
 SETUP = 1.0
 """Seconds that a process takes, once it has started, to build a model, the Trainer and its optimiser."""
 REPORT, REPORT_SHARE = 4.0, 0.1
 """Seconds that are kept for drawing and writing the report, of a short budget no more than this share."""
 CURVES = 0.3
 """Share of what is left after measuring that is kept for the curves, if that leaves the fewest steps for training."""
+CURVES_FLOOR = 0.2
+"""Share of the budget that neither measuring nor training takes from the curves."""
 FEWEST_STEPS = 10
 RESERVE = 0.85
 """Of the time that is left, what is planned with: machines are not the same from one minute to the next."""
@@ -43,6 +47,7 @@ class Clock:
         budget: seconds; `None` is no end.
         now: seconds since some moment.
         begun: what `now` gave at the beginning.
+        kept: seconds that are no part of what is left before the curves begin.
         starts: seconds that processes took to start.
         paces: seconds that trainings took, divided by those that were expected.
     """
@@ -50,6 +55,7 @@ class Clock:
     budget: float | None
     now: Callable[[], float] = time.monotonic
     begun: float | None = None
+    kept: float = 0.0
     starts: list[float] = field(default_factory=list)
     paces: list[float] = field(default_factory=list)
 
@@ -65,10 +71,20 @@ class Clock:
 
     @property
     def left(self) -> float:
-        """Seconds of the budget that are left for cells, without those that writing the report takes."""
+        """Seconds of the budget that are left for cells, without those that writing the report takes, and `kept`."""
         if self.budget is None:
             return float("inf")
-        return max(self.budget - min(REPORT, REPORT_SHARE * self.budget) - self.spent, 0.0)
+        return max(self.budget - min(REPORT, REPORT_SHARE * self.budget) - self.spent - self.kept, 0.0)
+
+    def keep_for_curves(self) -> None:
+        """Keep `CURVES_FLOOR` of the budget, or what two lengths of one mechanism take, but no more than `CURVES`."""
+        if self.budget is not None:
+            self.kept = min(max(CURVES_FLOOR * self.budget, 2 * self.least), CURVES * self.budget)
+
+    @property
+    def least(self) -> float:
+        """Seconds that measuring a mechanism takes at least."""
+        return self.start + MEASURING
 
     @property
     def start(self) -> float:
@@ -81,10 +97,12 @@ class Clock:
         return statistics.median(self.paces) if self.paces else 1.0
 
     def patience(self, cell: Cell) -> float | None:
-        """Seconds after which a cell that begins now is stopped."""
+        """Seconds after which a cell that begins now is stopped; the first training may take what is kept, too."""
         if self.budget is None:
             return None
-        return self.left + (FIRST_GRACE if self.is_first_training(cell) else GRACE) * self.budget
+        if self.is_first_training(cell):
+            return self.left + self.kept + FIRST_GRACE * self.budget
+        return self.left + GRACE * self.budget
 
     def room(self, cell: Cell) -> float:
         """Seconds that a cell may be expected to take, to be begun now."""
@@ -106,7 +124,7 @@ def expected_seconds(cell: Cell, known: Result, start: float) -> float:
     growth = work_of(cell) / max(work_of(known.cell), 1.0)
     runs = known.numbers["train_wall"] + known.numbers["inference_wall"]
     # Each is run once to warm up; short ones are then repeated, and what is so long that it counts at once is not.
-    return start + 2.0 + min(2 * growth * runs, growth * runs + 8.0)
+    return start + MEASURING + min(2 * growth * runs, growth * runs + 8.0)
 
 
 def work_of(cell: Cell) -> float:

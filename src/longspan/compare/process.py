@@ -243,7 +243,7 @@ def evaluate(work: Work, model: Any) -> tuple[dict[str, float], dict[str, list[i
                     counts[0], counts[1] = counts[0] + hit, counts[1] + 1
     kind = work.probe.score
     score = bits / asked if kind == "bits per byte" else right / asked
-    return {"score": score, "accuracy": right / asked, "bits": bits / asked}, by_distance
+    return {"score": score, "accuracy": right / asked, "bits": bits / asked, "answers": asked}, by_distance
 
 
 # The process ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from longspan.compare.probes import PROBES
 from longspan.compare.run import read_record, results_in
 from longspan.compare.settings import Comparison
 from longspan.compare.skeleton import NEAR
-from longspan.compare.summary import MEBI, Line, as_csv, lines_of, markdown, plain, table_of
+from longspan.compare.summary import CHANCE, CONFIDENCE, MEBI, Line, as_csv, lines_of, markdown, plain, table_of
 from longspan.files import whole_file, write_whole
 from longspan.imports import require
 from longspan.pictures.pages import as_line, as_text, page_frame
@@ -32,6 +32,8 @@ WIDTH = 5.0
 """Inches; shown at the width of a phone, letters of 9 points are still read."""
 FEWEST_ANSWERS = 20
 """Distances at which fewer were asked are left out: their share is chance."""
+PALE = "#c9ced6"
+"""Of scores at chance."""
 STYLES = ("-", "--", ":", "-.")
 MARKS = "osD^vPX*"
 CURVES = {
@@ -76,12 +78,13 @@ def picture(figure: Figure, kind: str) -> bytes:
 
 
 def _quality(lines: Sequence[Line], task: str, chance: float | None) -> Figure | None:
-    """The scores as bars, each seed as a dot, chance as a line."""
+    """The scores as bars, pale where they are at chance, each seed as a dot, chance as a line."""
     shown = [line for line in lines if line.score is not None][::-1]
     if not shown:
         return None
     figure, axes = _new_figure(f"{_capital(PROBES[task].score)}, {task}", height=1.0 + 0.3 * len(shown))
-    axes.barh([line.label for line in shown], [line.score or 0.0 for line in shown], color=COLOURS[0], height=0.66)
+    colours = [PALE if line.at_chance else COLOURS[0] for line in shown]
+    axes.barh([line.label for line in shown], [line.score or 0.0 for line in shown], color=colours, height=0.66)
     for place, line in enumerate(shown):
         axes.plot(line.scores, [place] * len(line.scores), "o", color=INK, markersize=3)
         axes.annotate(
@@ -239,10 +242,11 @@ def write_report(folder: str | Path) -> Report:
     given = {name: value for name, value in record["comparison"].items() if value is not None}
     comparison = from_plain(Comparison, given)
     results = results_in(folder, comparison, record.get("steps"))
-    lines = lines_of(comparison, results)
+    chance = PROBES[comparison.task](comparison.tokens, folder).chance
+    lines = lines_of(comparison, results, chance)
     header, rows = table_of(lines, PROBES[comparison.task].score)
-    figures = draw_plots(lines, comparison.task, PROBES[comparison.task](comparison.tokens, folder).chance)
-    settings = _settings(comparison, record, lines, folder)
+    figures = draw_plots(lines, comparison.task, chance)
+    settings = _settings(comparison, record, lines, chance)
     for name, figure in figures.items():
         with whole_file(folder / "plots" / f"{name}.png") as part:
             part.write_bytes(picture(figure, "png"))
@@ -258,11 +262,12 @@ def write_report(folder: str | Path) -> Report:
     return Report(folder=folder, text=plain(header, rows), data=data)
 
 
-def _settings(comparison: Comparison, record: dict[str, Any], lines: Sequence[Line], folder: Path) -> dict[str, str]:
+def _settings(
+    comparison: Comparison, record: dict[str, Any], lines: Sequence[Line], chance: float | None
+) -> dict[str, str]:
     """Everything that was set, and where it ran, in words."""
     skeleton, kind = comparison.skeleton, PROBES[comparison.task]
     measured = [line.as_trained for line in lines if line.as_trained is not None and line.as_trained.words]
-    chance = kind(comparison.tokens, folder).chance
     clock = measured[0].words["clock"] if measured else "seconds"
     memory = "torch.cuda.max_memory_allocated" if comparison.device == "cuda" else "resident memory"
     settings = {
@@ -272,7 +277,10 @@ def _settings(comparison: Comparison, record: dict[str, Any], lines: Sequence[Li
         "(a tenth of the steps to rise, then linearly to 0; β₂ = 0.98; gradients cut at 1)",
         "seeds": f"{comparison.seeds}, for weights and rows; row k of a seed is the same for every mechanism",
         "score": f"{kind.score} on {comparison.held_out:,} held-out rows, the same for all",
-        "chance": "not known" if chance is None else f"{chance:.3f}",
+        "chance": "not known"
+        if chance is None
+        else f"{chance:.3f}; what is not above it, by an interval that holds "
+        f"{CONFIDENCE:.0%} for all mechanisms together, is not ranked",
         "skeleton": f"{skeleton.layers} blocks, {skeleton.stack}, width {skeleton.width}, {skeleton.heads} heads, "
         f"feed-forward {skeleton.feed_forward} (adjusted to equal weights within {NEAR:.0%}), pre-norm, sinusoidal "
         f"positions, no dropout, {skeleton.memory_tokens or 'no'} memory tokens",
@@ -315,7 +323,8 @@ def _page(
         f'<p class="quiet">{as_line(settings["training"])} · {as_line(settings["machine"])}</p>\n</header>\n<main>\n',
         '<h2>Table</h2>\n<div class="wide" tabindex="0" role="region" aria-label="Table">\n',
         f"{_table(header[:-1], [row[:-1] for row in rows])}</div>\n",
-        '<p class="quiet">Best first. Speed and memory are those of the batches of training.</p>\n',
+        '<p class="quiet">Best first, then those at chance, which are not ranked. '
+        "Speed and memory are those of the batches of training.</p>\n",
         f"<ul>\n{notes}</ul>\n" if notes else "",
         f'<h2>Plots</h2>\n<div class="plots">\n{"".join(figures)}</div>\n',
         f'<h2>Settings</h2>\n<div class="wide">\n{setting_table}</div>\n</main>\n',
@@ -337,9 +346,10 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _best(name: str, cells: list[str]) -> str | None:
-    """The best cell of a column, where that has a meaning."""
-    numbers = {cell: float(cell.replace(",", "")) for cell in cells if cell != "–"}
-    if len(numbers) < 2 or name.startswith("±"):
+    """The best cell of a column, where that has a meaning; no score that is at chance is one."""
+    shown = {cell for cell in cells if cell != "–"}
+    numbers = {cell: float(cell.replace(",", "")) for cell in shown if not cell.endswith(CHANCE)}
+    if len(shown) < 2 or not numbers or name.startswith("±"):
         return None
     higher = name == "accuracy" or name.startswith("tokens/s")
     return (max if higher else min)(numbers, key=numbers.__getitem__)

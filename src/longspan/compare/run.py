@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,7 +37,7 @@ from longspan.compare.processes import processes, wait_until_ready
 from longspan.compare.settings import Cell, Comparison, Result, read_result, write_result
 from longspan.compare.skeleton import Skeleton, form_of, refusal
 from longspan.errors import InputError
-from longspan.files import OWN, claimed, output_folder, write_whole
+from longspan.files import OWN, claimed, output_folder, part_of, write_whole
 from longspan.progress import progress_bar
 from longspan.settings import to_plain
 from longspan.workers import how_it_died, start
@@ -71,8 +70,14 @@ def compare(
     """
     folder = output_folder(output)
     _check_folder(folder, comparison)
-    with claimed(folder):
-        documents = PROBES[comparison.task].prepare(folder)
+    with claimed(folder) as remove:
+        # Before the documents, so that the folder of a run that is killed meanwhile is known for what it is.
+        _record(folder, comparison, comparison.steps, {})
+        try:
+            documents = PROBES[comparison.task].prepare(folder)
+        except InputError:
+            remove(RECORD)
+            raise
         _record(folder, comparison, comparison.steps, documents)
         run = Run(comparison, folder, tell, Clock(comparison.budget, begun=begun), processes().Process)
         with run.bar():
@@ -128,10 +133,13 @@ class Run:
 
     def all(self) -> int:
         """Every cell for which there is time; the number of steps."""
+        if len(self.comparison.curve_lengths()) > 1:
+            self.clock.keep_for_curves()
         measured = self.measure()
         able = {name: result for name, result in measured.items() if result.status == "done"}
         steps = self.steps(able)
         self.train(measured, able, steps)
+        self.clock.kept = 0.0
         self.curves(able)
         return steps
 
@@ -184,19 +192,35 @@ class Run:
                 self.cell(cell, expected[cell.label])
 
     def curves(self, able: dict[str, Result]) -> None:
-        """Speed and memory by length; what would take far more than its share of what is left is left out."""
+        """Speed and memory by length: first the shortest and the longest that can be afforded of one mechanism after
+        the other, so that there are curves however early the time ends; then the lengths between. What would take far
+        more than its share of what is left is left out."""
         cells = [cell for cell in _curve_cells(self.comparison) if cell.label in able]
-        last = dict(able)
-        for number, cell in enumerate(cells):
-            known = last[cell.label]
-            expected = expected_seconds(cell, known, self.clock.start)
-            share = self.clock.left / sum(later.tokens == cell.tokens for later in cells[number:])
-            if expected > min(self.clock.left, SHARE * share) and not self.has(cell):
-                self.leave_out(cell, expected, share)
-                continue
+        last, done = dict(able), set[str]()
+        too_long: dict[str, tuple[float, float]] = {}
+
+        def run(cell: Cell, others: int) -> bool:
+            """Run a cell unless it is too long, where so many others want a share; whether it was run."""
+            expected = expected_seconds(cell, last[cell.label], self.clock.start)
+            share = self.clock.left / others
+            if self.has(cell) is None and expected > min(self.clock.left, max(SHARE * share, 2 * self.clock.least)):
+                too_long[cell.name] = expected, share
+                return False
             result = self.cell(cell, expected)
+            done.add(cell.name)
             if result.status == "done":
                 last[cell.label] = result
+            return True
+
+        for number, label in enumerate(able):
+            rising = sorted((cell for cell in cells if cell.label == label), key=lambda cell: cell.tokens)
+            for cell in [*rising[:1], *reversed(rising[1:])]:
+                if run(cell, 2 * (len(able) - number)) and cell is not rising[0]:
+                    break
+        waiting = [cell for cell in cells if cell.name not in done]
+        for number, cell in enumerate(waiting):
+            if not run(cell, sum(later.tokens == cell.tokens for later in waiting[number:])):
+                self.leave_out(cell, *too_long[cell.name])
 
     def steps(self, able: dict[str, Result]) -> int:
         """The steps of every training: those asked for, those of before, or those that fit."""
@@ -204,7 +228,9 @@ class Run:
         if known is not None:
             return known
         comparison = self.comparison
-        share = 1 - CURVES if _curve_cells(comparison) else 1.0
+        share = 1.0
+        if _curve_cells(comparison) and self.clock.left:
+            share = min((1 - CURVES) * (1 + self.clock.kept / self.clock.left), 1.0)
         steps = steps_within(able.values(), comparison.seeds, comparison.held_out, self.clock, share)
         _record(self.folder, comparison, steps, read_record(self.folder)["documents"])
         return steps
@@ -253,8 +279,8 @@ class Run:
     def _in_process(self, cell: Cell, expected: float) -> Result:
         begun, log = self.clock.now(), self.folder / "logs" / f"{cell.name}.log"
         log.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="longspan-") as place:
-            made = Path(place) / "result.json"
+        # In the folder itself, where the next run clears what a killed one leaves.
+        with part_of(self.folder / "cells", f"made {cell.name}", "part", self.folder) as made:
             process = self.process(target=work, args=(to_plain(cell), made, self.folder, log))
             late = self._wait(process, cell, expected)
             result = read_result(made)

@@ -180,6 +180,11 @@ class Comparison:
                 raise InputError(
                     f"options are given for {show(label)}, which is not compared; name it in mechanisms too"
                 )
+            if not isinstance(options, Mapping) or "mechanism" in options:
+                raise InputError(
+                    f"options of {show(label)} are {show(options)}; give a mapping of options alone, and another "
+                    "mechanism in mechanisms, as LABEL:NAME"
+                )
             config_of({"mechanism": labels[label], **options})
 
     @cached_property

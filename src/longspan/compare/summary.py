@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from longspan.characters import counted
 from longspan.compare.probes import PROBES
 from longspan.compare.settings import Comparison, Result
 from longspan.compare.skeleton import NEAR
 
 COLUMNS = (
     *("task", "kind", "label", "mechanism", "tokens", "rows", "seed", "steps", "status"),
-    *("score", "accuracy", "bits", "train_loss"),
+    *("score", "accuracy", "bits", "answers", "train_loss"),
     *("train_tokens_per_second", "inference_tokens_per_second", "train_bytes", "inference_bytes"),
     *("parameters", "target_parameters", "feed_forward", "form", "global_tokens", "options", "wall", "reason"),
     "machine",
 )
 """Of the CSV."""
 MEBI = 2**20
+CONFIDENCE = 0.95
+"""Of the intervals of all scores together."""
+CHANCE = " (chance)"
+"""Stands behind a score that is no better than guessing."""
 
 
 @dataclass
@@ -37,6 +43,10 @@ class Line:
     """Length → speed and memory of one row."""
     by_distance: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Upper end of a range of distances → right answers and answers of all seeds."""
+    answers: int = 0
+    """How many the scores of each seed are made of."""
+    at_chance: bool = False
+    """Whether the score is not above that of guessing, by its interval."""
     untrained: list[int] = field(default_factory=list)
     """Seeds for which there was no time."""
     notes: list[str] = field(default_factory=list)
@@ -58,15 +68,49 @@ class Line:
         return self.as_trained.numbers.get(name) if done and self.as_trained is not None else None
 
 
-def lines_of(comparison: Comparison, results: Sequence[Result]) -> list[Line]:
-    """A line for each mechanism: those with the best scores first, those without any last."""
+def lines_of(comparison: Comparison, results: Sequence[Result], chance: float | None = None) -> list[Line]:
+    """A line for each mechanism: those with the best scores first; then those at chance, in the order in which they
+    were named, since what sets them apart is luck; those without any score last.
+
+    `chance` is the score of guessing without reading the input, where it is known.
+    """
     lines = {label: Line(label) for label in comparison.labels}
     for result in results:
         _add(lines[result.cell.label], result, comparison)
+    scored = sum(bool(line.scores) for line in lines.values())
     for line in lines.values():
+        if line.score is not None and chance is not None:
+            _compare_with_chance(line, line.score, chance, scored)
         _note(line, PROBES[comparison.task].forms[0])
     sign = 1 if PROBES[comparison.task].score != "accuracy" else -1
-    return sorted(lines.values(), key=lambda line: (line.score is None, sign * (line.score or 0.0)))
+
+    def place(line: Line) -> tuple[bool, bool, float]:
+        return line.score is None, line.at_chance, 0.0 if line.at_chance else sign * (line.score or 0.0)
+
+    return sorted(lines.values(), key=place)
+
+
+def _compare_with_chance(line: Line, score: float, chance: float, scored: int) -> None:
+    """Mark a line whose interval reaches down to chance.
+
+    All seeds answer the same questions, so that more seeds do not make more of them. With several mechanisms the
+    interval of each is wider, so that all of them together hold the truth in 95 of 100 comparisons (Bonferroni).
+    """
+    low, high = wilson(score, line.answers, 1 - (1 - CONFIDENCE) / scored)
+    line.at_chance = low <= chance
+    if line.at_chance:
+        line.notes.append(
+            f"at chance, not ranked: its interval, {low:.3f} to {high:.3f} of {counted(line.answers, 'answer')}, "
+            f"{'holds' if high >= chance else 'is below'} chance, {chance:.3f}"
+        )
+
+
+def wilson(share: float, count: int, confidence: float) -> tuple[float, float]:
+    """The interval of a share of so many independent answers (Wilson 1927, the score interval of a binomial share)."""
+    z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return middle - half, middle + half
 
 
 def _add(line: Line, result: Result, comparison: Comparison) -> None:
@@ -79,6 +123,8 @@ def _add(line: Line, result: Result, comparison: Comparison) -> None:
             line.untrained.append(cell.seed)
         if result.status == "done":
             line.scores.append(result.numbers["score"])
+            # Results of an earlier version have no number; a row has one answer at least.
+            line.answers = int(result.numbers.get("answers", cell.held_out))
             for end, (right, asked) in result.by_distance.items():
                 before = line.by_distance.get(int(end), (0, 0))
                 line.by_distance[int(end)] = (before[0] + right, before[1] + asked)
@@ -125,6 +171,7 @@ def table_of(lines: Sequence[Line], score: str) -> tuple[list[str], list[list[st
     rows = []
     for line in lines:
         cells = [line.label, *("–" if number is None else f"{number:.3f}" for number in (line.score, line.spread))]
+        cells[1] += CHANCE if line.at_chance else ""
         for name, unit in NUMBERS.items():
             value = line.number(name)
             cells.append("–" if value is None else f"{value / unit:,.0f}")

@@ -97,6 +97,27 @@ def clean(text: str) -> str:
     return " ".join(text.split())
 
 
+def cleaning() -> Any:
+    """`clean` as a normaliser of the tokenizers library, so that a tokenizer does it whoever calls it.
+
+    Its regular expressions know no group in a replacement: all but the last of the same marks go, and all but the first
+    of the same letters.
+    """
+    from tokenizers import Regex, normalizers
+
+    word = r"\p{L}\p{N}_"
+    space = r"\t-\r\x1c-\x20\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
+    address = rf"(?<![{word}])(?:[A-Za-z][A-Za-z0-9+.-]{{1,20}}://|[Ww]{{3}}\.)[^{space}<>\"”’)\]]+"
+    steps = (
+        (address, " "),
+        (rf"([^{word}{space}])[{space}]*(?=\1)", ""),
+        (r"([\p{L}\p{Nl}\p{No}])\K\1{3,}", ""),
+        (rf"[{space}]+", " "),
+    )
+    replace = [normalizers.Replace(Regex(pattern), text) for pattern, text in steps]
+    return normalizers.Sequence([*replace, normalizers.Strip()])
+
+
 logger = logging.getLogger(__name__)
 
 UNLABELLED = frozenset({"unsup"})

@@ -7,7 +7,7 @@ questions, the best of them are read, and the words that answer are marked.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from longspan.characters import check_characters, mend, on_one_line, visible
 from longspan.data.text.blocks import Document
-from longspan.data.text.documents import documents_in
+from longspan.data.text.folders import check_not_path, documents_in
 from longspan.data.text.passages import Passage
-from longspan.data.text.reading import document_of, read
+from longspan.data.text.reading import abbreviating, document_of, read
 from longspan.data.text.sentences import guess_language
 from longspan.devices import check_loads, check_numbers, check_place
 from longspan.errors import InputError
@@ -55,6 +55,7 @@ def answer(
     threshold: float | None = None,
     encoding: str | None = None,
     raw: bool = False,
+    abbreviations: Iterable[str] = (),
     device: str | None = None,
     dtype: str | None = None,
 ) -> DocumentAnswer:
@@ -75,6 +76,7 @@ def answer(
             often than not.
         encoding: of text files; None as in `read`.
         raw: leave no headers, page numbers and the like out of documents.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
         device: where all of these models compute, the bundled encoder too, as PyTorch names devices ("cpu", "cuda",
             "cuda:1", "mps"); None is the processor.
         dtype: of the weights of models that are given: "float32", "bfloat16" or "float16"; None is float32.
@@ -86,14 +88,18 @@ def answer(
         InputError: nothing to read, no question, a model that cannot be loaded or cannot answer questions, `top` below
             1, or a threshold outside 0 to 1; a device that is not there, or one for a model that is loaded already.
     """
-    documents, skipped = open_documents(document, encoding=encoding, raw=raw)
+    documents, skipped = open_documents(document, encoding=encoding, raw=raw, abbreviations=abbreviations)
     answerer = Answerer(documents, model, encoder=encoder, reranker=reranker, device=device, dtype=dtype)
     result = answerer.answer(question, top=top, threshold=threshold)
     return replace(result, note=notes(*notes_of(documents), result.note, *skipped))
 
 
 def open_documents(
-    sources: Source | Sequence[Source], *, encoding: str | None = None, raw: bool = False
+    sources: Source | Sequence[Source],
+    *,
+    encoding: str | None = None,
+    raw: bool = False,
+    abbreviations: Iterable[str] = (),
 ) -> tuple[list[Document], list[str]]:
     """Read documents, and say what was passed over in folders; arguments as in `answer`.
 
@@ -128,13 +134,14 @@ def open_documents(
             name = "the document" if len(every) == 1 else f"document {number}"
             if not isinstance(source, str) or not source.strip():
                 raise InputError(f"{name} is empty; give a document with words in it")
+            check_not_path(source, name, folders=True)
             text, halves = mend(source)
             documents.append(document_of(text, raw=raw, name=name))
             if mended := notes(halves=halves):
                 skipped.append(mended)
     if not documents:
         raise InputError("there is no document to ask; give a text, a file or a folder")
-    return documents, skipped
+    return [abbreviating(document, abbreviations) for document in documents], skipped
 
 
 class Answerer:

@@ -6,7 +6,7 @@ They are the passages that `longspan.answer` ranks and `longspan index` keeps: w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from numbers import Integral
@@ -68,6 +68,7 @@ def chunks(
     max_tokens: int | None = None,
     overlap: int = 0,
     tokenizer: str | Path | Callable[..., Any] | None = None,
+    abbreviations: Iterable[str] = (),
 ) -> tuple[PlacedPassage, ...]:
     """Cut a document into passages of whole sentences, none of which leaves its section.
 
@@ -81,6 +82,7 @@ def chunks(
         overlap: sentences at the end of a passage with which the next one of its section begins, where they fit.
         tokenizer: that counts the tokens: a folder, a Hub name, or a tokenizer of transformers; None takes that of the
             bundled encoder.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
 
     Returns:
         The passages in order.
@@ -98,7 +100,7 @@ def chunks(
     if overlap < 0:
         raise InputError(f"overlap={overlap} is negative; give a number of sentences, or 0 for none")
     count = _counter(tokenizer)
-    opened = as_document(document)
+    opened = as_document(document, abbreviations)
     if max_words is None and max_tokens is not None:
         passages = passages_of(opened, most=max_tokens, overlap=overlap, measure=count)
     else:

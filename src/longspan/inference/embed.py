@@ -11,7 +11,7 @@ model reads is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -70,21 +70,39 @@ def embed(
         `(D,)` for one text, `(N, D)` for several; float32, of length 1. Their dot products are cosines.
 
     Raises:
-        InputError: a text that is none, or is blank; a model that cannot be loaded or is no encoder, or that reads
-            fewer tokens than a text has; a device that is not there, or one for a model that is loaded already.
+        InputError: a text that is none, or is blank, or the name of a file; a model that cannot be loaded or is no
+            encoder, or that reads fewer tokens than a text has; a device that is not there, or one for a model that is
+            loaded already.
     """
+    from longspan.data.text.folders import check_not_path
+
     single = isinstance(texts, str)
     if not single:
         check_several(texts, "texts", "a text, or a list of texts")
     every = [texts] if single else list(texts)
     for text in every:
+        if isinstance(text, str):
+            check_not_path(text, "texts" if single else "a text", "give {path} to longspan.embed_document")
+    vectors = embed_words(every, model, encoder, purpose, device, dtype)
+    return vectors[0] if single else vectors
+
+
+def embed_words(
+    texts: Sequence[str],
+    model: str | Path | Encoder | PooledEncoder | None = None,
+    encoder: str | Path | SentenceEncoder | None = None,
+    purpose: Literal["question", "passage"] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> np.ndarray:
+    """Vectors `(N, D)` as `embed` gives them, also of words that are the name of a file, as a request may hold them."""
+    for text in texts:
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
     chosen = the_encoder(model, encoder, device, dtype)
     if encoder is None and purpose is not None:
         raise InputError(f"purpose={show(purpose)} chooses a prompt of encoder=…, which is not given; leave it out")
-    vectors = chosen.embed(every) if purpose is None else chosen.embed(every, purpose)
-    return vectors[0] if single else vectors
+    return chosen.embed(texts) if purpose is None else chosen.embed(texts, purpose)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +129,7 @@ def embed_document(
     *,
     encoder: str | Path | SentenceEncoder | None = None,
     language: str | None = None,
+    abbreviations: Iterable[str] = (),
     device: str | None = None,
     dtype: str | None = None,
 ) -> EmbeddedDocument:
@@ -122,6 +141,7 @@ def embed_document(
         encoder: as in `embed`; a document that is longer than it reads goes through it in chunks, and its sentences are
             read one by one.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
         device, dtype: as in `embed`.
 
     Raises:
@@ -129,7 +149,7 @@ def embed_document(
     """
     from longspan.data.text.reading import as_document, sentences_of
 
-    document = as_document(document)
+    document = as_document(document, abbreviations)
     chosen = the_encoder(model, encoder, device, dtype)
     sentences = tuple(sentences_of(document, language))
     vector, vectors, tokens = chosen.read(document, sentences)

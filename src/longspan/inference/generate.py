@@ -14,6 +14,9 @@ from longspan.devices import check_loads
 from longspan.errors import InputError, one_sentence
 from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check, check_kind, convert, show
 
+PIECE = 4096
+"""Tokens of a prompt that are read at once."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Writing:
@@ -116,6 +119,8 @@ def generate(
     input_ids = torch.tensor([ids], device=model.device)
     failed: list[Exception] = []
     streamer = None if stream is None or writing.beams > 1 else streamer_of(tokenizer, stream, failed)
+    # In pieces, where that costs no more, only the activations of a piece are held at once.
+    chunked = {"prefill_chunk_size": PIECE} if len(ids) > PIECE and reads_in_pieces(model) else {}
     every = range(torch.cuda.device_count())  # named, since PyTorch warns of more than one that is not
     seeded = nullcontext() if writing.seed is None else torch.random.fork_rng(every)
     try:
@@ -123,7 +128,7 @@ def generate(
             if writing.seed is not None:
                 torch.manual_seed(writing.seed)
             output = model.generate(
-                input_ids, attention_mask=torch.ones_like(input_ids), streamer=streamer, **writing.options()
+                input_ids, attention_mask=torch.ones_like(input_ids), streamer=streamer, **writing.options(), **chunked
             )
     except InputError:
         if failed:  # not the model: the output is full, or closed
@@ -134,6 +139,21 @@ def generate(
     if stream is not None and streamer is None:
         stream(text)
     return Continuation(text=text, prompt_tokens=len(ids), tokens=len(new), seconds=time.perf_counter() - begin)
+
+
+def reads_in_pieces(model: Any) -> bool:
+    """Whether every layer is full attention or a window, which read pieces at the cost of one pass; others sort or
+    summarise again what they have read."""
+    from transformers.cache_utils import DynamicLayer
+
+    from longspan.attention.parts.state import WindowLayer
+
+    decoder = getattr(model, "decoder", None)
+    if not getattr(decoder, "keeps_state", False):
+        return False
+    layers: Any = getattr(decoder, "layers", None)
+    states = [(type(layers.new_state(step)), block.attention.config) for step, block in enumerate(layers.applied)]
+    return all(kind is WindowLayer or (kind is DynamicLayer and config.mechanism == "full") for kind, config in states)
 
 
 def streamer_of(tokenizer: Any, stream: Callable[[str], None], failed: list[Exception]) -> Any:

@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from longspan.characters import check_characters
+from longspan.data.text.folders import check_not_path
 from longspan.errors import InputError
 from longspan.settings import check_kind
 
@@ -66,6 +67,7 @@ def ponder_times(model: Any, text: str, tokenizer: Any = None) -> Pondered:
         raise InputError(f"tokenizer is {type(tokenizer).__name__}; give the model's own, a fast one of transformers")
     check_kind(text, "text", str, "a text")
     check_characters(text, "text")
+    check_not_path(text, "text", "give {path}.read_text()")
     if not hasattr(model, "config"):
         raise InputError(f"model is of type {type(model).__name__}; give a folder or a model")
     encoded = tokenizer(text, return_offsets_mapping=True, return_tensors="pt", verbose=False)

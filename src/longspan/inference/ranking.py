@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -29,21 +30,31 @@ from longspan.errors import InputError
 from longspan.imports import require
 from longspan.tasks.questions.kinds import holds_kind, kind_of, names_of, share_of_names
 
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[.,'’\u00a0\u2009\u202f]\d{3})+(?![\d.,]\d)")
 STEMMERS = {"en": "english", "ru": "russian", "ar": "arabic", "el": "greek", "hi": "hindi", "ta": "tamil"}
 """Language code, as the script tells it → the name of its stemmer; words of others are taken as they are."""
 
 
 def stems_of(text: str, language: str) -> list[str]:
-    """The stems of a text's words, in order; characters of scripts without spaces singly and with the one before."""
+    """The stems of a text's words, in order; characters of scripts without spaces singly and with the one before.
+
+    Numbers are there in their other spelling too: "1,920" as "1920", "1920s" as "1920".
+    """
     words = split_words(text)
     pairs = [one + two for one, two in pairwise(words) if is_unspaced(one) and is_unspaced(two)]
-    return [_stemmer(language)(word) for word in words] + pairs
+    decades = [word[:-1] for word in words if word[-1] == "s" and word[:-1].isdigit()]
+    return [_stemmer(language)(word) for word in words] + pairs + decades + _long_numbers(text)
+
+
+def _long_numbers(text: str) -> list[str]:
+    """The digits of the numbers that a text writes with separators of thousands."""
+    return ["".join(filter(str.isdigit, number)) for number in _THOUSANDS.findall(text)]
 
 
 def query_stems(question: str, language: str) -> list[str]:
     """The stems that a question is about: of its words without function words, or of all where nothing else is left."""
     words = " ".join(word for word in split_words(question) if word not in FUNCTION_WORDS)
-    return stems_of(words or question, language)
+    return stems_of(words, language) + _long_numbers(question) if words else stems_of(question, language)
 
 
 @cache
@@ -51,7 +62,7 @@ def _stemmer(language: str) -> Callable[[str], str]:
     name = STEMMERS.get(language)
     if name is None:
         return str
-    return require("Stemmer", extra="documents", purpose="`longspan answer`").Stemmer(name).stemWord
+    return require("Stemmer", extra="documents", purpose="ranking passages").Stemmer(name).stemWord
 
 
 class WordIndex:
@@ -62,7 +73,7 @@ class WordIndex:
     """
 
     def __init__(self, texts: Sequence[str], language: str) -> None:
-        bm25s = require("bm25s", extra="documents", purpose="`longspan answer`")
+        bm25s = require("bm25s", extra="documents", purpose="ranking passages")
         self.language = language
         stems = [stems_of(text, language) for text in texts]
         self._known = [frozenset(stemmed) for stemmed in stems]

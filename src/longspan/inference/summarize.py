@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -19,7 +19,8 @@ import numpy as np
 
 from longspan.characters import check_characters, mend, visible
 from longspan.data.text.blocks import Document, kind_of_document
-from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
+from longspan.data.text.folders import check_not_path
+from longspan.data.text.reading import DocumentSentence, abbreviating, document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, contents_of
 from longspan.devices import check_loads, check_numbers
 from longspan.errors import InputError
@@ -96,6 +97,7 @@ def summarize(
     dtype: str | None = None,
     stream: Callable[[str], None] | None = None,
     raw: bool = False,
+    abbreviations: Iterable[str] = (),
 ) -> Summary:
     """Summarise a document of any length.
 
@@ -121,6 +123,7 @@ def summarize(
             float32.
         stream: called with each piece of the text as a model writes it; one that picks sentences never calls it.
         raw: nothing is left out and nothing guessed: no headings, turns, references, boilerplate, abstract.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
 
     Returns:
         A `Summary`; `print` shows its text.
@@ -141,8 +144,10 @@ def summarize(
     elif not isinstance(text, str) or not text.strip():
         raise InputError("text holds nothing to summarise; give a document with words in it")
     else:
+        check_not_path(text, "text")
         text, halves = mend(text)
         document = document_of(text, raw=raw)
+    document = abbreviating(document, abbreviations)
     if model is not None and not hasattr(model, "summarize"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
     if encoder is not None and query is None:

@@ -73,7 +73,10 @@ def summarizer(model: str | Path | None = None, **options: Any) -> Any:
     loaded = load_summarizer(model, **loading)
 
     def summary(given: Any) -> str:
-        parts = [getattr(one, "page_content", one) for one in (given if isinstance(given, list) else [given])]
-        return summarize(parts[0] if len(parts) == 1 else "\n\n".join(parts), model=loaded, **options).text
+        parts = given if isinstance(given, list) else [given]
+        texts = [getattr(one, "page_content", one) for one in parts]
+        # The line break of a document marks its words as a text, though they be the name of a file.
+        joined = texts[0] if len(parts) == 1 and isinstance(parts[0], str) else "".join(f"{text}\n\n" for text in texts)
+        return summarize(joined, model=loaded, **options).text
 
     return runnables.RunnableLambda(summary, name="longspan_summarize")

@@ -10,14 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from longspan.characters import counted
 from longspan.data.labelled import TEXT_FIELDS
 from longspan.errors import InputError
 from longspan.files import claimed, clear_stale, output_folder
 from longspan.imports import require
 from longspan.mapping.inputs import arrow, check_apart, find_inputs, stamp_of
-from longspan.mapping.job import Job, Part, check_same, rows_of_part, save_job, saved_job
+from longspan.mapping.job import Input, Job, Part, changed_inputs, check_same, rows_of_part, save_job, saved_job
 from longspan.mapping.local import Crew, Damaged
-from longspan.mapping.results import DamagedInputError, Desk, document_schema, missing_parts, tally
+from longspan.mapping.results import DamagedInputError, Desk, document_schema, finished_parts
 from longspan.mapping.rows import plan_tables, schema_text, text_column
 from longspan.mapping.work import Verb, added_columns, check_names, verb_of
 from longspan.settings import Count, Whole, check_arguments, check_several
@@ -54,12 +55,12 @@ class Mapped:
     """What lies in the output folder at the end.
 
     Attributes:
-        folder: with `job.json` and the parts, whose names sort in the order of the inputs.
+        folder: with `_job.json` and the parts, whose names sort in the order of the inputs.
         rows: one for each input row.
         errors: rows whose document could not be done; their column `error` says why.
         parts: files.
         written: parts that this call wrote; 0 where the job was finished already.
-        notes: what of folders was passed over.
+        notes: what of folders was passed over, and which inputs had changed, so that their parts were done again.
     """
 
     folder: Path
@@ -89,7 +90,8 @@ def map_documents(
     """Do a verb for every row of tables or every document of folders, and write the results as Parquet.
 
     The output has one row for each input row, in the order of the inputs: all input columns (of documents, `file`),
-    the columns of the verb, and `error`. Parts are written whole; a second call of the same job writes what is missing.
+    the columns of the verb, and `error`. Parts are written whole; a second call of the same job writes what is missing,
+    and again what was made of inputs that have changed since.
 
     Args:
         verb: "summarize", "answer", "embed", "classify" or "coref".
@@ -112,7 +114,7 @@ def map_documents(
 
     Raises:
         InputError: an option is wrong, an input is missing or damaged, a result's column is there already, the folder
-            holds another job, or the output cannot be written. What has been written stays.
+            holds another job or a damaged part, or the output cannot be written. What has been written stays.
     """
     given = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows, "raw": raw}
     check_arguments(map_documents, {**given, "text_field": text_field, "prefix": prefix, "encoding": encoding})
@@ -147,7 +149,11 @@ def map_documents(
         else:
             check_same(stored, asked, folder)
             job = stored
-        missing = missing_parts(job, folder)
+            if changed := changed_inputs(stored, asked):
+                job = _planned_again(stored, asked, changed, chosen, folder)
+                notes.append(_changed_note(changed))
+        finished = {done.part for done in finished_parts(job, folder)}
+        missing = [part for part in job.parts() if part not in finished]
         try:
             damaged = []
             if missing:
@@ -158,9 +164,10 @@ def map_documents(
             reasons = list(dict.fromkeys(one.reason for one in damaged))
             more = f" (and {len(reasons) - 1} other inputs)" if len(reasons) > 1 else ""
             raise InputError(f"{reasons[0]}{more}; the parts of all other inputs are written")
-        counts = tally(job, folder)
-    assert counts.rows == job.rows, f"{counts.rows} rows of {job.rows}"
-    return Mapped(folder=folder, written=len(missing), notes=tuple(notes), **vars(counts))
+        parts = finished_parts(job, folder)
+    rows, errors = sum(done.rows for done in parts), sum(done.errors for done in parts)
+    assert rows == job.rows, f"{rows} rows of {job.rows}"
+    return Mapped(folder=folder, rows=rows, errors=errors, parts=len(parts), written=len(missing), notes=tuple(notes))
 
 
 def _plain(value: Any) -> Any:
@@ -204,6 +211,30 @@ def _planned(asked: Job, verb: Verb) -> Job:
         as_json=as_json,
         text=text,
     )
+
+
+def _planned_again(stored: Job, asked: Job, changed: list[Input], verb: Verb, folder: Path) -> Job:
+    """The job of a folder with its inputs as they are now; the parts of those that have changed are removed.
+
+    Raises:
+        InputError: an input is damaged, or has other columns than before.
+    """
+    job = _planned(replace(asked, part_rows=stored.part_rows), verb)
+    if (job.schema, job.as_json, job.text) != (stored.schema, stored.as_json, stored.text):
+        raise InputError(
+            f"its input {changed[0].path!r} has changed since the job in {str(folder)!r} was begun, and the inputs "
+            "have other columns now; give another folder"
+        )
+    for part in stored.parts():
+        if not set(changed).isdisjoint(stored.inputs_of(part)):
+            (folder / part.name).unlink(missing_ok=True)
+    save_job(folder, job)  # after that: a call that is ended before it finds the same inputs changed
+    return job
+
+
+def _changed_note(changed: list[Input]) -> str:
+    more = f" and {counted(len(changed) - 1, 'other input')}" if len(changed) > 1 else ""
+    return f"{changed[0].path}{more} changed since the job was begun: what was made of it is done again"
 
 
 def do_parts(

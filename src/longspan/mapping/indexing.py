@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from longspan.characters import on_one_line
-from longspan.errors import InputError
+from longspan.errors import InputError, one_sentence
 from longspan.files import clear_stale, output_folder
 from longspan.inference.answer import Source
 from longspan.inference.indexing.growing import BUILDING
@@ -27,8 +27,8 @@ from longspan.inference.indexing.search import SearchIndex, has_search_index
 from longspan.inference.indexing.store import has_index
 from longspan.mapping.documents import Progress, do_parts, stamps_of
 from longspan.mapping.inputs import arrow
-from longspan.mapping.job import Input, Job, rows_of_part, save_job, saved_job
-from longspan.mapping.results import missing_parts
+from longspan.mapping.job import Input, Job, Part, rows_of_part, save_job, saved_job
+from longspan.mapping.results import read_part
 from longspan.mapping.work import ERROR, INDEX
 from longspan.settings import Count, Whole, check_arguments
 from longspan.version import __version__
@@ -115,13 +115,12 @@ def _ahead(
 ) -> Callable[[Path], Prepared | None]:
     """Have files prepared, but for those that an earlier call has left prepared; see `Ahead`."""
     rows: dict[Input, Row] = {}
-    number = 0
-    for folder in sorted(place.iterdir(), key=lambda one: int(one.name)) if place.is_dir() else ():
-        number = int(folder.name)
-        rows |= _left(folder, job_of(preparer, ()))
+    earlier = [one for one in place.iterdir() if one.name.isdecimal()] if place.is_dir() else []
+    for folder in sorted(earlier, key=lambda one: int(one.name)):
+        rows |= _left(folder, job_of(preparer, ())) if folder.is_dir() else {}
     inputs = [_stamped(file) for file in files]
     if todo := tuple(one for one in inputs if one not in rows):
-        folder = place / str(number + 1)
+        folder = place / str(1 + max((int(one.name) for one in earlier), default=0))
         folder.mkdir(parents=True)
         job = job_of(preparer, todo)
         save_job(folder, job)
@@ -129,7 +128,7 @@ def _ahead(
             do_parts(job, folder, job.parts(), workers=workers, threads=threads, report=report)
         finally:
             clear_stale(folder)
-        rows |= _rows(job, folder)
+        rows |= {one: place for part in job.parts() for one, place in _rows(job, folder, part).items()}
     width = 0 if preparer.encoder is None else preparer.encoder.dimensions
     return _Prepared(rows, width)
 
@@ -141,31 +140,41 @@ def _stamped(file: Path) -> Input:
 
 
 def _left(folder: Path, same: Job) -> dict[Input, Row]:
-    """What an earlier call has left that did the same: a row for each file that could be read; the rest is removed."""
+    """What an earlier call has left that did the same: a row for each file that could be read; the rest is removed.
+
+    What is damaged, or was not finished, is prepared again: nothing of it is anybody's but ours.
+    """
     try:
         job = saved_job(folder)
-    except InputError:  # it was ended before that was written
+    except InputError:
         job = None
     names = ("version", "verb", "options", "models", "encoding", "raw")
     if job is None or any(getattr(job, name) != getattr(same, name) for name in names):
         shutil.rmtree(folder)
         return {}
     clear_stale(folder)
-    parquet = arrow("pyarrow.parquet")
-    found = _rows(job, folder)
-    errors = {part: parquet.read_table(part, columns=[ERROR])[ERROR].to_pylist() for part, _ in found.values()}
-    return {one: (part, row) for one, (part, row) in found.items() if errors[part][row] is None}
+    found: dict[Input, Row] = {}
+    for part in job.parts():
+        try:
+            if (folder / part.name).is_file():
+                read_part(job, folder, part)
+                errors = _table(folder / part.name)[ERROR].to_pylist()
+                rows = _rows(job, folder, part)
+                found |= {one: place for one, place in rows.items() if errors[place[1]] is None}
+        except InputError:
+            (folder / part.name).unlink()
+    return found
 
 
-def _rows(job: Job, folder: Path) -> dict[Input, Row]:
-    """File → its row in the parts that are there."""
-    missing = {part.number for part in missing_parts(job, folder)}
-    return {
-        job.inputs[part.source + row]: (folder / part.name, row)
-        for part in job.parts()
-        if part.number not in missing
-        for row in range(part.rows)
-    }
+def _rows(job: Job, folder: Path, part: Part) -> dict[Input, Row]:
+    """File → its row in a part."""
+    return {one: (folder / part.name, row) for row, one in enumerate(job.inputs_of(part))}
+
+
+def _table(file: Path) -> Any:
+    """All of a part, whose pages are compared with their checksums."""
+    with one_sentence(f"{on_one_line(str(file))} is damaged; index its documents again"):
+        return arrow("pyarrow.parquet").read_table(file, page_checksum_verification=True, partitioning=None)
 
 
 class _Prepared:
@@ -183,7 +192,7 @@ class _Prepared:
         if place is None:
             return None
         if self.part != place[0]:
-            self.part, self.table = place[0], arrow("pyarrow.parquet").read_table(place[0])
+            self.part, self.table = place[0], _table(place[0])
         row = {name: self.table[name][place[1]].as_py() for name in self.table.column_names}
         if (error := row[ERROR]) is not None:
             name = on_one_line(str(file))

@@ -12,7 +12,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +20,10 @@ from typing import Any
 
 from longspan.characters import counted, on_one_line
 from longspan.data.jsonl import check_regular
-from longspan.data.text.documents import READABLE, documents_in
+from longspan.data.text.folders import documents_in
+from longspan.data.text.kinds.table import endings
 from longspan.errors import InputError, one_sentence
+from longspan.files import temporary_folder
 from longspan.imports import require
 from longspan.mapping.job import Input
 
@@ -140,7 +141,8 @@ def _remote(address: str, notes: list[str]) -> list[Input]:
         every = system.get_file_info(systems.FileSelector(path, recursive=True))
     files = sorted((one for one in every if one.type == systems.FileType.File), key=lambda one: one.path)
     tables = [one for one in files if TABLE.search(one.path)]
-    chosen = tables or [one for one in files if Path(one.path).suffix.lower() in READABLE]
+    known = endings()
+    chosen = tables or [one for one in files if Path(one.path).suffix.lower() in known]
     if not chosen:
         raise InputError(f"input {address!r} holds no table and no document; check the address")
     if len(chosen) < len(files):
@@ -161,8 +163,8 @@ def as_local(path: str) -> Iterator[Path]:
         yield Path(path)
         return
     system, inside = file_system(path)
-    with tempfile.TemporaryDirectory(prefix="longspan-map-") as folder:
-        copy = Path(folder, "document" + Path(inside).suffix)
+    with temporary_folder() as folder:
+        copy = folder / f"document{Path(inside).suffix}"
         problem = f"{path} cannot be fetched; check the rights to it"
         with one_sentence(problem), system.open_input_stream(inside) as file, copy.open("wb") as written:
             shutil.copyfileobj(file, written)

@@ -1,21 +1,24 @@
-"""What a job is: a verb, its options, its inputs, and the parts that these are cut into. `job.json` says all of it.
+"""What a job is: a verb, its options, its inputs, and the parts that these are cut into, all of it in `_job.json`.
 
 The parts follow from the inputs alone, so every call of the same job, with any number of workers, has the same ones. A
-part that is there is whole (`longspan.mapping.results`): what is missing is what is left to do.
+part that is there is whole (`longspan.mapping.results`): what is missing is what is left to do. Readers of whole
+folders of Parquet pass over names that begin with an underscore.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from longspan.characters import on_one_line
 from longspan.errors import InputError
 from longspan.files import is_empty, write_whole
 from longspan.settings import show
 
-JOB = "job.json"
+JOB = "_job.json"
 STRIDE = 8
 """Rows of JSON Lines after which the place in the file is noted again."""
 PARTS = 256
@@ -60,8 +63,8 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The name of its file."""
-        return f"part-{self.number:06d}.parquet"
+        """The name of its file, which depends on no other input, so that another one may come to have other rows."""
+        return f"part-{self.source:06d}-{self.first:09d}.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +121,16 @@ class Job:
             ]
         return [Part(number, *where) for number, where in enumerate(starts)]
 
+    def inputs_of(self, part: Part) -> tuple[Input, ...]:
+        """The table of a part, or its documents."""
+        return self.inputs[part.source : part.source + (part.rows if self.documents else 1)]
+
+    def seal(self, part: Part) -> str:
+        """A digest of everything that decides what a part holds; its file has it."""
+        names = ("version", "verb", "options", "models", "encoding", "raw", "prefix", "schema", "as_json", "text")
+        read = [(one.path, one.bytes, one.modified) for one in self.inputs_of(part)]
+        return _digest([[getattr(self, name) for name in names], read, part.first, part.rows])
+
 
 def rows_of_part(total: int) -> int:
     """How many rows a part has in a job of so many, where nobody says it: a multiple of `STRIDE`."""
@@ -125,17 +138,22 @@ def rows_of_part(total: int) -> int:
 
 
 def save_job(folder: Path, job: Job) -> None:
-    """Write `job.json`, whole or not at all."""
+    """Write `_job.json`, whole or not at all."""
     inputs = [{**asdict(one), "starts": " ".join(map(str, one.starts))} for one in job.inputs]  # on one line
     stored = {**asdict(replace(job, inputs=())), "inputs": inputs}
-    write_whole({folder / JOB: json.dumps(stored, ensure_ascii=False, indent=1) + "\n"})
+    # Names of files need not be UTF-8; as escapes they can be stored.
+    write_whole({folder / JOB: json.dumps({"checksum": _digest(stored), **stored}, indent=1) + "\n"})
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def saved_job(folder: Path) -> Job | None:
     """The job of a folder; None where nothing lies in it.
 
     Raises:
-        InputError: something else lies in it, or its `job.json` is damaged.
+        InputError: something else lies in it, or its `_job.json` is damaged.
     """
     if not (folder / JOB).is_file():
         if not is_empty(folder):
@@ -145,14 +163,20 @@ def saved_job(folder: Path) -> Job | None:
         return None
     try:
         stored = json.loads((folder / JOB).read_text(encoding="utf-8"))
+        if stored.pop("checksum") != _digest(stored):  # what is as it was written need not be checked further
+            raise ValueError("its checksum differs")
         inputs = tuple(Input(**{**one, "starts": tuple(map(int, one["starts"].split()))}) for one in stored["inputs"])
         return Job(**{**stored, "inputs": inputs, "as_json": tuple(stored["as_json"])})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{folder / JOB} is damaged ({type(error).__name__}); give another output folder") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InputError(
+            f"{on_one_line(str(folder / JOB))} is damaged ({type(error).__name__}); give another output folder"
+        ) from error
 
 
 def check_same(stored: Job, asked: Job, folder: Path) -> None:
     """Refuse to go on with the job of a folder as another one; `asked` need not have been planned yet.
+
+    Inputs of the same paths may have changed, see `changed_inputs`.
 
     Raises:
         InputError: it names the first thing that differs.
@@ -184,9 +208,12 @@ def _difference(stored: Job, asked: Job) -> str | None:
     if before != now:
         other = next(iter(sorted(set(before) ^ set(now))), None)
         return f"it reads other inputs (one is {other!r})" if other else "it reads its inputs in another order"
-    for one, other in zip(stored.inputs, asked.inputs, strict=True):
-        if (one.bytes, one.modified) != (other.bytes, other.modified):
-            return f"its input {one.path!r} has changed since it was begun"
     if asked.part_rows and asked.part_rows != stored.part_rows:
         return f"its parts have {stored.part_rows} rows, not {asked.part_rows}"
     return None
+
+
+def changed_inputs(stored: Job, asked: Job) -> list[Input]:
+    """The inputs of a stored job that are other files now, though of the same paths in the same order."""
+    pairs = zip(stored.inputs, asked.inputs, strict=True)
+    return [one for one, now in pairs if (one.bytes, one.modified) != (now.bytes, now.modified)]

@@ -11,7 +11,6 @@ import json
 import multiprocessing
 import os
 import signal
-import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
+from longspan.files import temporary_folder
 from longspan.mapping.job import Job, Part
 from longspan.mapping.results import DamagedInputError, Desk, Done
 from longspan.workers import end_with_parent, how_it_died, start
@@ -76,7 +76,8 @@ class Crew:
     _failed_starts: int = 0
 
     def __enter__(self) -> Crew:
-        self._logs = tempfile.TemporaryDirectory(prefix="longspan-map-")
+        self._temporary = temporary_folder()
+        self._logs = self._temporary.__enter__()
         self._started = 0
         return self
 
@@ -88,7 +89,7 @@ class Crew:
         for worker in self._crew:
             worker.process.join()
         self._crew.clear()
-        self._logs.cleanup()
+        self._temporary.__exit__(None, None, None)
 
     def run(self, parts: Sequence[Part], report: Callable[[int], None] = lambda _: None) -> Iterator[Done | Damaged]:
         """Do parts, and yield each when it is on the disk.
@@ -137,7 +138,7 @@ class Crew:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         self._started += 1
-        log = Path(self._logs.name, f"{self._started}.log")
+        log = self._logs / f"{self._started}.log"
         process = context.Process(target=work, args=(self.job, self.folder, log, theirs, self.threads))
         start(process)
         theirs.close()

@@ -1,7 +1,8 @@
 """One part done: its rows read, the verb applied to each, and the result written whole, or not at all.
 
 A part is written under a temporary name, brought to the disk and then renamed: what has its name is complete, whatever
-was ended and when.
+was ended and when. Its file has the seal of its part (`Job.seal`) and checksums of its pages, so that parts that are
+read back (`read_part`) are those that were written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.characters import on_one_line
-from longspan.errors import InputError, is_out_of_memory, last_line, memory_sentence, write_errors
+from longspan.errors import InputError, is_out_of_memory, last_line, memory_sentence, one_sentence, write_errors
 from longspan.files import flush, temporary
 from longspan.mapping.inputs import arrow, as_local
 from longspan.mapping.job import Job, Part
@@ -25,6 +26,8 @@ from longspan.mapping.work import ERROR, added_columns, step_of
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
 
+SEAL = b"longspan"
+"""The key of a part's seal, in the metadata of its schema."""
 Begin = Callable[[int], None]
 """Told before each row of a part, with its number in the part."""
 HELD = 32 << 20
@@ -92,7 +95,7 @@ class Desk:
 
     def _do_rows(self, part: Part, begin: Begin, deadly: Mapping[int, str]) -> Done:
         errors = number = 0
-        with _written(self.folder, part.name, self.schema) as write:
+        with _written(self.folder, part.name, sealed_schema(self.job, part, self.schema)) as write:
             for batch in self._batches(part):
                 values = []
                 for index in range(batch.columns.num_rows):
@@ -111,7 +114,7 @@ class Desk:
             except InputError as error:
                 raise DamagedInputError(str(error)) from error
             return
-        for one in self.job.inputs[part.source : part.source + part.rows]:
+        for one in self.job.inputs_of(part):
             yield Batch(arrow().table({"file": [_storable(one.path)]}, schema=document_schema()), [None])
 
     def _row(self, part: Part, number: int, batch: Batch, index: int) -> dict[str, Any]:
@@ -157,6 +160,11 @@ def output_schema(job: Job, added: Mapping[str, Any]) -> Any:
     return pyarrow.schema([*columns, *(pyarrow.field(name, kind) for name, kind in added.items())])
 
 
+def sealed_schema(job: Job, part: Part, schema: Any) -> Any:
+    """The schema of a part with its seal."""
+    return schema.with_metadata({SEAL: job.seal(part)})
+
+
 def _storable(path: str) -> str:
     """A path as Parquet can hold it: names that are no UTF-8 with U+FFFD for what is not."""
     return os.fsencode(path).decode("utf-8", "replace")
@@ -198,7 +206,8 @@ def _written(folder: Path, name: str, schema: Any) -> Iterator[Callable[[Any], N
 
     try:
         with write_errors(folder / name):
-            with arrow("pyarrow.parquet").ParquetWriter(partial, schema, compression="zstd") as writer:
+            options = {"compression": "zstd", "write_page_checksum": True}
+            with arrow("pyarrow.parquet").ParquetWriter(partial, schema, **options) as writer:
                 yield write
                 empty()
             flush(partial)
@@ -219,31 +228,52 @@ def _flush_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def missing_parts(job: Job, folder: Path) -> list[Part]:
-    """The parts of a job that are not there yet, in order."""
-    there = set(os.listdir(folder)) if folder.is_dir() else set()
-    return [part for part in job.parts() if part.name not in there]
+# What has been written -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tally:
-    """What lies in an output folder: parts, rows, and rows with an error."""
+def finished_parts(job: Job, folder: Path) -> list[Done]:
+    """The parts of a job that are there, in order, by what their files say of themselves.
 
-    parts: int
-    rows: int
-    errors: int
+    Raises:
+        InputError: one is damaged or that of another job; there is one that the job does not have.
+    """
+    parts, schema = {part.name: part for part in job.parts()}, _schema_of(job)
+    there = {file.name for file in folder.glob("part-*.parquet")} if folder.is_dir() else set()
+    if strange := sorted(there - set(parts)):
+        raise InputError(f"{on_one_line(str(folder / strange[0]))} is no part of this job; move it elsewhere")
+    return [read_part(job, folder, part, schema) for name, part in parts.items() if name in there]
 
 
-def tally(job: Job, folder: Path) -> Tally:
-    """Count the rows of the parts that are there, by what their files say of themselves."""
-    parquet = arrow("pyarrow.parquet")
-    missing = {part.number for part in missing_parts(job, folder)}
-    there = [part for part in job.parts() if part.number not in missing]
-    rows = errors = 0
-    for part in there:
-        data = parquet.read_metadata(folder / part.name)
-        rows += data.num_rows
-        for number in range(data.num_row_groups):
-            group = data.row_group(number)
-            errors += group.num_rows - group.column(group.num_columns - 1).statistics.null_count
-    return Tally(parts=len(there), rows=rows, errors=errors)
+def read_part(job: Job, folder: Path, part: Part, schema: Any = None) -> Done:
+    """A part that is there, once its file agrees with the job.
+
+    Args:
+        job: planned.
+        folder: of the output.
+        part: whose file exists.
+        schema: of all parts, where it is at hand.
+
+    Raises:
+        InputError: the file is damaged, or that of another part, job or version of an input.
+    """
+    file = folder / part.name
+    problem = f"{on_one_line(str(file))} is damaged or no part of this job; delete it, and this call writes it again"
+    schema = _schema_of(job) if schema is None else schema
+    with one_sentence(problem):
+        with arrow("pyarrow.parquet").ParquetFile(file) as opened:
+            data, stored = opened.metadata, opened.schema_arrow
+        if not stored.equals(sealed_schema(job, part, schema), check_metadata=False) or (
+            (stored.metadata or {}).get(SEAL) != job.seal(part).encode()
+        ):
+            raise InputError(f"{problem}: it has other columns, or other rows are meant")
+        groups = [data.row_group(number) for number in range(data.num_row_groups)]
+        if data.num_rows != part.rows or sum(group.num_rows for group in groups) != part.rows:
+            raise InputError(f"{problem}: it has {data.num_rows:,} rows instead of {part.rows:,}")
+        errors = sum(group.num_rows - group.column(group.num_columns - 1).statistics.null_count for group in groups)
+        if not 0 <= errors <= part.rows:
+            raise InputError(f"{problem}: it counts {errors:,} errors")
+    return Done(part, part.rows, errors)
+
+
+def _schema_of(job: Job) -> Any:
+    return output_schema(job, added_columns(step_of(job.verb, job.options), job.prefix))

@@ -28,6 +28,8 @@ AT_ONCE = 16
 """Rows that are read together."""
 PIECE = 1 << 20
 """Bytes that are read at once of a Parquet file."""
+DEEPEST = 24
+"""Levels of lists and objects of a column of JSON Lines; one of more is kept as JSON."""
 LOOKED_AT = 8 << 20
 """Bytes of JSON Lines whose columns are determined together."""
 
@@ -92,10 +94,10 @@ class _Types:
             kind = None
             if name not in self.as_json:
                 try:
-                    kind = self._merged(name, _array(values, None).type)
+                    kind = self._merged(name, pyarrow.array(values).type)
                 except (pyarrow.ArrowException, ValueError, TypeError, OverflowError):
                     kind = None
-            if kind is None or _has_empty_struct(kind):
+            if kind is None or not _is_storable(kind):
                 self.as_json.add(name)
                 kind = pyarrow.string()
             self.known[name] = kind
@@ -112,12 +114,12 @@ class _Types:
             return None
 
 
-def _has_empty_struct(kind: Any) -> bool:
-    """Whether Parquet cannot hold a type, since some object in it never has a key."""
+def _is_storable(kind: Any, levels: int = DEEPEST) -> bool:
+    """Whether a file can hold a type: each object in it has a key, and it is not nested deeper than Arrow reads."""
     types = arrow("pyarrow.types")
     if types.is_struct(kind):
-        return kind.num_fields == 0 or any(_has_empty_struct(one.type) for one in kind)
-    return types.is_list(kind) and _has_empty_struct(kind.value_type)
+        return levels > 0 and kind.num_fields > 0 and all(_is_storable(one.type, levels - 1) for one in kind)
+    return not types.is_list(kind) or (levels > 0 and _is_storable(kind.value_type, levels - 1))
 
 
 def _count_parquet(one: Input, types: _Types) -> Input:
@@ -152,9 +154,11 @@ def _count_lines(one: Input, types: _Types) -> Input:
 
 
 def _parsed(line: bytes, *, first: bool) -> tuple[Record | None, str | None]:
-    """The object on a line, or what is wrong with it."""
+    """The object on a line, or what is wrong with it; half characters, which Arrow cannot hold, become U+FFFD."""
     try:
         value = json.loads((line.removeprefix(b"\xef\xbb\xbf") if first else line).decode())
+        if b"\\u" in line:  # the only way in which UTF-8 can hold half a character
+            value = _mended(value)
     except UnicodeDecodeError as error:
         return None, f"not UTF-8 at byte {error.start}; save the file as UTF-8"
     except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
@@ -333,22 +337,13 @@ class RowReader:
             values = [record.get(one.name) for record in records]
             if one.name in self.job.as_json:
                 values = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
-            columns.append(_array(values, one.type))
+            columns.append(arrow().array(values, one.type))
         return arrow().table(columns, schema=self.schema)
 
 
 def _chained(first: list[Any], rest: Generator[Any]) -> Generator[Any]:
     yield from first
     yield from rest
-
-
-def _array(values: list[Any], kind: Any) -> Any:
-    """Values as an array of Arrow; half characters, which it cannot hold, become U+FFFD."""
-    pyarrow = arrow()
-    try:
-        return pyarrow.array(values, kind)
-    except UnicodeEncodeError:
-        return pyarrow.array([_mended(value) for value in values], kind)
 
 
 def _mended(value: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from longspan.errors import InputError
-from longspan.inference.results import Decoding, Extent, Length
+from longspan.inference.results import Decoding, Extent, Length, notes
 from longspan.mapping.inputs import arrow
 from longspan.mapping.preparing import Prepare
 from longspan.settings import Beams, Count, LengthPenalty, NewTokens, Share, check, near, show
@@ -103,7 +103,8 @@ class Summarize(_Alone):
         loaded = load_summarizer(self.model, self.language, decoding, self.device, self.dtype, self.encoder)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            summary = summarize(document, self.sentences, loaded, **options)
+            opened, note = _opened(document, raw)
+            summary = summarize(opened, self.sentences, loaded, **options)
             return {
                 "summary": summary.text,
                 "sentences": [
@@ -111,7 +112,7 @@ class Summarize(_Alone):
                     for one in summary.sentences
                 ],
                 "tokens": summary.tokens,
-                "note": summary.note,
+                "note": notes(summary.note, note),
             }
 
         return do
@@ -143,18 +144,21 @@ class Embed(_Alone):
         encoder = the_encoder(self.model, self.encoder, self.device, self.dtype)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            done = embed_document(_opened(document, raw), encoder, language=self.language)
+            done = embed_document(_opened(document, raw)[0], encoder, language=self.language)
             return {"vector": done.vector, "tokens": done.tokens}
 
         return do
 
 
-def _opened(document: str | Document, raw: bool) -> Document:
-    """A text as a document, as `longspan.summarize` opens it."""
+def _opened(document: str | Document, raw: bool) -> tuple[Document, str | None]:
+    """The text of a row as a document, even where it is the name of a file, and a note on what was mended."""
     from longspan.characters import mend
     from longspan.data.text.reading import document_of
 
-    return document_of(mend(document)[0], raw=raw) if isinstance(document, str) else document
+    if not isinstance(document, str):
+        return document, None
+    text, halves = mend(document)
+    return document_of(text, raw=raw), notes(halves=halves)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +221,8 @@ class Answer:
 
         def do(document: str | Document, row: Mapping[str, Any]) -> dict[str, Any]:
             question = self.question if self.question_field is None else row[self.question_field]
-            found = answer(document, question, **options)  # pyright: ignore[reportArgumentType]
+            opened, note = _opened(document, raw)
+            found = answer(opened, question, **options)  # pyright: ignore[reportArgumentType]
             quote = found.short.quote if found.short is not None else found.passages[0].sentence
             return {
                 "answer": found.text if found.answered else None,
@@ -236,7 +241,7 @@ class Answer:
                     }
                     for one in found.passages
                 ],
-                "note": found.note,
+                "note": notes(found.note, note),
             }
 
         return do
@@ -307,7 +312,7 @@ class Coref(_Alone):
         resolver = load_resolver(self.model, self.device, self.dtype)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            found = resolver.resolve(_opened(document, raw))
+            found = resolver.resolve(_opened(document, raw)[0])
             return {
                 "clusters": [
                     [{"text": found.text[start:end], "start": start, "end": end} for start, end in cluster]

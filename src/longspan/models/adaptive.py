@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED, check_labels
+from longspan.ops.half_linear import linear
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
@@ -53,11 +53,16 @@ def _has_projections(config: ModelFields, width: int) -> bool:
     return config.embedding_divisor > 1 or config.embedding_size != width
 
 
+class ReadWeights(nn.Linear):
+    """A projection whose weights are read by rows, or from the other side, and shared with a table. A type of its own,
+    since PyTorch's quantisation of `nn.Linear` would put a layer without such weights in its place."""
+
+
 class Projections(nn.ModuleList):
     """Matrices `(E, F)` from the embeddings' widths to the model's."""
 
     def __init__(self, widths: list[int], width: int) -> None:
-        super().__init__(Linear(each, width, bias=False) for each in widths)
+        super().__init__(ReadWeights(each, width, bias=False) for each in widths)
 
     @torch.no_grad()
     def init_matrices(self) -> None:
@@ -84,8 +89,10 @@ class AdaptiveEmbedding(nn.Module):
             return self._project(0, self.tables[0](ids))
         flat = ids.flatten()
         parts, places = [], []
+        last = len(self.tables) - 1
         for cluster, (start, stop) in enumerate(pairwise(self.borders)):
-            rows = ((flat >= start) & (flat < stop)).nonzero().squeeze(1)
+            # The tables at the ends get ids beyond them too, which they raise for, as any table does.
+            rows = (((flat >= start) | (cluster == 0)) & ((flat < stop) | (cluster == last))).nonzero().squeeze(1)
             parts.append(self._project(cluster, self.tables[cluster](flat[rows] - start)))
             places.append(rows)
         # Every cluster takes part, even with no word of it, so that all weights have a gradient in every process.
@@ -93,7 +100,7 @@ class AdaptiveEmbedding(nn.Module):
         return torch.empty_like(hidden).index_copy(0, torch.cat(places), hidden).view(*ids.shape, -1)
 
     def _project(self, cluster: int, embedded: Tensor) -> Tensor:
-        return self.projections[cluster](embedded) if len(self.projections) else embedded
+        return projected(self.projections[cluster], embedded) if len(self.projections) else embedded
 
 
 class AdaptiveHead(nn.Module):
@@ -107,10 +114,10 @@ class AdaptiveHead(nn.Module):
     def __init__(self, config: ModelFields, width: int) -> None:
         super().__init__()
         self.borders, self.shortlist = borders(config), borders(config)[1]
-        self.words = nn.ModuleList(Linear(size, count) for count, size in _tables(config))
+        self.words = nn.ModuleList(ReadWeights(size, count) for count, size in _tables(config))
         self.projections = Projections(widths(config) if _has_projections(config, width) else [], width)
         tails = len(self.borders) - 2
-        self.clusters = Linear(widths(config)[0], tails) if tails else None
+        self.clusters = ReadWeights(widths(config)[0], tails) if tails else None
 
     @property
     def weight(self) -> Tensor:
@@ -170,11 +177,11 @@ class AdaptiveHead(nn.Module):
         weight, bias = self._matrix(0)
         if self.clusters is not None:
             weight, bias = torch.cat([weight, self.clusters.weight]), torch.cat([bias, self.clusters.bias])
-        return _log_softmax(functional.linear(self._project(0, states), weight, bias))
+        return _log_softmax(linear(self._project(0, states), weight, bias))
 
     def _tail(self, cluster: int, states: Tensor) -> Tensor:
         """`(…, E)` → `(…, words)` log-probabilities within the cluster."""
-        return _log_softmax(functional.linear(self._project(cluster, states), *self._matrix(cluster)))
+        return _log_softmax(linear(self._project(cluster, states), *self._matrix(cluster)))
 
     def _cluster(self, head: Tensor, cluster: int) -> Tensor:
         """`(…)` log-probability that the word is in the cluster."""

@@ -11,6 +11,7 @@ from longspan.models.heads import HEADS
 from longspan.stacks import stack_config
 
 NAME = "README.md"
+ABOUT_LOADING = "## How to load it"
 MARK = "<!-- This card was written by Longspan when the model was saved; a card without this line is left alone. -->"
 KINDS: dict[str, tuple[str | None, str | None]] = {
     "LongspanModel": ("AutoModel", "feature-extraction"),
@@ -45,7 +46,7 @@ def may_write_card(folder: Path) -> bool:
 def model_card(model: Any) -> str:
     """The card of a model, with the front matter that the Hub reads; what is not known is left out."""
     config = model.config
-    name = type(model).__name__
+    name = type(model).__name__.removeprefix("FSDP")  # of a model whose weights are divided, PyTorch makes a class
     auto, task = auto_and_pipeline(name)
     stack = stack_config(config.stack)
     mechanisms = [
@@ -94,4 +95,4 @@ def _loading(name: str, auto: str | None) -> str:
     else:
         code = f"import longspan  # makes the model known to transformers\nfrom transformers import {auto}\n\n"
         code += f"model = {auto}.from_pretrained(folder)"
-    return f"## How to load it\n\n```python\n{code}\n```"
+    return f"{ABOUT_LOADING}\n\n```python\n{code}\n```"

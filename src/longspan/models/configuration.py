@@ -89,8 +89,9 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         max_position_embeddings: the longest input, in tokens (the table holds `position_offset` rows more).
         max_decoder_position_embeddings: the longest output; `None` means `max_position_embeddings`.
         position_offset: row of the first token in the position tables: 2 for BART and RoBERTa, 0 for BERT.
-        positions_skip_padding: False: the row is the index in the input (BART, BERT); True: real tokens are counted
-            and padding gets row `position_offset - 1` (RoBERTa, Longformer).
+        positions_skip_padding: False: the row is the index in the input (BART, BERT), counted from the first real token
+            of the attention mask; True: tokens other than `pad_token_id` are counted, and padding gets row
+            `position_offset - 1` (RoBERTa, Longformer).
         type_vocab_size: rows of the token-type table: 2 for BERT, 1 for RoBERTa, 0 for none (BART).
         embedding_size: width of the embeddings where it is not E (ELECTRA, DeBERTa-v2): a linear layer takes them
             there; `None` means E. Encoders without a decoder only.
@@ -103,6 +104,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         embedding_divisor: by how much the embeddings of each further cluster are narrower.
         tie_projections: whether the softmax uses the projections of the embeddings: for all clusters, or a list with
             one entry for each. Nothing is tied without `tie_word_embeddings`.
+        head_bias: a bias for each word in the head of a language model without `cutoffs`, or in that of masked words
+            with `layers="single"` (Reformer).
         embedding_norm: LayerNorm over the summed embeddings.
         scale_embedding: multiply token embeddings by √E (mBART).
         normalization: "post" (BART, RoBERTa, BERT) or "pre" (mBART; adds a final LayerNorm to encoder and decoder).
@@ -123,7 +126,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
             options, see `longspan.models.heads`; `None` for the encoder alone and for models with a decoder. A model
             class with another head takes the defaults of its own. Stored as plain data.
         global_tokens: which tokens are global when no `global_attention_mask` is passed: "none", "first" (LED,
-            classification) or "question" (every token before the first `sep_token_id`).
+            classification), "question" (every token before the first `sep_token_id`), or a list of token ids: every
+            token with one of them, such as PRIMERA's `<doc-sep>`.
         max_global_tokens: static number of slots for the global tokens of a `global_attention_mask`, needed only to
             compile or export with such a mask; `None` means as many as the mask of the batch holds.
         num_memory_tokens: vectors in front of every text that are global tokens of the encoder and belong to no token
@@ -172,7 +176,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
     model_type = "longspan"
     # What an evaluation need not gather (a transformers convention); encoder states of long documents are large.
     keys_to_ignore_at_inference = [  # noqa: RUF012
-        "past_key_values",
+        "cache",
+        "past_key_values",  # its name before transformers 5.24
         "encoder_last_hidden_state",
         "ponder_times",
         "encoder_ponder_times",

@@ -23,6 +23,7 @@ from longspan.models.network import Network, bool_mask, check_mask
 from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import CheckpointedBlock
 from longspan.models.static_cache import buffered_step, fixed_state, room_of
+from longspan.models.transformers_names import cache_field
 from longspan.patterns import Prefix
 from longspan.stacks import stack_config
 from longspan.stacks.block import BlockState
@@ -54,7 +55,7 @@ class Decoder(Network):
         self,
         input_ids: Tensor | None,
         attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         inputs_embeds: Tensor | None = None,
@@ -69,7 +70,7 @@ class Decoder(Network):
         Args:
             input_ids: `(B·beams, T)`; `beams` consecutive rows read the same source.
             attention_mask: `(B·beams, past + T)` bool or int over output tokens; `None` means all real.
-            past_key_values: cache of earlier steps; changed in place.
+            cache: cache of earlier steps; changed in place.
             use_cache: make a cache when none is passed; `None` means as configured, where every layer keeps a state.
             output_hidden_states: also return the states of every layer; `None` means as configured.
             inputs_embeds: `(B·beams, T, E)` instead of `input_ids`.
@@ -85,7 +86,7 @@ class Decoder(Network):
         config = self.config
         if documents is not None:
             check_packed(config, self.stack)
-            if use_cache or past_key_values is not None:
+            if use_cache or cache is not None:
                 raise InputError(
                     "use_cache=True was given with several documents in one row, which no step can continue; leave it "
                     "out, or give each document a row of its own"
@@ -98,27 +99,27 @@ class Decoder(Network):
 
             whole = {"prefix": prefix, "seq_idx": documents}
             if not self.returns.keeps_memory:
-                whole |= {"past_key_values": past_key_values, "use_cache": use_cache or None}
+                whole |= {"cache": cache, "use_cache": use_cache or None}
                 use_cache = False
-            elif past_key_values is not None or (config.use_cache if use_cache is None else use_cache):
+            elif cache is not None or (config.use_cache if use_cache is None else use_cache):
                 attention_mask = check_all_real(attention_mask, given, self.sequence_group)
             shards, position_ids = part_of_text(given, self.sequence_group, attention_mask, position_ids, **whole)
             places = None
         wanted = config.use_cache and self.keeps_state if use_cache is None else use_cache
-        if past_key_values is None and wanted:
-            past_key_values = DynamicCache()
+        if cache is None and wanted:
+            cache = DynamicCache()
             if self.has_source:
-                past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
+                cache = EncoderDecoderCache(cache, DynamicCache())
         block_states = None
-        if past_key_values is not None:
-            block_states = states_in_cache(past_key_values, self.layers, source=self.has_source)
+        if cache is not None:
+            block_states = states_in_cache(cache, self.layers, source=self.has_source)
         step = buffered_step(block_states, given, attention_mask, self.mask_name)
         if step is not None:
             first, mask = 0, step.mask
             rows = self._rows(mask, mask.shape[1] - 1, position_ids, step.place)
         else:
-            first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
-            mask = self._mask(attention_mask, first, given, room_of(past_key_values))
+            first = 0 if cache is None else int(cache.get_seq_length())
+            mask = self._mask(attention_mask, first, given, room_of(cache))
             rows = None if documents is not None else self._rows(mask, first, position_ids)
         first = first if shards is None else first + shards.first
         hidden = self.embeddings(input_ids, None, inputs_embeds, first, rows, documents=documents)
@@ -132,7 +133,7 @@ class Decoder(Network):
         decoded = self.run(hidden, tokens, source, source_mask, block_states=block_states, output_hidden_states=keep)
         return DecoderOutput(
             last_hidden_state=decoded.states,  # pyright: ignore[reportArgumentType]
-            past_key_values=past_key_values,
+            **cache_field(cache),
             hidden_states=decoded.all_hidden_states,
             ponder_times=decoded.aux.ponder_times,
             stack_loss=decoded.aux.loss if self.training else None,
@@ -219,9 +220,9 @@ def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[BlockS
     own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
     if not isinstance(cache, EncoderDecoderCache if source else Cache) or (own is not cache) != source:
         wanted = "EncoderDecoderCache" if source else "DynamicCache"
-        raise InputError(f"past_key_values is a {type(cache).__name__}; give a transformers {wanted}")
+        raise InputError(f"cache is a {type(cache).__name__}; give a transformers {wanted}")
     if own.offloading:
-        raise InputError("past_key_values is offloaded, which Longspan's layers do not follow; leave offloading out")
+        raise InputError("cache is offloaded, which Longspan's layers do not follow; leave offloading out")
     layers: list[Any] = own.layers  # no `cast`, behind which a compiled graph forgets what changes
     count = len(stack.applied)
     for index in range(count):
@@ -277,7 +278,7 @@ class StreamMemory:
             )
         if not self.is_used:
             return {}
-        return {"past_key_values": self.caches.get(column) if segment else None, "use_cache": True}
+        return {"cache": self.caches.get(column) if segment else None, "use_cache": True}
 
     def after(self, segment: int, column: int, cache: Cache | None) -> None:
         """Keep what the model has returned for a segment, without its graph."""

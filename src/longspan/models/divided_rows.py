@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.models.inputs import ModelInputs
+from longspan.models.inputs import ModelInputs, tokens_among
 from longspan.ops.shards import Shards, gathered_from
 
 
@@ -30,6 +30,13 @@ def part_of_rows(network: Any, inputs: ModelInputs) -> ModelInputs:
         real = inputs.input_ids != padding
         before = _before(real.sum(1), shards)
         changes["position_ids"] = (real.cumsum(1) + before[:, None]) * real + (network.embeddings.offset - 1)
+    elif network.embeddings.position is not None and inputs.position_ids is None:
+        real = _real(shards, inputs.attention_mask, given)
+        if real is not None:
+            leading = real.cumsum(1) + _before(real.sum(1), shards)[:, None] == 0
+            places = torch.arange(given.shape[1], device=given.device) + shards.first
+            places = places - gathered_from(leading.sum(1), shards.group).sum(0)[:, None]
+            changes["position_ids"] = places.clamp(min=0) + network.embeddings.offset
     if inputs.global_attention_mask is None and config.global_tokens != "none":
         changes["global_attention_mask"] = _globals_of_part(network, replace(inputs, **changes), given)
     return replace(inputs, **changes)
@@ -39,6 +46,8 @@ def _globals_of_part(network: Any, inputs: ModelInputs, given: Tensor) -> Tensor
     """`(B, T_r)` bool, the global tokens of this part by the rule of the configuration."""
     config, shards = network.config, inputs.shards
     assert shards is not None
+    if not isinstance(config.global_tokens, str):
+        return tokens_among(config.global_tokens, inputs.input_ids, _real(shards, inputs.attention_mask, given))
     if config.global_tokens != "first":
         raise InputError(
             f"global_tokens={config.global_tokens!r} looks at whole rows, which are divided between processes here; "
@@ -99,9 +108,14 @@ def _before(counts: Tensor, shards: Shards) -> Tensor:
     return gathered_from(counts, shards.group)[: shards.rank].sum(0)
 
 
-def first_of_rows(hidden: Tensor, group: Any) -> Tensor:
-    """The state `(B, E)` of the first token of each row, of whose states this process has `(B, T_r, E)`."""
+def first_of_rows(hidden: Tensor, group: Any, mask: Tensor | None = None) -> Tensor:
+    """The state `(B, E)` of the first real token of each row, of whose states this process has `(B, T_r, E)`, and of
+    its mask `(B, T_r)`; 0 where none of a mask is real."""
     shards = Shards.of(hidden, group)
+    real = _real(shards, mask, hidden)
+    if real is not None:
+        is_first = real & (real.cumsum(1) + _before(real.sum(1), shards)[:, None] == 1)
+        return shards.summed((hidden * is_first[..., None]).sum(1), "first")
     first = hidden[:, 0]
     return shards.summed(first.masked_fill(torch.tensor(shards.rank > 0, device=hidden.device), 0), "first")
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.attention.parts.documents import counted_in
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.ops.sinusoids import BASE, halved_sinusoids, interleaved_sinusoids
 from longspan.stacks import stack_config
+
+logger = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
@@ -152,12 +156,13 @@ class Embeddings(nn.Module):
         self.project_first = config.embedding_projection == "before_norm"
         self.projection = None
         if width != config.hidden_size:
-            self.projection = Linear(width, config.hidden_size, bias=not self.project_first)
+            self.projection = nn.Linear(width, config.hidden_size, bias=not self.project_first)
         width = config.hidden_size if self.project_first else width
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.scale = width**0.5 if config.scale_embedding else 1.0
         self.offset = config.position_offset
+        self.published = config.source_model_type
         self.padding = config.pad_token_id if config.positions_skip_padding and not decoder else None
 
     @property
@@ -178,18 +183,20 @@ class Embeddings(nn.Module):
         position_ids: Tensor | None = None,
         border: Tensor | None = None,
         documents: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         """`(B, T)` ids, or `(B, T, F)` embeddings instead, → `(B, M + T, E)`, M vectors of memory and the tokens, of
         which token 0 stands at `first_position`.
 
         `position_ids` `(1 or B, T)` name the rows of the position table instead, as in transformers: `position_offset`
         is that of a first token. Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose
-        embeddings add up. Positions are counted from 0 again from the `border` `(B,)` of a row on, and in each of
-        several `documents` of a row, `(B, T)`, of which none may be longer than the table.
+        embeddings add up. Positions are counted from the first real token of each row by a `mask` `(B, T)`, so that
+        padding before it changes nothing; from 0 again from the `border` `(B,)` of a row on, and in each of several
+        `documents` of a row, `(B, T)`, of which none may be longer than the table.
 
         Raises:
             InputError: neither or both inputs given; the input is longer than the position table; token types given
-                to a model without them.
+                to a model without them; on a processor, ids or types that the tables have no row for.
         """
         given = the_given(input_ids, inputs_embeds)
         rows, length = given.shape[:2]
@@ -207,12 +214,22 @@ class Embeddings(nn.Module):
             )
         if position_ids is not None:
             self._check_positions(position_ids, given)
-        hidden = self.token(given) * self.scale if inputs_embeds is None else inputs_embeds
+        try:  # a processor raises; a GPU, which would be waited for, aborts
+            hidden = self.token(given) * self.scale if inputs_embeds is None else inputs_embeds
+        except IndexError:
+            raise self._beyond_vocabulary(given) from None
 
         if self.token_type is not None:
             if token_type_ids is None:
                 token_type_ids = torch.zeros((rows, length), dtype=torch.long, device=hidden.device)
-            types = self.token_type(token_type_ids)
+            try:
+                types = self.token_type(token_type_ids)
+            except IndexError:
+                raise InputError(
+                    f"token_type_ids holds {first_beyond(token_type_ids, self.token_type.num_embeddings)}, but "
+                    f"type_vocab_size={self.token_type.num_embeddings} of this model; give numbers from 0 to "
+                    f"{self.token_type.num_embeddings - 1}"
+                ) from None
             hidden = hidden + (types.sum(2) if token_type_ids.dim() == 3 else types)
         elif token_type_ids is not None:
             raise InputError("token_type_ids was given but this model has type_vocab_size=0; leave it out")
@@ -228,21 +245,40 @@ class Embeddings(nn.Module):
                 else:
                     first = first_position + self.offset
                     position_ids = torch.arange(first, first + length, device=hidden.device)[None]
+                    if mask is not None and mask.shape == (rows, length):  # others are refused with all masks
+                        # A compiled program cannot look, and a GPU would be waited for.
+                        unknown = torch.compiler.is_compiling() or mask.is_cuda
+                        if unknown or not bool(mask[:, :1].all()):
+                            if self.published is not None and not unknown:
+                                warn_of_left_padding(self.published)
+                            before = (mask.to(hidden.device).cumsum(1) == 0).sum(1, keepdim=True)
+                            position_ids = (position_ids - before).clamp(min=self.offset)
                 position_ids = position_ids if border is None else self._restarted(position_ids, border)
             hidden = hidden + self.position(position_ids).to(hidden.dtype)
         if self.memory is not None:
             hidden = torch.cat([self.memory(hidden), hidden], 1)
 
         if self.projection is not None and self.project_first:
-            hidden = self.projection(hidden)
+            hidden = projected(self.projection, hidden)
         if self.norm is not None:
             hidden = self.norm(hidden)
         hidden = self.dropout(hidden)
-        return hidden if self.projection is None or self.project_first else self.projection(hidden)
+        return hidden if self.projection is None or self.project_first else projected(self.projection, hidden)
 
     def of_tokens(self, input_ids: Tensor) -> Tensor:
         """`(B, T)` ids → `(B, T, F)`, what `inputs_embeds` stands for."""
-        return self.token(input_ids) * self.scale
+        try:
+            return self.token(input_ids) * self.scale
+        except IndexError:
+            raise self._beyond_vocabulary(input_ids) from None
+
+    def _beyond_vocabulary(self, ids: Tensor) -> InputError:
+        entries: int = self.token.num_embeddings
+        name = "decoder_input_ids (or labels, which they are made of)" if "decoder" in self.limit else "input_ids"
+        return InputError(
+            f"{name} holds {first_beyond(ids, entries)}, but vocab_size={entries} of this model, whose ids go from 0 "
+            f"to {entries - 1}; give ids of its own tokenizer, or add rows with resize_token_embeddings"
+        )
 
     def _check_positions(self, position_ids: Tensor, source: Tensor) -> None:
         if self.position is None:
@@ -286,6 +322,21 @@ def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Modu
     if config.position_embedding == "none" and not (decoder and stack_config(config.stack).decoder_table()):
         return None
     return nn.Embedding(positions + config.position_offset, config.embedding_width)
+
+
+@cache
+def warn_of_left_padding(model_type: str) -> None:
+    """Log once for a published architecture that its positions differ from transformers' behind padding on the left."""
+    logger.warning(
+        "attention_mask has padding on the left: positions count from the first real token, as for the text alone; "
+        "transformers counts those of %s from the beginning of the row, so pad on the right to compare the two",
+        model_type,
+    )
+
+
+def first_beyond(numbers: Tensor, count: int) -> int:
+    """The first of whole numbers, one of which is not from 0 to `count` − 1, that is not."""
+    return int(numbers[(numbers < 0) | (numbers >= count)][0])
 
 
 def the_given(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:

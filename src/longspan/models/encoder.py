@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.attention.parts.documents import begins
 from longspan.models.configuration import LongspanConfig
 from longspan.models.inputs import ModelInputs, documents_of
@@ -81,10 +81,10 @@ class Pooler(nn.Module):
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
-        self.dense = Linear(config.states_width, config.hidden_size)
+        self.dense = nn.Linear(config.states_width, config.hidden_size)
 
     def forward(self, hidden: Tensor, summary: Tensor | None = None) -> Tensor:
-        return self.dense(first_token(hidden) if summary is None else summary).tanh()
+        return projected(self.dense, first_token(hidden) if summary is None else summary).tanh()
 
 
 class LongspanModel(LongspanPreTrainedModel):
@@ -170,7 +170,7 @@ class LongspanModel(LongspanPreTrainedModel):
             if seq_idx is not None:
                 states = states[begins(seq_idx)][:, None]
             elif pooled is None:
-                states = self.encoder.first_states(states)[:, None]
+                states = self.encoder.first_states(states, attention_mask)[:, None]
             pooled = self.pooler(states, pooled)
         output: Any = EncoderOutput(**{**encoded, "pooler_output": pooled})
         return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import EncoderDecoderCache
+from transformers import Cache
 from transformers.modeling_outputs import BaseModelOutput
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
@@ -20,6 +20,7 @@ from longspan.models.generation import LongspanWriter
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextFromSourceOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
+from longspan.models.transformers_names import cache_field, cache_from
 
 _SOURCE_INPUTS = (
     "encoder_outputs",
@@ -48,7 +49,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
             )
         self.encoder = Encoder(config)
         self.decoder = Decoder(config, source=True)
-        self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size))
         self.post_init()
 
@@ -82,7 +83,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: BaseModelOutput | tuple[Any, ...] | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: Cache | None = None,
         labels: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -106,10 +107,10 @@ class LongspanForConditionalGeneration(LongspanWriter):
                 without labels `input_ids`, as BART does.
             decoder_attention_mask: `(B·beams, past + T)` bool or int; `None` means all real.
             encoder_outputs: what `get_encoder()` returned for this source, to not encode it again.
-            past_key_values: cache of earlier output tokens; changed in place.
+            cache: cache of earlier output tokens; changed in place.
             labels: `(B, T)` int64; −100 is ignored.
             inputs_embeds: `(B, S, E)` instead of `input_ids`.
-            use_cache: return `past_key_values`; `None` means as configured, and never with labels.
+            use_cache: return `cache`; `None` means as configured, and never with labels.
             output_hidden_states: also return the states of every layer.
             return_dict: False returns a tuple.
             num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
@@ -122,6 +123,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
         Raises:
             InputError: neither labels nor ids of any kind; shapes that do not fit; inputs longer than the positions.
         """
+        cache = cache_from(cache, others)
         refuse_others(others)
         refuse_attentions(output_attentions, self.config.output_attentions)
         if encoder_outputs is None:
@@ -143,18 +145,18 @@ class LongspanForConditionalGeneration(LongspanWriter):
             decoded = self.decoder(
                 decoder_input_ids,
                 decoder_attention_mask,
-                past_key_values,
+                cache,
                 use_cache=False if use_cache is None and labels is not None else use_cache,
                 output_hidden_states=output_hidden_states,
                 inputs_embeds=decoder_inputs_embeds,
                 source=source,
                 source_mask=source_mask,
             )
-        logits: Any = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
+        logits: Any = projected(self.lm_head, decoded.last_hidden_state) + self.final_logits_bias
         output = TextFromSourceOutput(
             loss=self.language_loss(logits, labels, num_items_in_batch, encoded, decoded),
             logits=logits,
-            past_key_values=decoded.past_key_values,
+            **cache_field(decoded.cache),
             decoder_hidden_states=decoded.hidden_states,
             encoder_last_hidden_state=encoded[0],
             encoder_hidden_states=getattr(encoded, "hidden_states", None),

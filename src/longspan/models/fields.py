@@ -54,6 +54,7 @@ class ModelFields:
     cutoffs: tuple[Count, ...] | None = None
     embedding_divisor: Annotated[int, Range(1, 1024)] = 1
     tie_projections: bool | tuple[bool, ...] = True
+    head_bias: bool = False
     embedding_norm: bool = True
     scale_embedding: bool = False
     normalization: Literal["post", "pre"] = "post"
@@ -67,7 +68,7 @@ class ModelFields:
     decoder_attention: Any = "full"
     stack: Any = "sequential"
     head: Any = None
-    global_tokens: Literal["none", "first", "question"] = "none"
+    global_tokens: Literal["none", "first", "question"] | list[Token] = "none"
     max_global_tokens: Whole | None = None
     num_memory_tokens: Whole = 0
     memory_embedding: Literal["learned", "sinusoidal"] = "learned"
@@ -117,6 +118,7 @@ class ModelFields:
         _check_sizes(self)
         _check_axes(self)
         _check_clusters(self)
+        _check_head_bias(self)
         self.attention = plain_layers(self.attention, self.num_hidden_layers)
         try:
             self.decoder_attention = plain_layers(self.decoder_attention, self.decoder_layers)
@@ -270,6 +272,12 @@ def _check_sizes(config: ModelFields) -> None:
             f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a model with a "
             "decoder, which shares its token table; leave it out"
         )
+    ids = [] if isinstance(config.global_tokens, str) else config.global_tokens
+    if not isinstance(config.global_tokens, str) and (not ids or max(ids) >= config.vocab_size):
+        raise InputError(
+            f"global_tokens={show(config.global_tokens)} must name one or more token ids below "
+            f"vocab_size={config.vocab_size}; give these, or 'none'"
+        )
     period = config.position_period
     if config.sinusoids != "0.2" and period is not None and period <= SHORTEST_WAVE:
         raise InputError(
@@ -284,6 +292,17 @@ def _check_sizes(config: ModelFields) -> None:
         raise InputError(
             f"positions_skip_padding=True needs a pad_token_id and a position_offset of at least 1 (given "
             f"{config.pad_token_id} and {config.position_offset}); padding uses row position_offset - 1"
+        )
+
+
+def _check_head_bias(config: ModelFields) -> None:
+    """Raise `InputError` for a bias that no head of the model has."""
+    spec: Any = config.head
+    masked = isinstance(spec, dict) and (spec.get("head"), spec.get("layers")) == ("masked_lm", "single")
+    if config.head_bias and (config.cutoffs is not None or config.decoder_layers or not (spec is None or masked)):
+        raise InputError(
+            "head_bias=True is for the head of LongspanForCausalLM and LongspanForPrefixLM without cutoffs, and for "
+            "the head 'masked_lm' with layers='single'; leave it out"
         )
 
 

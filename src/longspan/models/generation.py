@@ -21,6 +21,7 @@ from longspan.models.losses import token_loss, with_stack_loss
 from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import LongspanPreTrainedModel, refuse_attentions, refuse_others
 from longspan.models.static_cache import room_of
+from longspan.models.transformers_names import CACHE, NEW_CACHE, cache_field, cache_from
 
 
 class LongspanTrunk(LongspanPreTrainedModel):
@@ -57,7 +58,7 @@ class LongspanTrunk(LongspanPreTrainedModel):
         global_attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -74,15 +75,14 @@ class LongspanTrunk(LongspanPreTrainedModel):
         Raises:
             InputError: decoder inputs where there is no encoder, or none where there is one.
         """
+        cache = cache_from(cache, others)
         refuse_others(others)
         refuse_attentions(output_attentions, self.config.output_attentions)
         written = (decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds)
         if not self.config.is_encoder_decoder:
             if any(one is not None for one in written) or global_attention_mask is not None:
                 raise InputError("a decoder without an encoder reads input_ids causally; leave out the other inputs")
-            decoded = self.decoder(
-                input_ids, attention_mask, past_key_values, use_cache, output_hidden_states, inputs_embeds
-            )
+            decoded = self.decoder(input_ids, attention_mask, cache, use_cache, output_hidden_states, inputs_embeds)
             return self.finish(decoded, return_dict)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise InputError("give decoder_input_ids or decoder_inputs_embeds (neither given)")
@@ -97,7 +97,7 @@ class LongspanTrunk(LongspanPreTrainedModel):
         decoded = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
-            past_key_values,
+            cache,
             use_cache,
             output_hidden_states,
             decoder_inputs_embeds,
@@ -106,7 +106,7 @@ class LongspanTrunk(LongspanPreTrainedModel):
         )
         output = Seq2SeqModelOutput(
             last_hidden_state=decoded.last_hidden_state,
-            past_key_values=decoded.past_key_values,
+            **cache_field(decoded.cache),
             decoder_hidden_states=decoded.hidden_states,
             encoder_last_hidden_state=encoded.last_hidden_state,
             encoder_hidden_states=encoded.hidden_states,
@@ -167,11 +167,11 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
 
     @staticmethod
     def create_masks_for_generate(
-        attention_mask: Tensor | None = None, past_key_values: Cache | None = None, **_: Any
+        attention_mask: Tensor | None = None, cache: Cache | None = None, **others: Any
     ) -> Tensor | None:
         """The mask `(B, S)`, of which every layer makes what its mechanism sees: in one shape for all steps, with a
         column for each token that a static cache has room for."""
-        room = room_of(past_key_values)
+        room = room_of(cache_from(cache, others))
         if attention_mask is None or room is None:
             return attention_mask
         return functional.pad(attention_mask, (0, room - attention_mask.shape[1]))
@@ -193,6 +193,8 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
                 `compile_config` without a static cache, with beams or `prefill_chunk_size`, or for layers of which no
                 step is one graph; rows that are divided between processes.
         """
+        if (cache := cache_from(kwargs.pop(NEW_CACHE, None), kwargs)) is not None:
+            kwargs[CACHE] = cache
         if self.decoder.sequence_group is not None:
             raise InputError(
                 "generate() goes on behind whole rows, and those of this model are divided between processes; generate "
@@ -220,7 +222,7 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         """Refuse a kind of cache that a layer cannot use, and have transformers compile no step that is not one graph
         for all lengths, as it would do on a GPU by itself."""
         compiles = given.get("compile_config", getattr(settings, "compile_config", None)) is not None
-        kind, own = given.get("cache_implementation", settings.cache_implementation), given.get("past_key_values")
+        kind, own = given.get("cache_implementation", settings.cache_implementation), given.get(CACHE)
         asked, passed = "static" in str(kind), room_of(own) is not None
         if not (asked or passed) or not self.decoder.keeps_state:
             if compiles:
@@ -232,7 +234,7 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         from longspan.attention.parts.state import WindowLayer
 
         stack, several = self.decoder.layers, None
-        what = f"cache_implementation={kind!r}" if asked else f"past_key_values, a {type(own).__name__},"
+        what = f"cache_implementation={kind!r}" if asked else f"cache, a {type(own).__name__},"
         for step, block in enumerate(stack.applied):
             mechanism = block.attention.config.mechanism
             if type(stack.new_state(step)) not in (DynamicLayer, WindowLayer):

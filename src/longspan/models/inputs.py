@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -220,3 +221,11 @@ def check_packed(config: ModelFields, stack: StackConfig) -> None:
             f"seq_idx says that a row holds several documents, but num_memory_tokens={config.num_memory_tokens} stand "
             "before each row; give each document a row of its own"
         )
+
+
+def tokens_among(ids: Sequence[int], input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
+    """`(B, T)` bool: the real tokens whose id is one of these."""
+    if input_ids is None:
+        raise InputError(f"global_tokens={list(ids)} reads input_ids; pass a global_attention_mask with inputs_embeds")
+    marked = torch.isin(input_ids, torch.tensor(ids, device=input_ids.device))
+    return marked if mask is None else marked & mask

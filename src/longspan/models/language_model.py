@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Cache
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.attention.layers import plain_layers, spread
 from longspan.attention.parts.documents import begins
 from longspan.errors import InputError
@@ -23,6 +23,7 @@ from longspan.models.inputs import documents_of
 from longspan.models.losses import IGNORED, with_stack_loss
 from longspan.models.outputs import TextOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
+from longspan.models.transformers_names import cache_field, cache_from
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -58,7 +59,7 @@ class DecoderOnly(LongspanWriter):
             )
         self.decoder = Decoder(config, source=False)
         if config.cutoffs is None:
-            self.lm_head = Linear(config.states_width, config.vocab_size, bias=False)
+            self.lm_head = nn.Linear(config.states_width, config.vocab_size, bias=config.head_bias)
         else:
             self.lm_head = AdaptiveHead(config, config.states_width)
             self._tied_weights_keys = tied_weights(config)
@@ -97,7 +98,7 @@ class LongspanForCausalLM(DecoderOnly):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
@@ -120,11 +121,11 @@ class LongspanForCausalLM(DecoderOnly):
             attention_mask: `(B, past + T)` bool or int, 1/True = real; `None` means all real. Positions count real
                 tokens, so padding on the left changes nothing.
             position_ids: `(1 or B, T)` int64 places of the tokens, counted from 0, instead.
-            past_key_values: cache of earlier tokens; changed in place.
+            cache: cache of earlier tokens; changed in place.
             inputs_embeds: `(B, T, E)` instead of `input_ids`.
             labels: `(B, T)` int64, mostly `input_ids` themselves: each token is to be predicted from those before it.
                 −100 is ignored. `(B, T + 1)` where it is known what follows the last token.
-            use_cache: return `past_key_values`; `None` means as configured, where every layer keeps a state, and never
+            use_cache: return `cache`; `None` means as configured, where every layer keeps a state, and never
                 with labels.
             output_hidden_states: also return the states before each layer and after the last.
             output_attentions: refused; see `Attention.weights`.
@@ -140,7 +141,8 @@ class LongspanForCausalLM(DecoderOnly):
             InputError: a mask of another shape than the sequence; one longer than the positions; a cache for layers
                 that keep no state.
         """
-        if past_key_values is None and (seq_idx is not None or position_ids is not None or others):
+        cache = cache_from(cache, others)
+        if cache is None and (seq_idx is not None or position_ids is not None or others):
             given = input_ids if inputs_embeds is None else inputs_embeds
             seq_idx = documents_of(given, seq_idx, position_ids, attention_mask, others)
         refuse_others(others)
@@ -165,7 +167,7 @@ class LongspanForCausalLM(DecoderOnly):
         decoded = self.decoder(
             input_ids,
             attention_mask,
-            past_key_values,
+            cache,
             use_cache=False if use_cache is None and labels is not None else use_cache,
             output_hidden_states=output_hidden_states,
             inputs_embeds=inputs_embeds,
@@ -176,12 +178,12 @@ class LongspanForCausalLM(DecoderOnly):
         if labels is not None and isinstance(self.lm_head, AdaptiveHead):
             logits, loss = None, self._adaptive_loss(states, labels, num_items_in_batch, decoded, moved)
         else:
-            logits: Any = self.lm_head(states)
+            logits: Any = projected(self.lm_head, states)
             loss = self.language_loss(logits, labels, num_items_in_batch, decoded, shift=not moved)
         output = TextOutput(
             loss=loss,
             logits=logits,
-            past_key_values=decoded.past_key_values,
+            **cache_field(decoded.cache),
             hidden_states=decoded.hidden_states,
             ponder_times=decoded.ponder_times,
         )
@@ -212,11 +214,11 @@ class LongspanForCausalLM(DecoderOnly):
         real = labels != IGNORED
         states, words = states[real], labels[real]
         if isinstance(self.lm_head, AdaptiveHead):
-            return self.lm_head.nats(states, words), self.lm_head.best(states) == words, decoded.past_key_values
-        logits = self.lm_head(states)
+            return self.lm_head.nats(states, words), self.lm_head.best(states) == words, decoded.cache
+        logits = projected(self.lm_head, states)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         nats = functional.cross_entropy(logits, words, reduction="none")
-        return nats, logits.argmax(-1) == words, decoded.past_key_values
+        return nats, logits.argmax(-1) == words, decoded.cache
 
 
 def with_options(

@@ -27,13 +27,21 @@ def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Te
         count: divisor; `None` means the number of real labels of this batch.
     """
     check_labels(labels, logits.shape[:-1])
-    total = functional.cross_entropy(
-        wide(logits).flatten(0, -2),
-        labels.flatten(),
-        ignore_index=IGNORED,
-        label_smoothing=smoothing,
-        reduction="sum",
-    )
+    try:  # a processor raises; a GPU, which would be waited for, aborts
+        total = functional.cross_entropy(
+            wide(logits).flatten(0, -2),
+            labels.flatten(),
+            ignore_index=IGNORED,
+            label_smoothing=smoothing,
+            reduction="sum",
+        )
+    except IndexError:
+        classes = logits.shape[-1]
+        beyond = labels[((labels < 0) | (labels >= classes)) & (labels != IGNORED)][0]
+        raise InputError(
+            f"labels holds {int(beyond)}, but the model tells {classes} classes apart; give numbers from 0 to "
+            f"{classes - 1}, and {IGNORED} where there is nothing to guess"
+        ) from None
     return total / ((labels != IGNORED).sum().clamp(min=1) if count is None else count)
 
 

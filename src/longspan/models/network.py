@@ -18,7 +18,14 @@ from longspan.attention import Attention, AttentionConfig, Tokens
 from longspan.attention.parts.documents import begins, counted_in
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
-from longspan.models.inputs import ModelInputs, border_of, check_packed, checked_importance, checked_structure
+from longspan.models.inputs import (
+    ModelInputs,
+    border_of,
+    check_packed,
+    checked_importance,
+    checked_structure,
+    tokens_among,
+)
 from longspan.models.memory import MemoryFirst
 from longspan.ops.runtime import one_pass
 from longspan.stacks import Sizes, Source, StackOutput, stack_config
@@ -86,6 +93,8 @@ def check_mask(name: str, mask: Tensor) -> None:
 def _default_globals(config: ModelFields, hidden: Tensor, inputs: ModelInputs, mask: Tensor | None) -> Tensor:
     """`(B, T)` bool by the rule `config.global_tokens`, of each row or of each document in it."""
     input_ids, documents = inputs.input_ids, inputs.documents
+    if not isinstance(config.global_tokens, str):
+        return tokens_among(config.global_tokens, input_ids, mask)
     position = torch.arange(hidden.shape[1], device=hidden.device).expand(hidden.shape[:2])
     if config.global_tokens == "first":
         if documents is not None:
@@ -265,14 +274,16 @@ class EncoderNetwork(Network):
         """Whether it reads several documents in one row."""
         return self.stack.takes_documents and not self.config.num_memory_tokens
 
-    def first_states(self, hidden: Tensor) -> Tensor:
-        """State of each row's first token, `(B, T, E)` → `(B, E)`, whichever process holds it; errors as `first_token`
-        has them."""
+    def first_states(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """State of each row's first real token, `(B, T, E)` and `(B, T)` → `(B, E)`, whichever process holds it; errors
+        as `first_token` has them. Where the last states are those of a memory, it is the memory's first."""
+        if self.config.compress_after is not None:
+            mask = None
         if self.sequence_group is None:
-            return first_token(hidden)
+            return first_token(hidden, mask)
         from longspan.models.divided_rows import first_of_rows
 
-        return first_of_rows(hidden, self.sequence_group)
+        return first_of_rows(hidden, self.sequence_group, mask)
 
     def encode(self, inputs: ModelInputs, *, output_hidden_states: bool = False) -> StackOutput:
         """From ids or embeddings to the final states `(B, T, E)`; errors as in `LongspanModel.forward`."""
@@ -295,6 +306,7 @@ class EncoderNetwork(Network):
             position_ids=None if for_stack else position_ids,
             border=border if reads.restarts_positions else None,
             documents=inputs.documents,
+            mask=inputs.attention_mask,
         )
         memory = config.num_memory_tokens
         text = hidden[:, memory:] if memory else hidden
@@ -342,8 +354,12 @@ class EncoderNetwork(Network):
         return second._replace(all_hidden_states=states, aux=second.aux._replace(loss=loss))
 
 
-def first_token(hidden: Tensor) -> Tensor:
-    """State of each row's first token, `(B, T, E)` → `(B, E)`; `InputError` for an empty input."""
+def first_token(hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+    """State of each row's first token, real by a mask `(B, T)` where it has one, `(B, T, E)` → `(B, E)`; `InputError`
+    for an empty input."""
     if hidden.shape[1] == 0:
         raise InputError("input_ids has 0 tokens; this head reads the first token, so give at least one")
-    return hidden[:, 0]
+    if mask is None:
+        return hidden[:, 0]
+    first = mask.to(hidden.device).bool().int().argmax(1)  # the first of several highest
+    return hidden.gather(1, first[:, None, None].expand(-1, 1, hidden.shape[-1]))[:, 0]

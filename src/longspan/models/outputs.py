@@ -12,6 +12,8 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
 )
 
+from longspan.models.transformers_names import WithCache
+
 
 @dataclass
 class EncoderOutput(BaseModelOutputWithPooling):
@@ -36,7 +38,7 @@ class EncoderOutput(BaseModelOutputWithPooling):
 
 
 @dataclass
-class DecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
+class DecoderOutput(BaseModelOutputWithPastAndCrossAttentions, WithCache):
     """A decoder's states; `ponder_times` and `stack_loss` as in `EncoderOutput`."""
 
     ponder_times: Tensor | None = None
@@ -44,14 +46,14 @@ class DecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
 
 
 @dataclass
-class TextOutput(CausalLMOutputWithPast):
+class TextOutput(CausalLMOutputWithPast, WithCache):
     """What `LongspanForCausalLM` returns; `ponder_times` `(B, T)` as in `EncoderOutput`."""
 
     ponder_times: Tensor | None = None
 
 
 @dataclass
-class TextFromSourceOutput(Seq2SeqLMOutput):
+class TextFromSourceOutput(Seq2SeqLMOutput, WithCache):
     """What `LongspanForConditionalGeneration` returns; `ponder_times` are of the tokens that it writes, and
     `encoder_ponder_times` of those of the source, both as in `EncoderOutput`."""
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import Cache
 
 from longspan.attention import MECHANISMS
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import the_given
@@ -27,6 +28,7 @@ from longspan.models.network import bool_mask
 from longspan.models.outputs import TextOutput
 from longspan.models.pretrained import refuse_attentions, refuse_others
 from longspan.models.static_cache import tokens_before
+from longspan.models.transformers_names import NEW_CACHE, OLD_CACHE, cache_field, cache_from
 from longspan.patterns import Prefix
 from longspan.stacks import stack_config
 
@@ -74,7 +76,7 @@ class LongspanForPrefixLM(DecoderOnly):
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
@@ -93,13 +95,13 @@ class LongspanForPrefixLM(DecoderOnly):
                 were written behind it.
             attention_mask: `(B, past + S)` bool or int, 1/True = real; `None` means all real. Positions count real
                 tokens.
-            past_key_values: cache of earlier tokens; changed in place. What is read into an empty one is the source,
+            cache: cache of earlier tokens; changed in place. What is read into an empty one is the source,
                 start token included.
             inputs_embeds: `(B, S, F)` instead of `input_ids`, with their scale.
             labels: `(B, T)` int64, the target behind the source and a start token, which is put between them; −100, at
                 the end of a row, is ignored. The logits are `(B, T, V)`.
             global_attention_mask: changes nothing: every token of the source sees and is seen by all of it.
-            use_cache: return `past_key_values`; `None` means as configured, and never with labels.
+            use_cache: return `cache`; `None` means as configured, and never with labels.
             output_hidden_states: also return the states before each layer and after the last, of all that is read.
             output_attentions: refused; see `Attention.weights`.
             return_dict: False returns a tuple.
@@ -111,11 +113,12 @@ class LongspanForPrefixLM(DecoderOnly):
             InputError: labels behind a cache, or with `logits_to_keep`; no token that starts the target, or none that
                 masks it; shapes that do not fit; several tokens at once behind a cache, with pseudo masks.
         """
+        cache = cache_from(cache, others)
         refuse_others(others)
         refuse_attentions(output_attentions, self.config.output_attentions)
-        past = tokens_before(past_key_values)
+        past = tokens_before(cache)
         if labels is not None and (past or logits_to_keep):
-            name = f"past_key_values with {past} tokens" if past else f"logits_to_keep={logits_to_keep}"
+            name = f"cache with {past} tokens" if past else f"logits_to_keep={logits_to_keep}"
             raise InputError(f"{name} and labels, which are scored behind a whole source, do not go together; omit one")
         embeds = self._embedded(input_ids, inputs_embeds)
         laid = (
@@ -126,24 +129,24 @@ class LongspanForPrefixLM(DecoderOnly):
         decoded = self.decoder(
             None,
             laid.mask,
-            past_key_values,
+            cache,
             use_cache=False if use_cache is None and labels is not None else use_cache,
             output_hidden_states=output_hidden_states,
             inputs_embeds=laid.embeds,
             position_ids=laid.places,
             prefix=laid.prefix,
         )
-        if labels is None and self.config.pseudo_masks and decoded.past_key_values is not None:
-            decoded.past_key_values.crop(-1)  # nobody sees a pseudo mask
+        if labels is None and self.config.pseudo_masks and decoded.cache is not None:
+            decoded.cache.crop(-1)  # nobody sees a pseudo mask
         states = decoded.last_hidden_state[:, laid.first :]
         states = (
             states[:, -logits_to_keep if logits_to_keep else 0 :] if labels is None else states[:, : labels.shape[1]]
         )
-        logits: Any = self.lm_head(states)
+        logits: Any = projected(self.lm_head, states)
         output = TextOutput(
             loss=self.language_loss(logits, labels, num_items_in_batch, decoded),
             logits=logits,
-            past_key_values=decoded.past_key_values,
+            **cache_field(decoded.cache),
             hidden_states=decoded.hidden_states,
         )
         return self.finish(output, return_dict)
@@ -166,7 +169,7 @@ class LongspanForPrefixLM(DecoderOnly):
         Raises:
             InputError: as in `LongspanWriter.generate`; options by which the source would not be read at once.
         """
-        for name in ("prefill_chunk_size", "past_key_values"):
+        for name in ("prefill_chunk_size", NEW_CACHE, OLD_CACHE):
             if options.get(name) is not None:
                 raise InputError(f"{name} is given, but a source must be read at once to be read both ways; omit it")
         if self.config.pseudo_masks and options.get("cache_implementation") is not None:

@@ -17,6 +17,7 @@ from longspan.models.adaptive import AdaptiveEmbedding, Projections
 from longspan.models.card import auto_and_pipeline, write_card
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import AxialPositions, Embeddings
+from longspan.models.sharding import units
 from longspan.ops.runtime import is_distributed
 from longspan.stacks.block import Block
 
@@ -32,8 +33,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
     config_class = LongspanConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["CheckpointedBlock"]  # noqa: RUF012
-    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _skip_keys_device_placement = ["cache", "past_key_values"]  # noqa: RUF012
     # Attention is ours, not one of transformers' kernels; these only say that no `attn_implementation` is refused.
     _supports_sdpa = True
 
@@ -95,6 +95,11 @@ class LongspanPreTrainedModel(PreTrainedModel):
         if is_main_process:
             write_card(self, Path(save_directory))
 
+    def post_init(self) -> None:
+        """As transformers. Its device maps split, and FSDP of accelerate gathers, what each stack says."""
+        self._no_split_modules = {type(unit).__name__ for unit in units(self)}
+        super().post_init()
+
     def get_input_embeddings(self) -> nn.Module:
         return next(module for module in self.modules() if isinstance(module, Embeddings)).token
 
@@ -134,6 +139,7 @@ REASONS = {
     "head_mask": "attention heads cannot be masked",
     "decoder_head_mask": "attention heads cannot be masked",
     "cross_attn_head_mask": "attention heads cannot be masked",
+    "cache": "an encoder has no cache",
     "past_key_values": "an encoder has no cache",
     "encoder_hidden_states": "an encoder attends to its own input only",
     "encoder_attention_mask": "an encoder attends to its own input only",

@@ -46,7 +46,7 @@ def buffered_step(
         return None
     layer: Any = states[0].own
     # A message of one text: in the graph of a second size the room for tokens is a symbol.
-    full = "past_key_values is full; give a StaticCache of a larger max_cache_len"
+    full = "cache is full; give a StaticCache of a larger max_cache_len"
     torch._assert_async(layer.cumulative_length < layer.tokens, full)
     before, rows = layer.cumulative_length.clone(), written.shape[0]  # a clone, since the layer counts on in place
     if mask is not None:

@@ -1,4 +1,4 @@
-"""The addresses of the server: the page, a JSON API, and `/v1/embeddings` as clients of OpenAI know it.
+"""The addresses of the server: the page and a JSON API; `longspan.serve.openai` has those that others defined.
 
 With `?background=true` a request is answered at once with the state of a job, which can be followed as server-sent
 events, fetched and cancelled under `/jobs`. Without, the answer comes when it is there, and the job is cancelled when
@@ -8,34 +8,44 @@ whoever asked goes away. Errors are `{"detail": "one sentence"}`.
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Annotated, Any
 
-import numpy as np
 from fastapi import FastAPI, File, HTTPException, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.routing import Match
 
-from longspan.characters import on_one_line
-from longspan.errors import InputError
-from longspan.serve.jobs import Job, Jobs, Models, QueueFullError
+from longspan.characters import mend, on_one_line
+from longspan.errors import InputError, disk_reason
+from longspan.serve.job import Job
+from longspan.serve.jobs import Jobs, Models, QueueFullError
 from longspan.serve.library import Library
-from longspan.serve.limits import Limits
+from longspan.serve.limits import Limits, TooMuchError, check_count
+from longspan.serve.openai import add_openai
+from longspan.serve.problems import WORK, declared, problem
 from longspan.serve.requests import (
     Answered,
     AnswerRequest,
-    EmbeddingsRequest,
+    Content,
+    EmbeddedDocument,
+    EmbeddedTexts,
     EmbedRequest,
+    GivenText,
+    Health,
     JobState,
+    Problem,
+    Summarized,
     SummaryRequest,
     Uploaded,
 )
+from longspan.serve.results import PIECE, begin, result_of, state_of, state_with_result
 from longspan.version import __version__
 
 STATIC = {
@@ -46,12 +56,18 @@ STATIC = {
     "api.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-PIECE = 1 << 20
+BACKGROUND: dict[int | str, dict[str, Any]] = {
+    202: {"model": JobState, "description": "With `background=true`: the state of the job."}
+}
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "States of the job."}
+}
 
 
 def create_app(limits: Limits, models: Models | None = None) -> FastAPI:
     """The application, still without the guard that belongs before it (`longspan.serve.limits.Guard`)."""
-    library, jobs = Library(limits), Jobs(limits, models)
+    library = Library(limits)
+    jobs = Jobs(limits, models, library.results)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -71,14 +87,15 @@ def create_app(limits: Limits, models: Models | None = None) -> FastAPI:
         lifespan=life,
         docs_url=None,  # FastAPI's own page loads its scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,
         **quiet,
     )
     _add_errors(app)
     _add_pages(app)
     _add_documents(app, library, jobs)
     _add_work(app, library, jobs)
-    _add_embeddings(app, jobs)
     _add_jobs(app, jobs)
+    add_openai(app, jobs, limits, reranks=models is not None and models.reranker is not None)
     return app
 
 
@@ -86,36 +103,60 @@ def _add_errors(app: FastAPI) -> None:
     """Every error as one sentence."""
 
     def said(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
-        if not request.url.path.startswith("/v1/"):
-            return JSONResponse({"detail": sentence}, status, headers)
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        error = {"message": sentence, "type": kind, "param": None, "code": None}
-        return JSONResponse({"error": error}, status, headers)
+        return JSONResponse(problem(request.url.path, status, mend(sentence)[0]), status, headers)
 
     @app.exception_handler(AnyHTTPException)
     async def refused(request: Request, error: AnyHTTPException) -> Response:
+        if (reason := disk_reason(error.__cause__)) is not None:
+            return said(request, 507, f"this server cannot keep what was sent: {reason}; its owner can free some space")
+        if error.status_code == 405:
+            allowed = sorted({method for method in METHODS if _serves(app, request, method)})
+            return said(request, 405, _no_request(request), {"Allow": ", ".join(allowed)})
         known = error.detail != HTTPStatus(error.status_code).phrase
-        sentence = (
-            error.detail if known else f"{request.method} {on_one_line(request.url.path)[:80]} is no request here"
-        )
-        return said(request, error.status_code, str(sentence), error.headers)
+        return said(request, error.status_code, str(error.detail if known else _no_request(request)), error.headers)
 
     @app.exception_handler(InputError)
     async def wrong(request: Request, error: InputError) -> Response:
-        return said(request, 422, str(error))
+        return said(request, 413 if isinstance(error, TooMuchError) else 422, str(error))
 
     @app.exception_handler(QueueFullError)
     async def full(request: Request, error: QueueFullError) -> Response:
         sentence = f"too many requests are waiting; come again in {error.seconds} s"
         return said(request, 429, sentence, {"Retry-After": str(error.seconds)})
 
+    @app.exception_handler(OSError)
+    async def unwritten(request: Request, error: OSError) -> Response:
+        if (reason := disk_reason(error)) is not None:
+            return said(request, 507, f"this server cannot keep what was sent: {reason}; its owner can free some space")
+        logging.getLogger(__name__).error("a request failed", exc_info=error)
+        return said(request, 500, f"something went wrong ({type(error).__name__}); the terminal shows more")
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> Response:  # Starlette logs it
+        return said(request, 500, f"something went wrong ({type(error).__name__}); the terminal shows more")
+
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
+        if isinstance(own := first.get("ctx", {}).get("error"), InputError):
+            return said(request, 422, str(own))
+        where = on_one_line(".".join(str(part) for part in first["loc"] if part != "body"))[:80] or "the body"
         given = first.get("input")
         value = f"={on_one_line(repr(given))[:80]}" if isinstance(given, str | int | float) else ""
         return said(request, 422, f"{where}{value}: {first['msg'][:1].lower()}{first['msg'][1:]}")
+
+
+METHODS = ("DELETE", "GET", "POST")
+
+
+def _serves(app: FastAPI, request: Request, method: str) -> bool:
+    """Whether the address of a request can be asked by a method; Starlette looks at one route of several."""
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in app.routes)
+
+
+def _no_request(request: Request) -> str:
+    return f"{request.method} {on_one_line(request.url.path)[:80]} is no request here"
 
 
 def _add_pages(app: FastAPI) -> None:
@@ -140,7 +181,9 @@ def _add_pages(app: FastAPI) -> None:
 
 
 def _add_documents(app: FastAPI, library: Library, jobs: Jobs) -> None:
-    @app.post("/documents", status_code=201, response_model=Uploaded, tags=["documents"])
+    work = declared(Problem, *WORK)
+
+    @app.post("/documents", status_code=201, response_model=Uploaded, tags=["documents"], responses=work)
     async def upload(
         request: Request,
         file: Annotated[UploadFile, File(description="A .pdf, .docx, .epub, .html, .md, .txt or the like.")],
@@ -151,18 +194,23 @@ def _add_documents(app: FastAPI, library: Library, jobs: Jobs) -> None:
             with new.path.open("wb") as out:
                 while piece := await file.read(PIECE):
                     await asyncio.to_thread(out.write, piece)
-            source = library.add(new).source
-            return JSONResponse(await _result(request, jobs, jobs.submit("read", {"document": source})), 201)
+            new = library.add(new)
+            job = jobs.submit("read", {"document": new.source}, new.characters)
+            with await result_of(request, jobs, job) as result:
+                described = json.load(result)
+            library.describe(new, described["characters"])
+            return JSONResponse(described, 201)
         except BaseException:  # refused, cancelled, or no place in the queue: nobody will ask for it
             library.discard(new)
             raise
 
-    @app.get("/documents/{key}", tags=["documents"])
+    @app.get("/documents/{key}", response_model=Content, tags=["documents"], responses=work)
     async def content(request: Request, key: str) -> Any:
         """A document as it was read: its blocks, with the places of their sentences."""
-        return JSONResponse(await _result(request, jobs, jobs.submit("content", {"document": _source(library, key)})))
+        source, characters = _source(library, key)
+        return await begin(request, jobs, "content", {"document": source}, characters)
 
-    @app.delete("/documents/{key}", status_code=204, tags=["documents"])
+    @app.delete("/documents/{key}", status_code=204, tags=["documents"], responses=declared(Problem, 404, 422))
     async def remove(key: str) -> None:
         """Delete a document."""
         _source(library, key)
@@ -170,88 +218,70 @@ def _add_documents(app: FastAPI, library: Library, jobs: Jobs) -> None:
 
 
 def _add_work(app: FastAPI, library: Library, jobs: Jobs) -> None:
-    @app.post("/summarize", tags=["work"])
+    work = declared(Problem, *WORK) | BACKGROUND
+
+    @app.post("/summarize", response_model=Summarized, tags=["work"], responses=work)
     async def summarize(request: Request, given: SummaryRequest, background: bool = False) -> Any:
         """Summarise a document or a text of any length: its best sentences, with their places."""
         keys = [] if given.document is None else [given.document]
-        (document,) = _sources(library, keys, given.text)
+        (document,), characters = _sources(library, keys, given)
         extent = {"sentences": given.sentences, "words": given.words, "length": given.length}
         arguments = {"document": document, "extent": extent, "query": given.query, "scores": given.scores}
-        return await _begin(request, jobs, jobs.submit("summarize", arguments), background)
+        return await begin(request, jobs, "summarize", arguments, characters, background=background)
 
-    @app.post("/answer", tags=["work"], responses={200: {"model": list[Answered]}})
+    @app.post("/answer", response_model=list[Answered], tags=["work"], responses=work)
     async def answer(request: Request, given: AnswerRequest, background: bool = False) -> Any:
         """The passages of documents that are most likely to answer each question, with their places."""
         questions = [given.question] if isinstance(given.question, str) else given.question
         if not questions:
             raise InputError("question=[] asks nothing; give a question")
-        documents = _sources(library, given.documents, given.text)
+        check_count(len(questions), library.limits.documents, "question")
+        documents, characters = _sources(library, given.documents, given)
         arguments = {"documents": documents, "questions": questions, "top": given.top, "threshold": given.threshold}
-        return await _begin(request, jobs, jobs.submit("answer", arguments), background)
+        return await begin(request, jobs, "answer", arguments, characters, background=background)
 
-    @app.post("/embed", tags=["work"])
+    @app.post("/embed", response_model=EmbeddedTexts | list[EmbeddedDocument], tags=["work"], responses=work)
     async def embed(request: Request, given: EmbedRequest, background: bool = False) -> Any:
         """Vectors of length 1 of texts, or of whole documents; near vectors mean near meanings."""
         if bool(given.texts) == bool(given.documents):
             raise InputError("give texts or documents, one of the two")
+        check_count(len(given.texts), library.limits.texts, "texts")
         if given.texts:
-            job = jobs.submit("embed_texts", {"texts": given.texts})
-        else:
-            documents = _sources(library, given.documents, None)
-            job = jobs.submit("embed", {"documents": documents, "sentences": given.sentences})
-        return await _begin(request, jobs, job, background)
-
-
-def _add_embeddings(app: FastAPI, jobs: Jobs) -> None:
-    @app.get("/v1/models", tags=["as OpenAI"])
-    async def models() -> Any:
-        """The one model that there is."""
-        return {"object": "list", "data": [{"id": "longspan", "object": "model", "created": 0, "owned_by": "longspan"}]}
-
-    @app.post("/v1/embeddings", tags=["as OpenAI"])
-    async def embeddings(request: Request, given: EmbeddingsRequest) -> Any:
-        """Vectors of texts, in the shape of OpenAI's API. Whatever model is named, the server's encoder answers."""
-        texts = [given.input] if isinstance(given.input, str) else given.input
-        if not texts:
-            raise InputError("input=[] holds no text; give one")
-        done = await _result(request, jobs, jobs.submit("embed_texts", {"texts": texts}))
-        vectors = np.array(done["vectors"], dtype="<f4")
-        if given.dimensions not in (None, vectors.shape[1]):
-            raise InputError(f"dimensions={given.dimensions} is not to be had; leave it out or give {vectors.shape[1]}")
-        coded = given.encoding_format == "base64"
-        data = [
-            {
-                "object": "embedding",
-                "index": index,
-                "embedding": base64.b64encode(vector.tobytes()).decode() if coded else vector.tolist(),
-            }
-            for index, vector in enumerate(vectors)
-        ]
-        usage = {"prompt_tokens": done["tokens"], "total_tokens": done["tokens"]}
-        return {"object": "list", "data": data, "model": "longspan", "usage": usage}
+            characters = sum(map(len, given.texts))
+            return await begin(request, jobs, "embed_texts", {"texts": given.texts}, characters, background=background)
+        documents, characters = _sources(library, given.documents, None)
+        arguments = {"documents": documents, "sentences": given.sentences}
+        return await begin(request, jobs, "embed", arguments, characters, background=background)
 
 
 def _add_jobs(app: FastAPI, jobs: Jobs) -> None:
-    @app.get("/jobs/{key}", response_model=JobState, tags=["jobs"])
+    known = declared(Problem, 404, 422)
+
+    @app.get("/health", response_model=Health, tags=["jobs"], responses=declared(Problem))
+    async def health() -> Any:
+        """That the server answers; no token is asked for."""
+        return {"status": "ok"}
+
+    @app.get("/jobs/{key}", response_model=JobState, tags=["jobs"], responses=known)
     async def look(key: str) -> Any:
         """Where a job is, with its result once it is done."""
-        return _state(jobs, _job(jobs, key), result=True)
+        return state_with_result(jobs, _job(jobs, key))
 
-    @app.delete("/jobs/{key}", response_model=JobState, tags=["jobs"])
+    @app.delete("/jobs/{key}", response_model=JobState, tags=["jobs"], responses=known)
     async def cancel(key: str) -> Any:
         """Cancel a job that waits or runs."""
         job = _job(jobs, key)
         jobs.cancel(job)
-        return _state(jobs, job)
+        return state_of(jobs, job)
 
-    @app.get("/jobs/{key}/events", response_class=StreamingResponse, tags=["jobs"])
+    @app.get("/jobs/{key}/events", response_class=StreamingResponse, tags=["jobs"], responses=known | EVENTS)
     async def follow(key: str) -> Response:
         """Follow a job: server-sent events, each its state, until it is over."""
         job = _job(jobs, key)
 
         async def events() -> AsyncIterator[str]:
             async for _ in job.changes():
-                yield f"data: {json.dumps(_state(jobs, job))}\n\n"
+                yield f"data: {json.dumps(state_of(jobs, job))}\n\n"
 
         return StreamingResponse(events(), media_type="text/event-stream")
 
@@ -259,20 +289,24 @@ def _add_jobs(app: FastAPI, jobs: Jobs) -> None:
 # What they share ------------------------------------------------------------------------------------------------------
 
 
-def _source(library: Library, key: str) -> dict[str, Any]:
+def _source(library: Library, key: str) -> tuple[dict[str, Any], int]:
+    """What a worker has to know of an uploaded document, and its characters."""
     try:
-        return library.get(key).source
+        upload = library.get(key)
     except KeyError:
         raise HTTPException(404, f"there is no document {on_one_line(key)[:60]!r}; upload it first") from None
+    return upload.source, upload.characters
 
 
-def _sources(library: Library, keys: list[str], text: str | None) -> list[dict[str, Any]]:
-    """What a worker is given: uploaded documents or a text."""
-    if bool(keys) == (text is not None):
+def _sources(library: Library, keys: list[str], given: GivenText | None) -> tuple[list[dict[str, Any]], int]:
+    """What a worker is given, uploaded documents or a text, and the characters of all of it."""
+    if bool(keys) == (given is not None and given.text is not None):
         raise InputError("give a document that was uploaded, or a text; one of the two")
-    if text is not None:
-        return [{"id": None, "name": "the text", "text": text}]
-    return [_source(library, key) for key in dict.fromkeys(keys)]
+    if given is not None and given.text is not None:
+        return [given.source], len(given.text)
+    check_count(len(keys), library.limits.documents, "documents")
+    found = [_source(library, key) for key in dict.fromkeys(keys)]
+    return [source for source, _ in found], sum(characters for _, characters in found)
 
 
 def _job(jobs: Jobs, key: str) -> Job:
@@ -282,34 +316,3 @@ def _job(jobs: Jobs, key: str) -> Job:
         raise HTTPException(
             404, f"there is no job {on_one_line(key)[:60]!r}; finished ones are soon forgotten"
         ) from None
-
-
-def _state(jobs: Jobs, job: Job, *, result: bool = False) -> dict[str, Any]:
-    said = {"job": job.id, "state": job.state, "progress": job.progress, "doing": job.doing, "error": job.error}
-    return {**said, "ahead": jobs.ahead(job), **({"result": job.result} if result else {})}
-
-
-async def _begin(request: Request, jobs: Jobs, job: Job, background: bool) -> Any:
-    return JSONResponse(_state(jobs, job), 202) if background else JSONResponse(await _result(request, jobs, job))
-
-
-async def _result(request: Request, jobs: Jobs, job: Job) -> Any:
-    """Wait for a job and give its result; it is cancelled when the one who asked is gone."""
-    finished = asyncio.create_task(job.finished())
-    gone = asyncio.create_task(_gone(request))
-    try:
-        await asyncio.wait([finished, gone], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        finished.cancel()
-        gone.cancel()
-        if not job.over:
-            jobs.cancel(job)
-    if job.state != "done":
-        raise HTTPException(job.status, job.error)
-    return job.result
-
-
-async def _gone(request: Request) -> None:
-    """Returns when the one who asked has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

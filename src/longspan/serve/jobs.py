@@ -1,32 +1,37 @@
 """Jobs in a queue, and the processes that do them: each can be cancelled and has a limit of time and memory.
 
-A worker (`longspan.serve.worker`) reads a job as a line of JSON and writes lines of JSON: how far it is, then the
-result or one sentence. To cancel one that runs, its process is ended; the next job gets a new one.
+What a person waits for goes first. Questions and short texts have a process of their own, so that none of them waits
+for a book to be read; the other processes take them too where that one is busy, and before anything long. Two processes
+rather than one that interrupts its work: a file that is parsed, or a model of someone else's, cannot be interrupted.
+
+A worker (`longspan.serve.worker`) reads a job as a line of JSON and writes lines of JSON: how far it is, then the size
+of the result, which it has written to a file, or one sentence. To cancel one that runs, its process is ended; the next
+one starts at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import secrets
+import logging
 import subprocess
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 from longspan.errors import InputError
+from longspan.serve.job import Job
 from longspan.serve.limits import Limits
+from longspan.serve.process import WorkerProcess
 
-State = Literal["waiting", "running", "done", "failed", "cancelled"]
-
-FINISHED = 64
-"""Jobs that are remembered with their results, for who asks later."""
-LONGEST_LINE = 1 << 28
-"""Bytes of a line from a worker."""
+QUICK = 1 << 16
+"""Characters of what is read in about a second."""
+JOB_BYTES = 4096
+"""What a finished job counts for, besides its result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +50,12 @@ class Models:
     device: str | None = None
     dtype: str | None = None
 
-    def command(self, memory: int) -> list[str]:
-        """The command of a worker with these models whose jobs take at most so many bytes."""
-        return [sys.executable, "-m", "longspan.serve.worker", json.dumps({"memory": memory, **asdict(self)})]
+    def command(self, limits: Limits) -> list[str]:
+        """The command of a worker with these models."""
+        options = {"limits": asdict(limits), **asdict(self)}
+        return [sys.executable, "-m", "longspan.serve.worker", json.dumps(options)]
 
-    def check(self) -> None:
+    def check(self, limits: Limits) -> None:
         """Load them once, in a worker that is given nothing to do.
 
         Raises:
@@ -57,7 +63,7 @@ class Models:
         """
         if self == Models():
             return
-        done = subprocess.run(self.command(0), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+        done = subprocess.run(self.command(limits), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
         for line in done.stdout.splitlines():
             if "error" in (said := json.loads(line)):
                 raise InputError(said["error"])
@@ -75,183 +81,170 @@ class QueueFullError(Exception):
 
 
 @dataclass(eq=False)
-class Job:
-    """A piece of work.
+class Lane:
+    """A process and what it is given: one job at a time.
 
     Attributes:
-        kind: the name of a method of `longspan.serve.worker.Desk`.
-        arguments: of that method.
-        state: where it is.
-        progress: from 0 to 1, about.
-        doing: what is done just now, for people.
-        result: of one that is done.
-        error: one sentence, of one that failed or was cancelled.
-        status: of HTTP, for the error.
+        process: that works.
+        quick: whether it takes nothing but what a person waits for.
+        idle: whether it waits for a job.
+        given: the job that it is to do next.
     """
 
-    kind: str
-    arguments: dict[str, Any]
-    id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
-    state: State = "waiting"
-    progress: float = 0.0
-    doing: str = "Waiting"
-    result: Any = None
-    error: str | None = None
-    status: int = 200
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing will change any more."""
-        return self.state in ("done", "failed", "cancelled")
-
-    def change(self, **fields: Any) -> None:
-        """Set some attributes, and wake whoever follows."""
-        if not self.over:
-            for name, value in fields.items():
-                setattr(self, name, value)
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-    async def changes(self) -> AsyncIterator[None]:
-        """Gives once at once, and then after every change until the job is over."""
-        while True:
-            changed = self._changed
-            yield
-            if self.over:
-                return
-            await changed.wait()
-
-    async def finished(self) -> None:
-        """Returns when the job is over."""
-        async for _ in self.changes():
-            pass
+    process: WorkerProcess
+    quick: bool
+    idle: bool = True
+    given: asyncio.Queue[Job] = field(default_factory=asyncio.Queue)
 
 
 class Jobs:
-    """The queue and its workers; `start` and `stop` belong around its use."""
+    """The queue and its workers; `start` and `stop` belong around its use.
 
-    def __init__(self, limits: Limits, models: Models | None = None) -> None:
+    Args:
+        limits: of jobs, and of what is kept of them.
+        models: that the workers load.
+        folder: for the files of results.
+    """
+
+    def __init__(self, limits: Limits, models: Models | None, folder: Path) -> None:
         self.limits = limits
-        self._command = (models or Models()).command(limits.memory)
-        self._known: OrderedDict[str, Job] = OrderedDict()
-        self._queue: asyncio.Queue[Job] = asyncio.Queue()
-        self._running: dict[Job, asyncio.subprocess.Process] = {}
+        self.folder = folder
+        command = (models or Models()).command(limits)
+        # The one for what is quick comes first: it is offered each job first.
+        kinds = [True] * bool(limits.workers) + [False] * limits.workers
+        self._lanes = [Lane(WorkerProcess(command), quick) for quick in kinds]
+        self._waiting: list[Job] = []
+        self._known: dict[str, Job] = {}
+        self._finished: OrderedDict[str, int] = OrderedDict()
+        self._running: dict[Job, WorkerProcess] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._usual_seconds = 1.0
 
     async def start(self) -> None:
         """Start the workers; they load while the first requests come in."""
-        self._tasks = [asyncio.create_task(self._work()) for _ in range(self.limits.workers)]
+        self._tasks = [asyncio.create_task(self._work(lane)) for lane in self._lanes]
 
     async def stop(self) -> None:
         """End the workers, and every job with them."""
-        for job in self._known.values():
-            self.cancel(job)
+        for job in [*self._waiting, *self._running]:
+            self.cancel(job, "the server ends", 503)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def submit(self, kind: str, arguments: dict[str, Any]) -> Job:
+    def submit(self, kind: str, arguments: dict[str, Any], characters: int, *, background: bool = False) -> Job:
         """Put a job into the queue.
+
+        Args:
+            kind: the name of a method of `Desk`.
+            arguments: of that method.
+            characters: of what is to be read, about.
+            background: whether it can be asked for later; without, whoever submitted it waits, and takes its result.
 
         Raises:
             QueueFullError: too many wait already.
         """
-        waiting = self.waiting
-        if waiting >= self.limits.queue:
+        waiting, held = len(self._waiting), sum(job.characters for job in self._waiting)
+        if waiting >= self.limits.queue or (waiting and held + characters > self.limits.waiting_characters):
             raise QueueFullError(max(1, min(60, round(waiting * self._usual_seconds / max(1, self.limits.workers)))))
-        job = Job(kind, arguments)
-        self._known[job.id] = job
-        self._forget()
-        self._queue.put_nowait(job)
+        job = Job(kind, arguments, characters)
+        if background:
+            self._known[job.id] = job
+        self._waiting.append(job)
+        self._hand_out()
         return job
 
     @property
     def waiting(self) -> int:
         """How many jobs wait."""
-        return sum(job.state == "waiting" for job in self._known.values())
+        return len(self._waiting)
 
     def ahead(self, job: Job) -> int:
         """How many jobs wait before this one."""
-        waiting = [one for one in self._known.values() if one.state == "waiting"]
-        return waiting.index(job) if job in waiting else 0
+        return self._in_order().index(job) if job in self._waiting else 0
 
     def get(self, key: str) -> Job:
         """The job of this id; `KeyError` where there is none, or it was long ago."""
         return self._known[key]
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: Job, error: str = "the job was cancelled", status: int = 409) -> None:
         """End a job that waits or runs."""
         if job.over:
             return
-        job.change(state="cancelled", error="the job was cancelled", status=409)
-        if job in self._running:
-            with suppress(ProcessLookupError):
-                self._running[job].kill()
+        job.change(state="cancelled", error=error, status=status)
+        if job in self._waiting:
+            self._waiting.remove(job)
+            self._keep(job)
+        elif job in self._running:
+            self._running[job].kill()
 
-    def _forget(self) -> None:
-        over = [key for key, job in self._known.items() if job.over]
-        for key in over[: max(0, len(over) - FINISHED)]:
-            del self._known[key]
+    def _in_order(self) -> list[Job]:
+        """The jobs that wait, what a person waits for first."""
+        return sorted(self._waiting, key=lambda job: not is_quick(job))
 
-    async def _work(self) -> None:
-        """Do one job after the other, in one process as long as it lives."""
-        process = await self._new_process()
+    def _hand_out(self) -> None:
+        """Give jobs that wait to processes that wait."""
+        for lane in self._lanes:
+            fitting = (job for job in self._in_order() if is_quick(job) or not lane.quick)
+            if lane.idle and (job := next(fitting, None)):
+                self._waiting.remove(job)
+                lane.idle = False
+                lane.given.put_nowait(job)
+
+    async def _work(self, lane: Lane) -> None:
+        """Do one job after the other; whatever becomes of one, the next is done."""
         try:
             while True:
-                job = await self._queue.get()
-                if job.over:
-                    continue
-                if process.returncode is not None:
-                    process = await self._new_process()
+                with suppress(OSError):  # then the job says so
+                    await lane.process.start()
+                job = await lane.given.get()
                 begin = time.monotonic()
-                await self._do(job, process)
+                await self._do(job, lane.process)
                 self._usual_seconds += 0.2 * (time.monotonic() - begin - self._usual_seconds)
+                lane.idle = True
+                self._hand_out()
         finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+            await lane.process.end()
 
-    async def _new_process(self) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=LONGEST_LINE,
-        )
-
-    async def _do(self, job: Job, process: asyncio.subprocess.Process) -> None:
+    async def _do(self, job: Job, process: WorkerProcess) -> None:
+        """See to it that a job is over, and that the process can take the next one."""
+        if job.over:
+            self._keep(job)
+            return
         self._running[job] = process
         job.change(state="running", doing="Starting")
+        result = self.folder / f"{job.id}.json"
         try:
-            async with asyncio.timeout(self.limits.seconds):
-                await self._follow(job, process)
+            await process.do(job, result, self.limits.seconds)
         except TimeoutError:
             error = f"this took longer than {self.limits.seconds:g} seconds, the limit of this server; give less text"
             job.change(state="failed", error=error, status=504)
+        except Exception as error:  # no job ends the loop
+            logging.getLogger(__name__).exception("a job failed")
+            said = f"something went wrong ({type(error).__name__}); the terminal shows more"
+            job.change(state="failed", error=said, status=500)
         finally:
             del self._running[job]
-            if job.state != "done" and job.status != 422:  # what was killed may be half way through a line
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+            if job.state != "done":
+                if job.status not in (413, 422):  # what was killed may be half way through a line
+                    await process.end()
+                with suppress(OSError):
+                    result.unlink(missing_ok=True)
+            self._keep(job)
 
-    async def _follow(self, job: Job, process: asyncio.subprocess.Process) -> None:
-        """Give the job to the process, and read what it says until it is done."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(ConnectionError):  # of a process that ended before
-            process.stdin.write(json.dumps({"kind": job.kind, "arguments": job.arguments}).encode() + b"\n")
-            await process.stdin.drain()
-        while line := await process.stdout.readline():
-            said = json.loads(line)
-            if "result" in said:
-                job.change(state="done", progress=1.0, doing="Done", result=said["result"])
-                return
-            if "error" in said:
-                job.change(state="failed", error=said["error"], status=said["status"])
-                return
-            job.change(**said)
-        error = "the process that worked on this ended, most likely for want of memory; give less text at once"
-        job.change(state="failed", error=error, status=500)
+    def _keep(self, job: Job) -> None:
+        """Keep a job that is over for who asks later, and forget the oldest where the results are too large."""
+        job.arguments = {}
+        if job.id not in self._known:
+            return
+        self._finished[job.id] = job.size + JOB_BYTES
+        while len(self._finished) > 1 and sum(self._finished.values()) > self.limits.result_bytes:
+            oldest = self._known.pop(self._finished.popitem(last=False)[0])
+            if oldest.result is not None:
+                with suppress(OSError):  # Windows deletes no file that is being read; it goes with the folder
+                    oldest.result.unlink(missing_ok=True)
+
+
+def is_quick(job: Job) -> bool:
+    """Whether a person waits for it: a question, whatever it is about, or little to read."""
+    return job.kind == "answer" or job.characters <= QUICK

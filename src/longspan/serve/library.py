@@ -14,17 +14,16 @@ import shutil
 import stat
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from longspan.characters import counted, on_one_line
-from longspan.data.text.documents import READABLE
-from longspan.errors import InputError
+from longspan.data.text.kinds.table import endings
+from longspan.errors import InputError, last_line
 from longspan.files import try_lock
-from longspan.serve.limits import Limits
+from longspan.serve.limits import Limits, TooMuchError
 
-SUBTITLES = frozenset([".srt", ".vtt"])
 LONGEST_NAME = 200
 LOCK = "lock"
 _LEFT = re.compile(r"longspan-serve-([0-9]{1,10})-\w+")
@@ -39,12 +38,14 @@ class Upload:
         name: what its owner calls it; only shown, never a path.
         path: where it lies, under a name of our own.
         size: bytes.
+        characters: of its text; until it is read, no more than its bytes.
     """
 
     id: str
     name: str
     path: Path
     size: int
+    characters: int = 0
 
     @property
     def source(self) -> dict[str, Any]:
@@ -53,15 +54,27 @@ class Upload:
 
 
 class Library:
-    """The uploaded files; `close` deletes them all."""
+    """The uploaded files; `close` deletes them all.
+
+    Attributes:
+        results: a folder for the results of jobs, deleted with them.
+
+    Raises:
+        InputError: no temporary folder can be made.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        remove_left_behind(Path(tempfile.gettempdir()))
-        prefix = f"longspan-serve-{os.getpid()}-"
-        self._folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
-        self.folder = Path(self._folder.name)
-        self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            remove_left_behind(Path(tempfile.gettempdir()))
+            prefix = f"longspan-serve-{os.getpid()}-"
+            self._folder = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+            self.folder = Path(self._folder.name)
+            self.results = self.folder / "results"
+            self.results.mkdir()
+            self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise InputError(f"uploads cannot be kept: {last_line(error)}; set TMPDIR to another folder") from error
         with suppress(OSError):  # a file system may have no locks: then what is left stays
             try_lock(self._lock)
         self._uploads: dict[str, Upload] = {}
@@ -72,35 +85,39 @@ class Library:
         The name gives no more than the kind of the file, which the readers go by.
 
         Raises:
-            InputError: there are as many files as the server takes.
+            TooMuchError: there are as many files as the server takes.
         """
         if len(self._uploads) >= self.limits.documents:
-            raise InputError(
+            raise TooMuchError(
                 f"there are {counted(self.limits.documents, 'document')} here already, as many as this server takes; "
                 "remove some"
             )
         name = on_one_line(name).strip()[-LONGEST_NAME:] or "document"
         suffix = Path(name).suffix.lower()
         key = secrets.token_urlsafe(16)
-        known = suffix in READABLE | SUBTITLES or suffix == ".json"
+        known = suffix in endings() or suffix == ".json"
         return Upload(key, name, self.folder / f"{key}{suffix if known else ''}", 0)
 
     def add(self, upload: Upload) -> Upload:
         """Take in a file whose bytes are written.
 
         Raises:
-            InputError: all files together are larger than the server takes; this one is deleted.
+            TooMuchError: all files together are larger than the server takes; this one is deleted.
         """
         size = upload.path.stat().st_size
         if sum(one.size for one in self._uploads.values()) + size > self.limits.all_bytes:
             upload.path.unlink()
-            raise InputError(
+            raise TooMuchError(
                 f"{upload.name} does not fit: all documents together may have {self.limits.all_bytes >> 20} MiB; "
                 "remove some"
             )
-        taken = Upload(upload.id, upload.name, upload.path, size)
+        taken = replace(upload, size=size, characters=size)
         self._uploads[upload.id] = taken
         return taken
+
+    def describe(self, upload: Upload, characters: int) -> None:
+        """Remember how many characters the text of a file has, once it is read."""
+        self._uploads[upload.id] = replace(upload, characters=characters)
 
     def get(self, key: str) -> Upload:
         """The file of this id.

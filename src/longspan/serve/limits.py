@@ -8,17 +8,19 @@ asked for, as a cookie that the printed address sets or as `Authorization: Beare
 
 from __future__ import annotations
 
+import asyncio
 import html
 import ipaddress
 import json
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
-from http.cookies import SimpleCookie
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from longspan.characters import counted
+from longspan.errors import InputError
+from longspan.serve.problems import problem
 
 MEBIBYTE = 1 << 20
 POLICY = (
@@ -50,7 +52,12 @@ class Limits:
         seconds: of one job, once it runs.
         memory: bytes that one job may take on top of what its process has; where the system can tell (Linux).
         queue: jobs that wait; who comes next is asked to come again.
-        workers: processes that work at the same time.
+        workers: processes that read what is long at the same time; one more has what is short.
+        texts: loose texts, documents or questions of one request.
+        sentences: whose vectors one request gives.
+        waiting_characters: of the loose texts of all jobs that wait.
+        result_bytes: of one result, and of all that are kept for jobs in the background; the oldest are forgotten.
+        silence: seconds without a byte, after which a request that is not complete is given up.
     """
 
     file_bytes: int = 50 * MEBIBYTE
@@ -60,6 +67,43 @@ class Limits:
     memory: int = 4096 * MEBIBYTE
     queue: int = 64
     workers: int = 1
+    texts: int = 10_000
+    sentences: int = 20_000
+    waiting_characters: int = 256 * MEBIBYTE
+    result_bytes: int = 256 * MEBIBYTE
+    silence: float = 60.0
+
+
+class TooMuchError(InputError):
+    """What was asked for is more than the server does at once; 413 of HTTP."""
+
+
+def check_count(count: int, most: int, what: str) -> None:
+    """Refuse more things than one request may have.
+
+    Raises:
+        TooMuchError: there are more.
+    """
+    if count > most:
+        raise TooMuchError(f"{what} has {count:,} entries, and this server takes at most {most:,} at once; send parts")
+
+
+LONGEST_TOKEN = 1_000
+"""Characters of a token; a cookie holds 4,096 bytes, and each character may take three of them."""
+
+
+def check_token(token: str) -> str:
+    """The token itself.
+
+    Raises:
+        InputError: no header can hold it, or it is none.
+    """
+    if not token.isascii() or not token.isprintable() or token != token.strip() or not 0 < len(token) <= LONGEST_TOKEN:
+        raise InputError(
+            f"token={token[:40]!r} cannot be sent by browsers and clients; give 1 to {LONGEST_TOKEN:,} letters, digits "
+            "and signs of ASCII, without spaces at the ends"
+        )
+    return token
 
 
 def is_loopback(host: str) -> bool:
@@ -112,9 +156,9 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         refused = self._refusal(scope, headers)
         if refused is not None:
-            await _answer(send, *refused)
+            await _answer(send, scope["path"], *refused)
             return
-        await self.app(scope, *self._measured(receive, send))
+        await self.app(scope, *self._measured(scope, receive, send))
 
     def _refusal(self, scope: Any, headers: dict[str, str]) -> tuple[Any, ...] | None:
         """Status, sentence or page, and further headers of a request that is refused; None for one that passes."""
@@ -146,17 +190,18 @@ class Guard:
     def _without_token(self, scope: Any, headers: dict[str, str], token: str) -> tuple[Any, ...] | None:
         """What is said to a request that does not know the token, or gives it in the address and gets the cookie."""
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        cookies = SimpleCookie(headers.get("cookie", ""))
-        kept = cookies[self.cookie].value if self.cookie in cookies else ""
-        if scope["path"].startswith("/static/"):  # the same for everyone, and nobody's
+        # Not by http.cookies, which gives up at the first cookie, be it another program's, that it cannot read.
+        cookies = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+        kept = next((value for name, _, value in cookies if name == self.cookie), "")
+        if scope["path"] == "/health" or scope["path"].startswith("/static/"):  # the same for everyone, and nobody's
             return None
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _equal(bearer.strip(), token):
             return None
         if scope["path"] == "/" and _equal(given, token):
-            cookie = f"{self.cookie}={token}; Path=/; HttpOnly; SameSite=Lax"
+            cookie = f"{self.cookie}={quote(token, safe='')}; Path=/; HttpOnly; SameSite=Lax"
             return 303, "", {"location": "/", "set-cookie": cookie}
-        if _equal(kept, token):
+        if _equal(kept, quote(token, safe="")):
             return None
         wrong = bool(given or bearer or kept)
         sentence = f"the token is {'wrong' if wrong else 'missing'}; open the address that `longspan serve` printed"
@@ -174,14 +219,19 @@ class Guard:
     def _too_large(self, size: int) -> bool:
         return size > self.limits.file_bytes + 64 * 1024  # what multipart puts around a file
 
-    def _measured(self, receive: Any, send: Any) -> tuple[Any, Any]:
-        """The two ends of the request: what comes in is counted, what goes out has our headers."""
+    def _measured(self, scope: Any, receive: Any, send: Any) -> tuple[Any, Any]:
+        """The two ends of the request: what comes in is counted and comes in time, what goes out has our headers."""
         came = 0
-        refused = False
+        refused = complete = False
 
         async def counted_receive() -> Any:
-            nonlocal came
-            message = await receive()
+            nonlocal came, complete
+            try:
+                async with asyncio.timeout(None if complete else self.limits.silence):
+                    message = await receive()
+            except TimeoutError:
+                return {"type": "http.disconnect"}
+            complete = not message.get("more_body", False)
             came += len(message.get("body", b""))
             if self._too_large(came):
                 raise ValueError("the body is too large")  # what the parser of forms makes of it is replaced below
@@ -191,7 +241,7 @@ class Guard:
             nonlocal refused
             if message["type"] == "http.response.start" and self._too_large(came):
                 refused = True
-                await _answer(send, 413, self.too_large)
+                await _answer(send, scope["path"], 413, self.too_large)
             elif not refused:
                 if message["type"] == "http.response.start":
                     own = {name for name, _ in message.get("headers", [])}
@@ -206,10 +256,10 @@ def _equal(given: str, token: str) -> bool:
     return secrets.compare_digest(given.encode(), token.encode())
 
 
-async def _answer(send: Any, status: int, said: str, more: dict[str, str] | None = None) -> None:
+async def _answer(send: Any, path: str, status: int, said: str, more: dict[str, str] | None = None) -> None:
     """An answer of the guard itself: a page where it begins as one, else JSON."""
     is_page = said.startswith("<!")
-    body = (said if is_page else json.dumps({"detail": said}) if said else "").encode()
+    body = (said if is_page else json.dumps(problem(path, status, said)) if said else "").encode()
     kind = "text/html; charset=utf-8" if is_page else "application/json"
     headers = {**HEADERS, "content-type": kind, "content-length": str(len(body)), **(more or {})}
     pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    model_validator,
+)
 
-Text = Field(default=None, min_length=1, description="The text itself, in place of an uploaded document.")
+from longspan.characters import mend, mended_note
+from longspan.errors import InputError
+
+
+def _mended(text: Any) -> Any:
+    return mend(text)[0] if isinstance(text, str) else text
+
+
+LooseText = Annotated[str, BeforeValidator(_mended)]
+"""A text that is read; half characters, which JSON can hold and no tokenizer can take, become U+FFFD."""
 
 
 class Given(BaseModel):
@@ -15,11 +32,36 @@ class Given(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class SummaryRequest(Given):
+class GivenText(Given):
+    """The base of those that may hold a text in place of uploaded documents."""
+
+    text: str | None = Field(
+        default=None, min_length=1, description="The text itself, in place of an uploaded document."
+    )
+    _halves: int = PrivateAttr(default=0)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _mend(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        halves = 0
+        if isinstance(data, dict) and isinstance(text := data.get("text"), str):
+            text, halves = mend(text)
+            data = {**data, "text": text}
+        made = handler(data)
+        made._halves = halves
+        return made
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The text, as a worker is given it."""
+        notes = [mended_note(self._halves)] if self._halves else []
+        return {"id": None, "name": "the text", "text": self.text, "notes": notes}
+
+
+class SummaryRequest(GivenText):
     """One document or text, and how long its summary is to be: in one of three ways, else medium."""
 
     document: str | None = Field(default=None, description="Id of an uploaded document.")
-    text: str | None = Text
     sentences: int | None = Field(default=None, ge=1, le=100_000, description="Number of sentences.")
     words: int | None = Field(default=None, ge=1, le=10_000_000, description="Number of words, about.")
     length: Literal["short", "medium", "long"] | None = None
@@ -27,11 +69,10 @@ class SummaryRequest(Given):
     scores: bool = Field(default=False, description="Add the score of every sentence, by where it begins.")
 
 
-class AnswerRequest(Given):
+class AnswerRequest(GivenText):
     """Documents or a text, and one or several questions."""
 
-    documents: list[str] = Field(default=[], max_length=1_000, description="Ids of uploaded documents.")
-    text: str | None = Text
+    documents: list[str] = Field(default=[], description="Ids of uploaded documents.")
     question: str | list[str] = Field(description="One question, or several.")
     top: int = Field(default=3, ge=1, le=100, description="Passages to give.")
     threshold: float | None = Field(default=None, ge=0, le=1, description='Probability below which "no" is said.')
@@ -40,19 +81,54 @@ class AnswerRequest(Given):
 class EmbedRequest(Given):
     """Loose texts, or documents that are read whole."""
 
-    texts: list[str] = Field(default=[], max_length=10_000, description="Loose texts, each read by itself.")
-    documents: list[str] = Field(default=[], max_length=1_000, description="Ids of uploaded documents.")
+    texts: list[LooseText] = Field(default=[], description="Loose texts, each read by itself.")
+    documents: list[str] = Field(default=[], description="Ids of uploaded documents.")
     sentences: bool = Field(default=False, description="Vectors of the sentences of documents too.")
+
+
+def _no_tokens(given: Any) -> Any:
+    """What `input` holds, if it is texts.
+
+    Raises:
+        InputError: it holds the numbers of tokens.
+    """
+    entries = given if isinstance(given, list) else []
+    if any(isinstance(entry, int) or (isinstance(entry, list) and entry) for entry in entries):
+        raise InputError(
+            "input holds token numbers, and this server does not have the tokenizer that they are of; send texts (in "
+            "LangChain, OpenAIEmbeddings(check_embedding_ctx_length=False))"
+        )
+    return given
 
 
 class EmbeddingsRequest(BaseModel):
     """What clients of OpenAI's `/v1/embeddings` send; lists of token numbers are refused."""
 
-    input: str | list[str]
-    model: str = "longspan"
+    input: Annotated[LooseText | list[LooseText], BeforeValidator(_no_tokens)] = Field(
+        description="One text, or several."
+    )
+    model: str = Field(default="longspan", description="Any name; the server's encoder answers.")
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: int | None = Field(default=None, ge=1)
+    dimensions: int | None = Field(
+        default=None, ge=1, description="Vectors are cut to so many numbers and brought to length 1 again."
+    )
     user: Any = None
+
+
+class RerankDocument(BaseModel):
+    """A document as Cohere's first clients send it."""
+
+    text: LooseText
+
+
+class RerankRequest(BaseModel):
+    """What clients of the rerankers of Jina, Cohere and vLLM send."""
+
+    query: LooseText = Field(min_length=1, description="The question.")
+    documents: list[LooseText | RerankDocument] = Field(description="Texts, or objects with a `text`.")
+    top_n: int | None = Field(default=None, ge=1, description="How many of the best to give; all of them unless said.")
+    return_documents: bool = Field(default=False, description="Give the texts too.")
+    model: str = Field(default="longspan", description="Any name; the server's reranker answers.")
 
 
 class Uploaded(BaseModel):
@@ -66,6 +142,52 @@ class Uploaded(BaseModel):
     sentences: int
     pages: int | None
     notes: list[str]
+
+
+class ShownBlock(BaseModel):
+    """A block of a document to be shown."""
+
+    kind: str
+    level: int
+    speaker: str | None
+    start: int = Field(description="Where it begins in the document's text.")
+    page: int | None
+    runs: list[tuple[str, int | None]] = Field(
+        description="Words, and the place of the sentence that they are; null between sentences."
+    )
+
+
+class Content(Uploaded):
+    """A document as it was read."""
+
+    blocks: list[ShownBlock]
+
+
+class PickedSentence(BaseModel):
+    """A sentence of a summary, with its place."""
+
+    model_config = ConfigDict(extra="allow")
+
+    text: str
+    start: int
+    end: int
+    score: float
+    first_line: int
+    last_line: int
+    page: int | None
+
+
+class Summarized(BaseModel):
+    """A summary: its sentences in the order of the document."""
+
+    document: str | None
+    name: str
+    sentences: list[PickedSentence]
+    of: int = Field(description="Sentences of the document.")
+    tokens: int
+    seconds: float
+    notes: list[str]
+    scores: list[tuple[int, float]] | None = Field(default=None, description="Where sentences begin, and their scores.")
 
 
 class Answered(BaseModel):
@@ -83,6 +205,101 @@ class Answered(BaseModel):
     notes: list[str]
 
 
+class EmbeddedTexts(BaseModel):
+    """Vectors of loose texts."""
+
+    vectors: list[list[float]]
+    tokens: int
+
+
+class EmbeddedSentence(BaseModel):
+    """A sentence of a document, its place and its vector."""
+
+    text: str
+    start: int
+    end: int
+    vector: list[float]
+
+
+class EmbeddedDocument(BaseModel):
+    """The vector of a document, and those of its sentences where they were asked for."""
+
+    document: str
+    name: str
+    tokens: int
+    vector: list[float]
+    sentences: list[EmbeddedSentence] | None = None
+
+
+class Embedding(BaseModel):
+    """A vector, as OpenAI gives it."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str = Field(description="Numbers, or base64 of them as float32, little-endian.")
+
+
+class Usage(BaseModel):
+    """How many tokens were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(BaseModel):
+    """Vectors, as OpenAI gives them."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class RerankedText(BaseModel):
+    """A document that was reranked."""
+
+    text: str
+
+
+class Reranked(BaseModel):
+    """A document's number and how well it answers."""
+
+    index: int = Field(description="Of the document in the request, from 0.")
+    relevance_score: float = Field(description="From 0 to 1.")
+    document: RerankedText | None = None
+
+
+class Reranking(BaseModel):
+    """Documents, best first."""
+
+    id: str
+    model: str
+    results: list[Reranked]
+    usage: Usage
+
+
+class Model(BaseModel):
+    """The one model that there is, as OpenAI describes models."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(BaseModel):
+    """The models, as OpenAI lists them."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class Health(BaseModel):
+    """That the server answers."""
+
+    status: Literal["ok"]
+
+
 class JobState(BaseModel):
     """Where a job is; `result` is what the request would have answered."""
 
@@ -93,3 +310,24 @@ class JobState(BaseModel):
     ahead: int
     error: str | None = None
     result: Any = None
+
+
+class Problem(BaseModel):
+    """What was wrong."""
+
+    detail: str = Field(description="One sentence.")
+
+
+class OpenAIProblemFields(BaseModel):
+    """What was wrong, as OpenAI says it."""
+
+    message: str = Field(description="One sentence.")
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIProblem(BaseModel):
+    """An error, in OpenAI's form."""
+
+    error: OpenAIProblemFields

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from longspan.errors import InputError
 from longspan.imports import require
 from longspan.serve.jobs import Models
-from longspan.serve.limits import Guard, Limits, is_loopback
+from longspan.serve.limits import Guard, Limits, check_token, is_loopback
 
 
 def serve(
@@ -35,22 +37,27 @@ def serve(
         started: called with the address of the page once it is there.
 
     Raises:
-        InputError: the extra 'serve' is not installed, a model cannot be loaded, or nothing can listen at that place.
+        InputError: the extra 'serve' is not installed, a token that no header holds, a model that cannot be loaded, or
+            nothing can listen at that place or keep uploads.
     """
     uvicorn = require("uvicorn", extra="serve", purpose="`longspan serve`")
     require("fastapi", extra="serve", purpose="`longspan serve`")
     require("python_multipart", extra="serve", purpose="`longspan serve`")
     from longspan.serve.app import create_app
+    from longspan.serve.connections import Connection, make_room
 
     limits = limits or Limits()
+    if token is not None:
+        check_token(token)
     if models is not None:
-        models.check()
+        models.check(limits)
+    app = create_app(limits, models)
     listening = _listen(host, port)
     port = listening.getsockname()[1]
     everywhere = host in ("0.0.0.0", "::", "")
     token = token or (None if is_loopback(host) else secrets.token_urlsafe(24))
     guard = Guard(
-        create_app(limits, models),
+        app,
         limits=limits,
         hosts=[*names, *(() if everywhere else (host,)), *((socket.gethostname(),) if everywhere else ())],
         any_address=everywhere,
@@ -62,11 +69,13 @@ def serve(
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             shown = f"[{host}]" if ":" in host and not everywhere else socket.gethostname() if everywhere else host
-            started(f"http://{shown}:{port}/" + (f"?token={token}" if token else ""))
+            started(f"http://{shown}:{port}/" + (f"?token={quote(token, safe='')}" if token else ""))
 
     config = uvicorn.Config(
         guard,
+        http=Connection,
         lifespan="on",
+        backlog=make_room(),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -74,8 +83,12 @@ def serve(
         ws="none",
         timeout_graceful_shutdown=2,
     )
+    server = Server(config)
+    # A terminal that is closed; where it is ignored, as below nohup, it stays so.
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, server.handle_exit)
     with listening:
-        Server(config).run(sockets=[listening])
+        server.run(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,10 +1,13 @@
-"""The process that does the work: `python -m longspan.serve.worker OPTIONS`, a line of JSON for each job in and out.
+"""The process that does the work: `python -m longspan.serve.worker OPTIONS`.
 
+It reads a line of JSON for each job, and writes lines of JSON: that it has taken the job, how far it is, and at the end
+the size of the result, which it has written to the file that the job names, or one sentence.
 `Desk` keeps what it has read, so that the same document at another length, or another question, costs little.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -14,17 +17,19 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import numpy as np
 
 from longspan.characters import on_one_line, shown
 from longspan.data.text.blocks import SPOKEN, Document
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
-from longspan.errors import InputError, is_out_of_memory, memory_sentence
-from longspan.inference.answer import Answerer, load_models
-from longspan.inference.encoders import Encoder, bundled_encoder
+from longspan.errors import InputError, disk_reason, is_out_of_memory, memory_sentence
+from longspan.inference.answer import Answerer, check_question, load_models
+from longspan.inference.encoders import Encoder, bundled_encoder, of_length_one
 from longspan.inference.results import Extent, quote_of
 from longspan.inference.summarize import WEIGHTS, Extractive, PackageScorer
+from longspan.serve.limits import Limits, TooMuchError
 from longspan.tasks.summaries.picker import Picker
 
 Value = TypeVar("Value")
@@ -33,6 +38,8 @@ Report = Callable[..., None]
 
 CHARACTERS_PER_TOKEN = 4.6
 """About; progress is told by the tokens that went through the encoder, before anyone counts them."""
+LONGEST_ERROR = 4_000
+"""Characters of a sentence; the server reads lines of up to 64 KiB."""
 KEPT = {"documents": 64, "vectors": 8, "answerers": 4}
 """How many of the latest are remembered."""
 
@@ -88,6 +95,7 @@ class Desk:
         report: is told of progress.
         encoder, reranker, device, dtype: as in `longspan.answer`; the encoder also gives the vectors that are asked
             for, and tells how near sentences are to the topic of a summary.
+        sentences: whose vectors are given at most.
 
     Raises:
         InputError: one of them cannot be loaded, or is of another kind.
@@ -100,9 +108,11 @@ class Desk:
         reranker: str | None = None,
         device: str | None = None,
         dtype: str | None = None,
+        sentences: int = Limits.sentences,
     ) -> None:
         self.report = report
-        _, self.own_encoder, _ = load_models(None, encoder, reranker, device, dtype)
+        self.most_sentences = sentences
+        _, self.own_encoder, self.reranker = load_models(None, encoder, reranker, device, dtype)
         # Named again for every set of documents, and loaded once.
         self.models: dict[str, Any] = {"encoder": encoder, "reranker": reranker, "device": device, "dtype": dtype}
         self.encoder = ReportingEncoder(bundled_encoder(device), report)
@@ -203,8 +213,15 @@ class Desk:
         from longspan.inference.embed import embed_document
 
         records = []
+        count = 0
         for document in documents:
             opened, _ = self._opened(document)
+            count += len(sentences_of(opened)) if sentences else 0
+            if count > self.most_sentences:
+                raise TooMuchError(
+                    f"{document['name']}: vectors of more than {self.most_sentences:,} sentences are asked for, the "
+                    "limit of this server; leave `sentences` out, or give parts"
+                )
             self.report(doing=f"Reading {document['name']}")
             self.encoder.expect(len(opened.text))
             done = embed_document(opened, **self._given())
@@ -220,16 +237,59 @@ class Desk:
 
     def embed_texts(self, texts: list[str]) -> dict[str, Any]:
         """See `longspan.embed`: the vectors, and how many tokens the texts have."""
-        from longspan.inference.embed import embed
+        vectors, tokens = self._vectors(texts)
+        return {"vectors": vectors.tolist(), "tokens": tokens}
+
+    def embeddings(self, texts: list[str], encoding_format: str, dimensions: int | None) -> dict[str, Any]:
+        """The same in the shape of OpenAI's API; vectors are cut to `dimensions` and brought to length 1 again."""
+        vectors, tokens = self._vectors(texts)
+        if dimensions is not None:
+            if dimensions > vectors.shape[1]:
+                most = vectors.shape[1]
+                raise InputError(f"dimensions={dimensions} is not to be had; leave it out or give at most {most}")
+            vectors = of_length_one(vectors[:, :dimensions])
+        coded = encoding_format == "base64"
+        data = [
+            {
+                "object": "embedding",
+                "index": index,
+                "embedding": base64.b64encode(vector.astype("<f4").tobytes()).decode() if coded else vector.tolist(),
+            }
+            for index, vector in enumerate(vectors)
+        ]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"object": "list", "data": data, "model": "longspan", "usage": usage}
+
+    def rerank(self, query: str, texts: list[str], top: int | None, texts_too: bool) -> dict[str, Any]:
+        """Texts in the order in which they answer a question, in the shape of Jina's API; scores from 0 to 1."""
+        assert self.reranker is not None, "the server refuses it without a reranker"
+        check_question(query)
+        scores = self.reranker.scores(query, texts)
+        results = [
+            {
+                "index": int(index),
+                "relevance_score": float(np.exp(-np.logaddexp(0.0, -scores[index]))),
+                **({"document": {"text": texts[index]}} if texts_too else {}),
+            }
+            for index in np.argsort(-scores, kind="stable")[:top]
+        ]
+        pairs = self.reranker.tokenizer([query] * len(texts), texts, verbose=False)["input_ids"]
+        tokens = sum(map(len, pairs))
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"id": uuid4().hex, "model": "longspan", "results": results, "usage": usage}
+
+    def _vectors(self, texts: list[str]) -> tuple[np.ndarray, int]:
+        """Vectors `(N, D)` of texts, and how many tokens they have."""
+        from longspan.inference.embed import embed_words
         from longspan.tasks.tokenizers import encode_sentences
 
         self.encoder.expect(sum(map(len, texts)))
-        vectors = embed(texts, **self._given())
+        vectors = embed_words(texts, **self._given())
         if self.own_encoder is not None:
             tokens = self.own_encoder.count_tokens(texts)
         else:
             tokens = sum(map(len, encode_sentences(texts, self.encoder.tokenizer)))
-        return {"vectors": vectors.tolist(), "tokens": tokens}
+        return vectors, tokens
 
     def _given(self) -> dict[str, Any]:
         """The encoder that gives vectors, as `longspan.embed` is told."""
@@ -247,7 +307,7 @@ class Desk:
                 if "text" in document:
                     if not document["text"].strip():
                         raise InputError("the text is empty; give one with words in it")
-                    return document_of(document["text"], name=name), notes.sentences
+                    return document_of(document["text"], name=name), [*document.get("notes", []), *notes.sentences]
                 path = document["path"]
                 found = replace(read(Path(path)), name=name)
                 return found, [note.replace(path, name) for note in notes.sentences]
@@ -306,15 +366,28 @@ def limit_memory(more: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
-def do(desk: Desk, job: dict[str, Any]) -> dict[str, Any]:
-    """What is written at the end of a job: its result, or one sentence and a status of HTTP."""
+def do(desk: Desk, job: dict[str, Any], most: int = Limits.result_bytes) -> dict[str, Any]:
+    """Do a job, and write its result to the file that it names.
+
+    Returns:
+        What is said at its end: the `size` of the result in bytes, or an `error`, one sentence, and a `status` of HTTP.
+    """
     try:
-        return {"result": getattr(desk, job["kind"])(**job["arguments"])}
+        result = json.dumps(getattr(desk, job["kind"])(**job["arguments"]), allow_nan=False).encode()
+        if len(result) > most:
+            raise TooMuchError(
+                f"the result has {len(result) >> 20} MiB, and this server gives {most >> 20}; ask for less"
+            )
+        Path(job["file"]).write_bytes(result)
+        return {"size": len(result)}
     except InputError as error:
-        return {"error": str(error), "status": 413 if is_out_of_memory(error) else 422}
+        too_much = isinstance(error, TooMuchError) or is_out_of_memory(error)
+        return {"error": str(error)[:LONGEST_ERROR], "status": 413 if too_much else 422}
     except Exception as error:
         if is_out_of_memory(error):
             return {"error": memory_sentence(error), "status": 413}
+        if (reason := disk_reason(error)) is not None:
+            return {"error": f"the result cannot be written: {reason}", "status": 507}
         logging.getLogger(__name__).exception("a job failed")
         return {"error": f"something went wrong ({type(error).__name__}); the terminal shows more", "status": 500}
 
@@ -331,15 +404,16 @@ def main() -> None:
         out.flush()
 
     options = json.loads(sys.argv[1])
-    memory = options.pop("memory")
+    limits = Limits(**options.pop("limits"))
     try:
-        desk = Desk(say, **options)
+        desk = Desk(say, **options, sentences=limits.sentences)
     except InputError as error:
-        say(error=str(error), status=500)
+        say(error=str(error)[:LONGEST_ERROR], status=500)
         sys.exit(2)
     for line in sys.stdin.buffer:
-        limit_memory(memory)
-        say(**do(desk, json.loads(line)))
+        say(doing="Starting")  # the server gives a job that nobody took to the next process
+        limit_memory(limits.memory)
+        say(**do(desk, json.loads(line), limits.result_bytes))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens
-from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.tokens import in_order, inverse_order, real_first
 from longspan.errors import InputError
@@ -131,7 +131,7 @@ class NodeAttention(ProjectedAttention):
             tree = WholeTree(self.config.tree(tokens_of(hidden.shape[1]), causal=self.causal))
         nodes = hidden[:, : tree.nodes]
         context = tree.attend(*self.project(nodes), self.labels.weight, state=state, dropout_prob=self.dropout_prob)
-        mixed = self.output(self.merge_heads(context))
+        mixed = projected(self.output, self.merge_heads(context))
         return functional.pad(mixed, (0, 0, 0, hidden.shape[1] - tree.nodes))
 
 

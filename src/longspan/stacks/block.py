@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longspan.attention import Attention, Tokens
-from longspan.attention.base import LayerState, Linear
+from longspan.attention.base import LayerState, projected
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
 from longspan.ops import attend
@@ -50,13 +50,13 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int, *, activation_function: str, dropout: float) -> None:
         super().__init__()
-        self.up = Linear(width, inner)
-        self.down = Linear(inner, width)
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
         self.activation = activation(activation_function)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        wide = self.up(hidden)
+        wide = projected(self.up, hidden)
         if not wide.requires_grad or torch.compiler.is_compiling():
             return self._narrow(wide)
         drops = self.training and self.dropout.p > 0
@@ -66,7 +66,7 @@ class FeedForward(nn.Module):
 
     def _narrow(self, wide: Tensor) -> Tensor:
         """Everything after `up`."""
-        return self.down(self.dropout(self.activation(wide)))
+        return projected(self.down, self.dropout(self.activation(wide)))
 
 
 class CrossAttention(nn.Module):
@@ -83,10 +83,10 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.query = Linear(width, width, bias=bias)
-        self.key = Linear(width, width, bias=bias)
-        self.value = Linear(width, width, bias=bias)
-        self.output = Linear(width, width, bias=bias)
+        self.query = nn.Linear(width, width, bias=bias)
+        self.key = nn.Linear(width, width, bias=bias)
+        self.value = nn.Linear(width, width, bias=bias)
+        self.output = nn.Linear(width, width, bias=bias)
 
     def forward(
         self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: LayerState | None = None
@@ -105,7 +105,7 @@ class CrossAttention(nn.Module):
         key, value = self._source(source, state)
         rows, tokens, _ = hidden.shape
         beams = rows // max(key.shape[0], 1)
-        query = self._split(self.query(hidden))
+        query = self._split(projected(self.query, hidden))
         folded = query.unflatten(0, (key.shape[0], beams)).transpose(1, 2).flatten(2, 3) if beams != 1 else query
         dropout = self.dropout if self.training else 0.0
         if self.processes is not None:
@@ -116,7 +116,7 @@ class CrossAttention(nn.Module):
             context = attend(folded, key, value, pattern=Full(), key_mask=source_mask, dropout_prob=dropout)
         if beams != 1:
             context = context.unflatten(2, (beams, tokens)).transpose(1, 2).flatten(0, 1)
-        return self.output(context.transpose(1, 2).flatten(2))
+        return projected(self.output, context.transpose(1, 2).flatten(2))
 
     def _source(self, source: Tensor, state: LayerState | None) -> tuple[Tensor, Tensor]:
         """The source's `(B, H, S, D)` keys and values, computed once per generation."""
@@ -124,7 +124,7 @@ class CrossAttention(nn.Module):
             assert state.keys is not None
             assert state.values is not None
             return state.keys, state.values
-        key, value = self._split(self.key(source)), self._split(self.value(source))
+        key, value = self._split(projected(self.key, source)), self._split(projected(self.value, source))
         # Contiguous, since every later step reads them.
         return (key, value) if state is None else state.update(key.contiguous(), value.contiguous())
 
@@ -194,7 +194,7 @@ class Block(nn.Module):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
         *tables: Tensor,
-        past_key_values: BlockState | None = None,
+        layer_past: BlockState | None = None,
         memory: Tensor | None = None,
         places: Tensor | None = None,
     ) -> Tensor:
@@ -208,13 +208,13 @@ class Block(nn.Module):
                 that holds tensors.
             source_mask: `(B', S)` bool.
             *tables: those that layers share.
-            past_key_values: the state of the sequence that is continued. transformers' checkpointed layers know a state
-                by this name and leave it out.
+            layer_past: the state of the sequence that is continued. Checkpointed layers of transformers drop it under
+                this name in every version.
             memory: `(B, M, E)`, earlier inputs of the block, behind which the tokens stand.
             places: `(B, Q)`, the only places at which the output is wanted, `(B, Q, E)`; these see all that they would
                 see otherwise. What attention can leave out then, its `forward_at` says.
         """
-        own_state, source_state = past_key_values or (None, None)
+        own_state, source_state = layer_past or (None, None)
         if tables:
             tokens = replace(tokens, relative=tables)
         if memory is not None and self.pre:

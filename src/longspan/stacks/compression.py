@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Attention, Linear, without_weight_gradient
+from longspan.attention.base import Attention, projected, without_weight_gradient
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Compressor(nn.Module):
             if compression == "dilated":
                 self.dilated = nn.Conv1d(width, width, rate, dilation=rate)
             if loss == "auto_encoding":
-                self.decoder = Linear(width, rate * width)
+                self.decoder = nn.Linear(width, rate * width)
             self.init_extra_weights()
 
     @torch.no_grad()
@@ -246,7 +246,9 @@ class Compressor(nn.Module):
             mask: `(B, T)` bool; `None`: all.
         """
         if self.loss == "auto_encoding":
-            difference = self.decoder(made).unflatten(-1, (self.rate, -1)) - old.unflatten(1, (-1, self.rate))
+            difference = projected(self.decoder, made).unflatten(-1, (self.rate, -1)) - old.unflatten(
+                1, (-1, self.rate)
+            )
             return _mean_square(difference, None if made_mask is None else made_mask[..., None, None])
         hidden, read = hidden.detach(), made
         if norm is not None:

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 
 Accumulation = Literal["paper", "sum"]
 
@@ -22,7 +22,7 @@ class HaltingUnit(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.linear = Linear(width, 1)
+        self.linear = nn.Linear(width, 1)
         self.init_extra_weights()
 
     @torch.no_grad()
@@ -32,7 +32,7 @@ class HaltingUnit(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """`(B, T, E)` → `(B, T)` in (0, 1), as wide as the states, and float32 at least."""
-        stops = self.linear(hidden)[..., 0]
+        stops = projected(self.linear, hidden)[..., 0]
         return stops.to(at_least_float32(stops)).sigmoid()
 
 

@@ -243,16 +243,16 @@ class Recurrent(Sequential):
                 hidden = written
             elif tokens.shards is not None:
                 raise InputError(
-                    "past_key_values holds keys and values, and rows that are divided between processes go on behind "
+                    "cache holds keys and values, and rows that are divided between processes go on behind "
                     "hidden states; begin the text with a new cache"
                 )
             elif hidden.requires_grad and memory.get_seq_length():
                 raise InputError(
-                    "past_key_values holds keys and values, from which nothing can learn; begin the text with a new "
+                    "cache holds keys and values, from which nothing can learn; begin the text with a new "
                     "cache, or go on under torch.no_grad()"
                 )
             else:
-                hidden = block(hidden, tokens, *given, past_key_values=state)
+                hidden = block(hidden, tokens, *given, layer_past=state)
             if output_hidden_states:
                 all_hidden_states.append(hidden)
         states = tuple(all_hidden_states) if output_hidden_states else None
@@ -287,7 +287,7 @@ class Recurrent(Sequential):
                 memory.forget_keys()
             if memory.has_keys:
                 past = memory.past()
-                written = block(hidden, tokens, *given, past_key_values=BlockState(past))
+                written = block(hidden, tokens, *given, layer_past=BlockState(past))
             else:
                 written = block(hidden, tokens, *given, memory=memory.hidden)
             losses.append(self._remember(layer, memory, hidden.detach(), step, past, shards, learns=learns))
@@ -363,7 +363,6 @@ def _compressed_layer(state: Any) -> CompressedLayer:
 
     if not isinstance(state, CompressedLayer):
         raise InputError(
-            f"past_key_values holds a {type(state).__name__}, which has no compressed memory; begin the text with a "
-            "new cache"
+            f"cache holds a {type(state).__name__}, which has no compressed memory; begin the text with a new cache"
         )
     return state

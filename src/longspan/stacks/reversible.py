@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Tokens
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.ops.runtime import needs_reference
 from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns
@@ -78,7 +78,7 @@ class Reversible(Layers):
             reason = "a reversible stack rebuilds its activations, which no graph can say"
             Reversible._rebuilding = torch.compiler.disable(Reversible._keeping_none, reason=reason)
         self.join_norm = nn.LayerNorm(2 * sizes.width, eps=sizes.eps) if config.join != "average" else None
-        self.join = Linear(2 * sizes.width, sizes.width) if config.join == "concat" else None
+        self.join = nn.Linear(2 * sizes.width, sizes.width) if config.join == "concat" else None
 
     def units(self) -> list[nn.Module]:
         """The stack as one: it calls the branches of its blocks, and calls them once more in the backward pass."""
@@ -145,7 +145,7 @@ class Reversible(Layers):
         if self.join_norm is None:
             return _mean(older, newer, hidden)
         both = self.join_norm(torch.cat([older, newer], dim=-1).to(hidden.dtype))
-        return both if self.join is None else self.join(both)
+        return both if self.join is None else projected(self.join, both)
 
 
 def _mean(older: Tensor, newer: Tensor, hidden: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ class Sequential(Layers):
             block: Any = self[layer]
             if self.training:
                 losses.append(block.attention_loss(hidden, tokens))
-            hidden = block(hidden, tokens, *given, past_key_values=state)
+            hidden = block(hidden, tokens, *given, layer_past=state)
             if output_hidden_states:
                 all_hidden_states.append(hidden)
         states = tuple(all_hidden_states) if output_hidden_states else None

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.shards import Shards, attend_all, gathered_from, ring
@@ -74,7 +74,9 @@ class Projections(nn.Module):
     def __init__(self, sizes: Sizes, *, bias: bool) -> None:
         super().__init__()
         self.heads, self.dropout = sizes.heads, sizes.attention_dropout
-        self.query, self.key, self.value, self.output = (Linear(sizes.width, sizes.width, bias=bias) for _ in range(4))
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(sizes.width, sizes.width, bias=bias) for _ in range(4)
+        )
 
     @property
     def dropout_prob(self) -> float:
@@ -83,11 +85,11 @@ class Projections(nn.Module):
 
     def heads_of(self, projection: nn.Module, hidden: Tensor) -> Tensor:
         """States `(B, T, E)`, projected by `projection` and split into heads: `(B, H, T, D)`."""
-        return projection(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return projected(projection, hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def merged(self, context: Tensor) -> Tensor:
         """What the heads gathered, `(B, H, T, D)`, through the output projection: `(B, T, E)`."""
-        return self.output(context.transpose(1, 2).flatten(2))
+        return projected(self.output, context.transpose(1, 2).flatten(2))
 
 
 class Neighbours:

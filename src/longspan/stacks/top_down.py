@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens, attention_config
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.attention.layers import plain_spec
 from longspan.attention.parts.tokens import in_order, inverse_order
 from longspan.errors import InputError
@@ -230,11 +230,11 @@ class Beside(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.dense = Linear(2 * width, width)
+        self.dense = nn.Linear(2 * width, width)
 
     def forward(self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: None = None) -> Tensor:
         """Tokens `(B, T, E)` and what covers each, `(B, T, E)` → `(B, T, E)`."""
-        return self.dense(torch.cat([hidden, source], dim=-1))
+        return projected(self.dense, torch.cat([hidden, source], dim=-1))
 
 
 class Segments(nn.Module):

@@ -230,7 +230,7 @@ class Run:
     def block(self, step: int, hidden: Tensor, **places: Tensor) -> Tensor:
         """The block of a step on every place, or on some `places` `(B, Q)` alone, as in `Block.forward`."""
         state = None if self.block_states is None else self.block_states[step]
-        return self.blocks[step](hidden, self.tokens, *self.given, past_key_values=state, **places)
+        return self.blocks[step](hidden, self.tokens, *self.given, layer_past=state, **places)
 
     def only_remember(self, step: int, hidden: Tensor) -> None:
         """Take the states into what a step keeps, for tokens that are still to come."""

@@ -56,6 +56,11 @@ def rows_of_batch(batch: dict[str, Any]) -> float:
     return float(len(next(iter(batch.values()))))
 
 
+def labels_right(outputs: Any, batch: dict[str, Any]) -> float:
+    """How many rows have their largest logit at their label."""
+    return float((outputs.logits.argmax(-1).cpu() == batch["labels"].cpu()).sum())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Losses:
     """How the losses of batches become one number, and what follows from it."""
@@ -66,6 +71,9 @@ class Losses:
     """Over how many things the loss of a batch is a mean, so that validation losses are means over all of them."""
     scores: Callable[[float], dict[str, float]] = lambda loss: {}
     """Scores that follow from the validation loss alone; they are logged with it."""
+    right: Callable[[Any, dict[str, Any]], float] | None = None
+    """Of the outputs of a model and a batch, how many of the things that `weight` counts are answered right; their
+    share is logged with the validation loss as `accuracy`, in percent."""
     validation: Callable[[Any, Any], float] | None = None
     """The validation loss of a model and a data set, where batches depend on one another; None for the mean over them.
     """
@@ -150,6 +158,16 @@ class Task(Protocol):
     def new_tokens(self) -> Sequence[str]:
         """Tokens with a meaning of their own in this task; training appends those that the tokenizer lacks."""
         return ()
+
+    def normalizer(self) -> Any | None:
+        """What the task does to texts before they become tokens, as a normaliser of the tokenizers library, which
+        training puts into the tokenizer; None where that is nothing."""
+        return None
+
+    @property
+    def preparation(self) -> str:
+        """The same in a sentence, for the model card; empty where there is none."""
+        return ""
 
     def of_rows(self, rows: Sequence[Any]) -> Self:
         """This task with what only the training rows tell, such as which labels there are; before a model is made."""

@@ -12,6 +12,8 @@ from longspan.checkpoints.folder import weight_files
 from longspan.errors import InputError
 from longspan.files import part_of, whole_file
 from longspan.imports import require
+from longspan.models.card import NAME as CARD
+from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
 from longspan.training.optimisation import Lora
 
@@ -76,6 +78,8 @@ def write_merged(model: Any, checkpoint: Path, folder: Path) -> set[str]:
         with without_file_bars():
             model.merge_and_unload().save_pretrained(partial)
         for file in partial.iterdir():
+            if file.name == CARD and not may_write_card(folder):
+                continue
             with whole_file(folder / file.name) as part:
                 shutil.copyfile(file, part)
         return weight_files(partial)

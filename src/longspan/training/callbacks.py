@@ -44,6 +44,31 @@ class Progress(ProgressCallback):
             self.training_bar.set_postfix(self.latest)
 
 
+class ProgressLines(TrainerCallback):
+    """Where no bar can be drawn, as in a log: a line for each evaluation, with the latest losses."""
+
+    def __init__(self) -> None:
+        self.loss: float | None = None
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Called by Trainer with every set of logged numbers."""
+        logs = logs or {}
+        self.loss = logs.get("loss", self.loss)
+        if "eval_loss" not in logs or not state.is_world_process_zero:
+            return
+        name = args.metric_for_best_model
+        shown = {"loss": self.loss, "validation loss": logs["eval_loss"]}
+        shown |= {} if name == "loss" else {name: logs.get(f"eval_{name}")}
+        numbers = ", ".join(f"{key} {value:.4g}" for key, value in shown.items() if value is not None)
+        sys.stderr.write(f"step {state.global_step:,} of {state.max_steps:,}: {numbers}\n")
+        sys.stderr.flush()
+
+
+def progress() -> TrainerCallback:
+    """What shows the progress of a run: a bar on a terminal, lines elsewhere."""
+    return Progress() if sys.stderr.isatty() else ProgressLines()
+
+
 class Borders(TrainerCallback):
     """What every run does between its epochs and steps."""
 

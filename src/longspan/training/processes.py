@@ -56,6 +56,11 @@ def process_count() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def local_process_count() -> int:
+    """How many of them run on this machine; all, where whoever started them does not say."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", process_count()))
+
+
 @contextmanager
 def on_main_process_first() -> Iterator[None]:
     """Run the block in the first process, then in the others, which find its files ready.

@@ -104,7 +104,9 @@ class Recipe:
         from longspan.training.models import new_config
 
         size = self.tokenizer.train
-        least = 1000 + max((self.model.new or {}).get("cutoffs") or [0])
+        cutoffs = (self.model.new or {}).get("cutoffs")  # what is no list of numbers is refused with the other fields
+        numbers = [each for each in cutoffs if isinstance(each, int)] if isinstance(cutoffs, list | tuple) else []
+        least = 1000 + max(numbers, default=0)
         return new_config(
             self.built_task, self.model, least if size is None else size + len(self.built_task.new_tokens())
         )
@@ -154,9 +156,8 @@ class Recipe:
         return self
 
 
-def _check_run(recipe: Recipe, *, weigh: bool = True) -> None:
-    """Raise `InputError` for the first thing in one run that could not work, wherever it is; `weigh` says whether the
-    memory that a new model takes is one of them."""
+def _check_run(recipe: Recipe) -> None:
+    """Raise `InputError` for the first thing in one run that could not work on any machine, wherever it is."""
     task = recipe.built_task
     for key in recipe.smoke:
         check_key(key, "smoke")
@@ -170,7 +171,7 @@ def _check_run(recipe: Recipe, *, weigh: bool = True) -> None:
     if not any(fnmatchcase(best, name) for name in known):
         raise InputError(f"optimisation.best_by is {show(best)}, no score of {task.name}; {near(best, list(known))}")
     if recipe.model.new is not None:
-        _check_new(recipe, task, weigh)
+        _check_new(recipe, task)
     elif recipe.model.attention is not None:
         from longspan.attention import attention_config
         from longspan.attention.layers import samples
@@ -179,8 +180,8 @@ def _check_run(recipe: Recipe, *, weigh: bool = True) -> None:
             attention_config(spec)
 
 
-def _check_new(recipe: Recipe, task: Any, weigh: bool) -> None:
-    """Build the configuration of a new model, with the largest vocabulary that it can have, and weigh the model."""
+def _check_new(recipe: Recipe, task: Any) -> None:
+    """Build the configuration of a new model, with the largest vocabulary that it can have."""
     from longspan.training.models import new_config
 
     bounded = recipe.tokenizer.train is not None
@@ -193,8 +194,6 @@ def _check_new(recipe: Recipe, task: Any, weigh: bool) -> None:
                 f"model.new.eos_token_id is {show(config.eos_token_id)}, so that no token starts the decoder; set "
                 "model.new.decoder_start_token_id"
             )
-    if weigh:
-        _check_memory(recipe)
 
 
 def check_key(key: Any, path: str) -> None:
@@ -213,21 +212,34 @@ def check_key(key: Any, path: str) -> None:
             return  # a value, or a mapping whose keys are checked where it is used
 
 
-def _check_memory(recipe: Recipe) -> None:
-    """Raise `InputError` for a model that no memory of this machine can train."""
+def check_memory(recipe: Recipe) -> None:
+    """Raise `InputError` for a new model that this machine's memory cannot train, by what its processes hold.
+
+    Stages need no check of their own: all have the weights of the first.
+    """
+    if recipe.model.new is None:
+        return
     import torch
+
+    from longspan.training.processes import local_process_count, process_count
 
     weights = sum(math.prod(shape) for shape in _shapes(recipe).values())
     # Weights, gradients and states in float32; with adapters the weights alone count.
     optimisation = recipe.optimisation
     needed = weights * (4 * (2 + STATES[optimisation.optimizer]) if optimisation.lora is None else 4)
+    here, everywhere = local_process_count(), process_count()
+    needed = needed * here // (everywhere if optimisation.parallel.shard else 1)
     memories = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
     if torch.cuda.is_available():
         memories.append(sum(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())))
     if memories and needed > max(memories):
+        processes = f" by {here} processes" if here > 1 else ""
+        more = (
+            "with more machines" if optimisation.parallel.shard else "on several with optimisation.parallel.shard=true"
+        )
         raise InputError(
-            f"model.new has {weights:,} weights, whose training takes {needed / 1e9:,.0f} GB, more than the "
-            f"{max(memories) / 1e9:,.0f} GB of this machine; make it smaller"
+            f"model.new has {weights:,} weights, whose training{processes} takes {needed / 1e9:,.0f} GB, more than the "
+            f"{max(memories) / 1e9:,.0f} GB of this machine; make it smaller, or train it {more}"
         )
 
 
@@ -261,7 +273,7 @@ def _check_optimisation(recipe: Recipe, stages: tuple[Recipe, ...]) -> None:
                 "the recipe one (optimisation.learning_rate again, if need be), and change it in the stages"
             )
         try:
-            _check_run(stage, weigh=False)  # all have the weights of the first
+            _check_run(stage)
         except InputError as error:
             raise InputError(f"{STAGES}[{number}] cannot be trained: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -35,9 +36,40 @@ def tokenizer_of(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> An
             tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
         if task.new_tokens():
             tokenizer.add_tokens(list(task.new_tokens()), special_tokens=True)
+        tokenizer = prepared(tokenizer, task.normalizer())
         with whole_folder(place) as partial:
             tokenizer.save_pretrained(partial)
     return load_tokenizer(place)
+
+
+def prepared(tokenizer: Any, normalizer: Any | None) -> Any:
+    """The tokenizer with this normaliser before its own, so that whoever calls it prepares texts as training does.
+
+    Classes of transformers for one architecture build their normaliser anew when they are loaded, so that the result is
+    a `PreTrainedTokenizerFast`, which keeps what its file has. A tokenizer in Python has none, and stays as it is.
+    """
+    if normalizer is None or not hasattr(tokenizer, "backend_tokenizer"):
+        return tokenizer
+    from tokenizers import Tokenizer, normalizers
+
+    backend: Any = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.normalizer = normalizers.Sequence([normalizer, *([backend.normalizer] if backend.normalizer else [])])
+    kept = ("model_max_length", "model_input_names", "padding_side", "truncation_side", "clean_up_tokenization_spaces")
+    options = {name: getattr(tokenizer, name) for name in kept}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **tokenizer.special_tokens_map, **options)
+
+
+def is_prepared(tokenizer: Any, normalizer: Any) -> bool:
+    """Whether a tokenizer begins with this normaliser, as `prepared` makes it."""
+    first = _steps(normalizer)
+    own = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    return own is not None and _steps(own)[: len(first)] == first
+
+
+def _steps(normalizer: Any) -> list[Any]:
+    """The parts of a normaliser as plain data; a sequence in a sequence is none of its own."""
+    plain = json.loads(normalizer.__getstate__())
+    return plain["normalizers"] if plain["type"] == "Sequence" else [plain]
 
 
 def _corpus(task: Any, rows: list[Any], count: int | None) -> Iterator[str]:

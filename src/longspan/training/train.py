@@ -3,6 +3,7 @@
 A recipe is one run, or its stages one after the other, each a run of its own. The output folder of a run::
 
     config.json model.safetensors tokenizer.json …   the best checkpoint, once training has ended
+    README.md                                        the model card: data, steps, scores, versions
     metrics.json                                     written last: which step was best, its scores, the whole history
     adapter/                                         with optimisation.lora: the adapter alone, as PEFT reads it
     recipe.yaml environment.json                     the resolved recipe and where it ran
@@ -24,7 +25,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,12 +36,14 @@ from transformers import set_seed
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
 from longspan.checkpoints.folder import weight_files
-from longspan.checkpoints.loading import check_tokenizer
+from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
 from longspan.checkpoints.tuning import train_new_positions_only
-from longspan.errors import InputError, one_sentence, write_errors
+from longspan.errors import InputError, last_line, one_sentence, write_errors
 from longspan.files import output_folder, remove_empty, whole_file, whole_folder, write_whole
+from longspan.model_files import read_json
 from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
+from longspan.models.transformers_names import enable_checkpointing
 from longspan.progress import without_file_bars
 from longspan.stacks.block import Block
 from longspan.tasks.tokenizers import end_id
@@ -47,10 +51,11 @@ from longspan.tasks.writing import WritingTask
 from longspan.training import checkpoints, run_folder
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
+from longspan.training.card import training_card
 from longspan.training.lifelines import ended_together
 from longspan.training.models import RANDOM, check_start, go_on, make_room, new_model, published_model, write_random
 from longspan.training.processes import check_sharding, is_main_process, on_main_process_first, process_count, processes
-from longspan.training.recipe import Recipe
+from longspan.training.recipe import Recipe, check_memory
 from longspan.training.sections import Data
 from longspan.training.tokenizers import tokenizer_of
 from longspan.training.trainer import RecipeTrainer, make_trainer
@@ -107,6 +112,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     """
     check_sharding()
     stages = recipe.runs  # checked, if `load_recipe` has not done so
+    check_memory(recipe)
     folder = output_folder(output)
     with ended_together(offloads=any(stage.optimisation.parallel.offload for stage in stages)):
         if not recipe.stages:
@@ -126,7 +132,7 @@ def _run_all(stages: Sequence[Recipe], recipe: Recipe, folder: Path, *, resume: 
             if remove is not None and begun == "new" and not checkpoints.complete_checkpoints(first):
                 remove(*run_folder.PREPARED, STAGE_FOLDER)
             raise
-        return _result(folder, _finish_stages(folder, finished))
+        return _result(folder, _finish_stages(folder, recipe, finished))
 
 
 def _stage_folder(folder: Path, number: int) -> Path:
@@ -151,7 +157,7 @@ def _steps(result: TrainResult) -> int:
     return max(entry["step"] for entry in result.history)
 
 
-def _finish_stages(folder: Path, stages: list[TrainResult]) -> dict[str, Any]:
+def _finish_stages(folder: Path, recipe: Recipe, stages: list[TrainResult]) -> dict[str, Any]:
     """Put the last stage's model into the folder; `metrics.json` comes last."""
     history: list[dict[str, Any]] = []
     done = 0
@@ -167,10 +173,10 @@ def _finish_stages(folder: Path, stages: list[TrainResult]) -> dict[str, Any]:
     }
     if is_main_process():
         for file in sorted(last.folder.iterdir()):
-            if file.is_file() and file.name not in OWN:
+            if file.is_file() and file.name not in (*OWN, CARD):
                 with whole_file(folder / file.name) as part:
                     shutil.copyfile(file, part)
-        write_whole({folder / run_folder.METRICS: json.dumps(metrics, indent=2)})
+        _write_result(folder, recipe, metrics, last.folder / CARD)
     return metrics
 
 
@@ -297,9 +303,7 @@ def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
     model.config.label_smoothing = recipe.optimisation.label_smoothing
     model.max_shard_size = recipe.optimisation.max_shard_size
     if recipe.optimisation.gradient_checkpointing:
-        # The name changed between the versions of transformers that we support.
-        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        enable()
+        enable_checkpointing(model)
     if recipe.optimisation.float32_attention:
         blocks = [module for module in model.modules() if isinstance(module, Block)]
         if not blocks:
@@ -332,7 +336,7 @@ def _train(trainer: Any, recipe: Recipe, folder: Path, stage: Stage, begun: str)
     stop = StopOnSignal()
     trainer.add_callback(stop)
     try:
-        with write_errors(folder), stop.listening():
+        with write_errors(folder), stop.listening(), _readers_alive(recipe):
             trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
     except InputError:
         if is_main_process():
@@ -342,6 +346,21 @@ def _train(trainer: Any, recipe: Recipe, folder: Path, stage: Stage, begun: str)
     if not _is_over(state, recipe, trainer) or (stop.asked and not stage.is_last):
         raise Stopped(state["global_step"], stop.asked)
     return state
+
+
+@contextmanager
+def _readers_alive(recipe: Recipe) -> Iterator[None]:
+    """Raise `InputError` where a process that prepares batches was ended, which PyTorch notices anywhere."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker (pid"):
+            raise
+        raise InputError(
+            "a process that prepares batches was ended from outside, as the system does when memory runs out "
+            f"({last_line(error).rstrip('. ')}); go on with --resume, and with a lower optimisation.workers (now "
+            f"{recipe.optimisation.workers}) if it happens again"
+        ) from error
 
 
 def _is_over(state: dict[str, Any], recipe: Recipe, trainer: Any) -> bool:
@@ -368,7 +387,6 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
         weights = write_merged(model, chosen, folder)
     skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
     skip |= {OPTIMIZER_NAME, SCHEDULER_NAME, "scaler.pt"}
-    skip |= set() if may_write_card(folder) else {CARD}
     for file in sorted(chosen.iterdir()) if is_main_process() else ():
         if file.name not in skip and not file.name.startswith(("rng_state", checkpoints.MEMORY)):
             with whole_file(folder / file.name) as part:
@@ -385,8 +403,21 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
         "environment": run_folder.environment(),
     }
     if is_main_process():
-        write_whole({folder / run_folder.METRICS: json.dumps(metrics, indent=2)})
+        # That of a merged model is in the folder; beside its adapter lies one of PEFT.
+        card = (chosen if recipe.optimisation.lora is None else folder) / CARD
+        _write_result(folder, recipe, metrics, card)
     return metrics
+
+
+def _write_result(folder: Path, recipe: Recipe, metrics: dict[str, Any], card: Path) -> None:
+    """Write the model card, from the one that was saved with the weights, unless somebody else's is there; and then
+    `metrics.json`, which ends the run."""
+    texts = {folder / run_folder.METRICS: json.dumps(metrics, indent=2)}
+    if may_write_card(folder) and card.is_file():
+        name = read_json(folder / "config.json")["architectures"][0]
+        text = training_card(card.read_text(encoding="utf-8"), recipe, metrics, name, load_tokenizer(folder))
+        texts = {folder / CARD: text, **texts}
+    write_whole(texts)
 
 
 def _result(folder: Path, metrics: dict[str, Any]) -> TrainResult:

@@ -23,7 +23,7 @@ from longspan.models.decoder import StreamMemory
 from longspan.models.inputs import check_packed
 from longspan.stacks import stack_config
 from longspan.tasks.predicting import without_padding
-from longspan.training.callbacks import Borders, CutEachGradient, Progress, StopNotFinite, StopStalled, reports
+from longspan.training.callbacks import Borders, CutEachGradient, StopNotFinite, StopStalled, progress, reports
 from longspan.training.checkpoints import MEMORY, UNLOGGED, CompleteCheckpoints, processes_of
 from longspan.training.optimisation import trainer_arguments
 from longspan.training.processes import STAND_IN, StandIns, even_batches, mean_over, on_main_process_first
@@ -60,7 +60,10 @@ class RecipeTrainer(Trainer):
         """Makes a teacher, if there is one, and the model once more, whole, as they were before training."""
         self.row_group: Any = None
         """The processes that read the same rows, a part each; None where each reads whole rows."""
-        self.weighed: list[tuple[float, float]] = []
+        self.weighed: list[tuple[float, float, float]] = []
+        """Of each batch of validation: its loss, how much that weighs, and how much of this is answered right."""
+        self.right = 0.0
+        """How much of the latest batch of validation is answered right."""
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
         self.share = 1.0
@@ -116,6 +119,8 @@ class RecipeTrainer(Trainer):
             loss: Any = self.teacher.loss(model, inputs)
         else:
             loss = super().compute_loss(model, inputs, *arguments, **options)
+            if self.losses.right is not None and not model.training and options.get("return_outputs"):
+                self.right = self.losses.right(loss[1], inputs)
         if not model.training or options.get("num_items_in_batch") is not None:
             return loss
         return loss * 0 if stands_in else loss / self.share if self.share != 1 else loss
@@ -125,7 +130,7 @@ class RecipeTrainer(Trainer):
         inputs |= self.carried.before(*place)
         both: Any = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=count)
         loss, outputs = both
-        self.carried.after(*place, outputs.past_key_values)
+        self.carried.after(*place, outputs.cache)
         return loss
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
@@ -174,7 +179,8 @@ class RecipeTrainer(Trainer):
         output = super().prediction_step(model, inputs, *arguments, **options)
         if output[0] is not None and not stands_in:
             weight = self.losses.weight(inputs)
-            self.weighed.append((float(output[0]), mean_over(weight, self.row_group, self.args.device)))
+            weight, right = (mean_over(count, self.row_group, self.args.device) for count in (weight, self.right))
+            self.weighed.append((float(output[0]), weight, right))
         return output
 
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
@@ -182,10 +188,10 @@ class RecipeTrainer(Trainer):
         if self.losses.validation is None:
             self.weighed = []
             output = super().evaluation_loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
-            loss, weight = self._mean_validated()
+            loss, weight, right = self._mean_validated()
         else:  # of contiguous streams, which are read in their order
             with self.accelerator.autocast(), torch.no_grad():
-                loss, weight = self.losses.validation(self.model, self.eval_dataset), 1.0
+                loss, weight, right = self.losses.validation(self.model, self.eval_dataset), 1.0, 0.0
             rows = len(self.eval_dataset)  # pyright: ignore[reportArgumentType]
             nothing: Any = ()
             output = EvalLoopOutput(predictions=nothing, label_ids=None, metrics={}, num_samples=rows)
@@ -199,6 +205,8 @@ class RecipeTrainer(Trainer):
         if best_by not in scores:
             tokenizer, size = self.processing_class, self.args.per_device_eval_batch_size
             scores |= self.task.evaluate(self.model, tokenizer, self.validation_rows, batch_size=size).scores
+        elif self.losses.right is not None and weight:
+            scores["accuracy"] = 100 * right / weight
         if not math.isfinite(scores.get(best_by, 0.0)):
             raise InputError(
                 f"the score {best_by!r} of the validation rows is {scores[best_by]}, so none is the best; give "
@@ -207,13 +215,14 @@ class RecipeTrainer(Trainer):
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in scores.items()})
         return output
 
-    def _mean_validated(self) -> tuple[float, float]:
-        """The mean of the noted validation losses over all processes, and how much it weighs."""
-        weighed = [(loss * weight, weight) for loss, weight in self.weighed if weight]
-        sums = torch.tensor([*weighed, (0.0, 0.0)], dtype=torch.float64).sum(0)
+    def _mean_validated(self) -> tuple[float, float, float]:
+        """The mean of the noted validation losses over all processes, how much it weighs, and how much of this is
+        answered right."""
+        weighed = [(loss * weight, weight, right) for loss, weight, right in self.weighed if weight]
+        sums = torch.tensor([*weighed, (0.0, 0.0, 0.0)], dtype=torch.float64).sum(0)
         reduced: Any = self.accelerator.reduce(sums.to(self.args.device), reduction="sum")
-        total, weight = reduced.tolist()
-        return total / weight if weight else float("nan"), weight
+        total, weight, right = reduced.tolist()
+        return total / weight if weight else float("nan"), weight, right
 
 
 def make_trainer(
@@ -274,7 +283,7 @@ def make_trainer(
         CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
         *reports(recipe.optimisation.report_to, folder),
         StopStalled(recipe.optimisation.patience),
-        Progress(),
+        progress(),
     ):
         trainer.add_callback(callback)
     # Trainer turns the cache off in the configuration; it is saved there, and decoding wants it.

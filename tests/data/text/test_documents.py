@@ -3,7 +3,9 @@
 import contextlib
 import io
 import sys
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from counted import lines_run
 from longspan.data.text.reading import read
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
+from longspan.inference.answer import open_documents
 
 
 def write(folder: Path, name: str, data: bytes | str) -> Path:
@@ -20,7 +23,7 @@ def write(folder: Path, name: str, data: bytes | str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.rst", "a", "a.TXT"])
+@pytest.mark.parametrize("name", ["a.txt", "a.text", "a", "a.TXT"])
 def test_plain_text_of_any_name(tmp_path: Path, name: str) -> None:
     assert read(write(tmp_path, name, "Grüße.\r\nZwei\rDrei\n")).text == "Grüße.\nZwei\nDrei\n"
 
@@ -144,12 +147,94 @@ def test_every_damaged_pdf_gives_an_input_error(make_pdf: Callable[..., bytes], 
             assert "sentence" not in read(write(tmp_path, "cut.pdf", whole[:cut])).text
 
 
-def test_a_missing_library_names_the_extra(
-    make_pdf: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+WORD = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
+
+
+def archive(**parts: str) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as file:
+        for name, text in parts.items():
+            file.writestr(name, text)
+    return data.getvalue()
+
+
+@pytest.fixture
+def every_kind(make_pdf: Callable[..., bytes], tmp_path: Path) -> Path:
+    """A folder with a text and a file of every kind that a library of the extra reads."""
+    write(tmp_path, "a.txt", "Plain words.")
+    write(tmp_path, "a.rst", ("Grüße. " * 40).encode("latin-1"))  # the encoding of which is guessed
+    write(tmp_path, "a.html", "<p>Some words.</p>")
+    write(tmp_path, "a.md", "# Some\n\nwords")
+    write(tmp_path, "a.pdf", make_pdf("Some words."))
+    write(tmp_path, "a.docx", archive(**{"[Content_Types].xml": WORD, "_rels/.rels": "<Relationships/>"}))
+    write(tmp_path, "a.epub", archive(**{"mimetype": "application/epub+zip", "META-INF/container.xml": "<c/>"}))
+    return tmp_path
+
+
+class Broken(MetaPathFinder):
+    """Finds some packages and cannot import them, as one that is built for another system."""
+
+    def __init__(self, *packages: str) -> None:
+        self.packages = packages
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name.partition(".")[0] in self.packages:
+            raise ImportError("libthing.so.1: cannot open shared object file", name=name)
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Make `without(*packages)`: as if these had not been imported yet, nor anything that may depend on them."""
+    before = dict(sys.modules)
+
+    def forget(*packages: str) -> None:
+        for name in list(sys.modules):
+            if name.partition(".")[0] in packages:
+                del sys.modules[name]
+
+    yield forget
+    sys.modules.clear()
+    sys.modules.update(before)
+
+
+@pytest.mark.parametrize("problem", ["missing", "broken"])
+def test_a_library_that_cannot_be_imported_is_one_sentence(
+    every_kind: Path, monkeypatch: pytest.MonkeyPatch, without: Callable[..., None], problem: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pypdfium2", None)
-    with pytest.raises(InputError, match=r"pip install 'longspan\[documents\]'"):
-        read(write(tmp_path, "a.pdf", make_pdf("Text.")))
+    libraries = ("charset_normalizer", "lxml", "pypdfium2", "markdown_it", "trafilatura")
+    without(*libraries)
+    if problem == "broken":
+        monkeypatch.setattr(sys, "meta_path", [Broken(*libraries), *sys.meta_path])
+    else:
+        for library in libraries:
+            sys.modules[library] = None  # pyright: ignore[reportArgumentType]
+    kinds = ["a.html", "a.md", "a.pdf", "a.docx", "a.epub"]
+    for name in [*kinds, "a.rst"] if problem == "broken" else kinds:
+        with pytest.raises(InputError) as raised:
+            read(every_kind / name)
+        sentence = str(raised.value)
+        assert name in sentence
+        assert "pip install" in sentence
+        assert "longspan[documents]" in sentence
+        assert "\n" not in sentence
+        assert problem == "missing" or "cannot be imported (libthing.so.1: cannot open shared object" in sentence
+    documents, notes = open_documents([every_kind])
+    assert [document.name for document in documents] == [str(every_kind / "a.txt")]
+    assert len(notes) == 6
+    assert all(note.startswith(f"passed over: {every_kind}") for note in notes)
+
+
+def test_what_a_library_depends_on_is_named(tmp_path: Path, without: Callable[..., None]) -> None:
+    without("trafilatura", "justext", "lxml_html_clean")
+    sys.modules.pop("lxml.html.clean", None)
+    sys.modules["lxml_html_clean"] = None  # pyright: ignore[reportArgumentType]
+    path = write(tmp_path, "a.html", "<p>Some words.</p>")
+    with pytest.raises(InputError, match=r"a\.html: .* needs trafilatura, .*lxml_html_clean.*longspan\[documents\]"):
+        read(path)
+    without("trafilatura", "justext")
+    sys.modules["justext"] = None  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match=r"a\.html: .* needs justext, which is missing; .*longspan\[documents\]"):
+        read(path)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import random
 import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -126,7 +127,7 @@ def test_no_sentence_ends_where_no_space_follows() -> None:
 
 
 def test_places_that_need_no_space_still_end_sentences() -> None:
-    assert texts("今天很好。我们走！”他说。好") == ["今天很好。", "我们走！”", "他说。", "好"]
+    assert texts("今天很好。我们走！”他说。好") == ["今天很好。", "我们走！”他说。", "好"]
     assert texts("你好!我们走。") == ["你好!", "我们走。"]
     assert texts("It was shown before.[3] Others doubt it. Nobody knows.") == [
         "It was shown before.[3]",
@@ -199,3 +200,42 @@ def test_every_combining_mark_is_known() -> None:
     """Against a look at all of Unicode, by the database of this Python."""
     every = [code for code in range(0x300, sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("M")]
     assert combining_marks() == every
+
+
+def cases() -> list[tuple[str, str, list[str]]]:
+    """The group, the language and the sentences of each line of the file beside this one."""
+    found, group = [], ""
+    for line in Path(__file__).with_name("sentence_cases.txt").read_text(encoding="utf-8").split("\n"):
+        if line.startswith("## "):
+            group = line[3:]
+        elif line and not line.startswith("#"):
+            found.append((group, group.split()[0], line.split("¦")))
+    return found
+
+
+@pytest.mark.parametrize("group", sorted({group for group, _, _ in cases()}))
+def test_abbreviations_initials_ordinals_and_quotations(group: str) -> None:
+    wrong = []
+    for name, language, sentences in cases():
+        if name == group:
+            joint = "" if group in ("zh", "ja", "en no space") else " "
+            if (found := texts(joint.join(sentences), language)) != sentences:
+                wrong.append(found)
+    assert not wrong
+
+
+def test_words_that_only_look_like_abbreviations_end_sentences() -> None:
+    assert texts("The test was based on AM. None failed.") == ["The test was based on AM.", "None failed."]
+    assert texts("It grew well.[4] Then it died.") == ["It grew well.[4]", "Then it died."]
+    assert texts("He says “It has vitamin C. Eat it.” and left.") == ["He says “It has vitamin C. Eat it.” and left."]
+
+
+def test_abbreviations_of_a_user() -> None:
+    text = "Siehe Anm. Nichts gilt. Der Vors. Richter kam."
+    assert texts(text, "de")[0] == "Siehe Anm."
+    cut = [one.text for one in split_sentences(text, "de", ["Anm.", "vors"])]
+    assert cut == ["Siehe Anm. Nichts gilt.", "Der Vors. Richter kam."]
+    with pytest.raises(InputError, match=r"abbreviations='Anm.' is one string; give a list of them, \['Anm.'\]"):
+        split_sentences(text, "de", "Anm.")
+    with pytest.raises(InputError, match=r"abbreviations holds 'z. B.'; give single words"):
+        split_sentences(text, "de", ["z. B."])

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from longspan.errors import InputError
 from longspan.models import LongspanForCandidateScoring
+from longspan.models.transformers_names import enable_checkpointing
 
 PIECES, EXAMPLES = 5, torch.tensor([0, 0, 0, 1, 1])
 LABELS = torch.tensor([1, 2])
@@ -71,8 +72,7 @@ def test_neither_pieces_at_once_nor_checkpoints_of_layers_change_anything(make_c
     for at_once, layers_twice in ((1, False), (1, True), (2, False), (None, False)):
         model = build(make_config, at_once)
         if layers_twice:
-            # The name changed between the versions of transformers that we support.
-            (getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable)()
+            enable_checkpointing(model)
         output = model(**batch)
         output.loss.backward()
         found.append((output.logits.detach(), gradients(model)))

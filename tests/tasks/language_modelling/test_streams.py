@@ -168,7 +168,7 @@ def test_a_memory_from_a_file_is_aligned_as_one_that_was_computed() -> None:
     """Or else the products of a resumed run may round otherwise than those of the whole one."""
     model = make(stack={"stack": "recurrent", "memory_tokens": 7})
     whole, resumed = StreamMemory(model.config), StreamMemory(model.config)
-    whole.after(0, 0, model(torch.randint(3, 261, (2, 9)), use_cache=True).past_key_values)
+    whole.after(0, 0, model(torch.randint(3, 261, (2, 9)), use_cache=True).cache)
     kept = whole.tensors()
     resumed.load({name: misaligned(tensor) if tensor.ndim else tensor for name, tensor in kept.items()}, model)
     found = resumed.tensors()

@@ -51,7 +51,7 @@ class FixedLayer(StaticLayer):
         past, new = int(self.cumulative_length), key_states.shape[2]
         if past + new > self.tokens:
             raise InputError(
-                f"past_key_values has room for {self.tokens} tokens, and {new} more would make {past + new}; give a "
+                f"cache has room for {self.tokens} tokens, and {new} more would make {past + new}; give a "
                 "StaticCache of a larger max_cache_len"
             )
         self.cumulative_length.add_(new)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import ProjectedAttention
+from longspan.attention.base import ProjectedAttention, input_dtype
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.sorted.hashing import (
@@ -74,9 +74,9 @@ class HashedAttention(ProjectedAttention):
         if self.config.local:
             query, key, value = self.project(hidden)
         else:
-            key, value = None, self.split_heads(self.value(hidden))
+            key, value = None, self.heads_of(self.value, hidden)
             with full_precision(hidden):
-                query = self.split_heads(self.query(hidden.to(self.query.weight.dtype)))
+                query = self.heads_of(self.query, hidden.to(input_dtype(self.query)))
         return Vectors(query, key, value, *self._buckets(query, tokens.last_mask(hidden.shape[1])))
 
     def _buckets(self, query: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState
+from longspan.attention.base import LayerState, projected
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, places_from
 from longspan.attention.parts.windowed import WindowedAttention, pairs_within, shifted
 from longspan.errors import InputError
@@ -202,7 +202,7 @@ class PooledAttention(WindowedAttention):
         before = 0 if begins is None else (begins % period).clamp(max=halo.hidden.shape[1])
         for level in self.levels:
             total = total + self.pooled_context(total, halo.tokens, level, before)
-        return self.output(halo.own(total))
+        return projected(self.output, halo.own(total))
 
     def _pool_states(self, state: LayerState | None) -> list[PoolState] | None:
         """What a state holds of each further level; `None` without one."""
@@ -243,9 +243,7 @@ class PooledAttention(WindowedAttention):
 
     def _project_pools(self, below: Tensor, level: int) -> tuple[Tensor, Tensor, Tensor]:
         """A level's queries, keys and values before pooling, `(B, H, T, D)` each."""
-        query, key, value = (
-            self.split_heads(self.projection(name, level)(below)) for name in ("query", "key", "value")
-        )
+        query, key, value = (self.heads_of(self.projection(name, level), below) for name in ("query", "key", "value"))
         return query, key, value
 
     def attend_pools(

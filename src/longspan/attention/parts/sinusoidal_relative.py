@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import PLAIN, LayerState, Linear, ProjectedAttention, Start, without_weight_gradient
+from longspan.attention.base import LayerState, ProjectedAttention, Start, without_weight_gradient
 from longspan.attention.config import AttentionConfig, AttentionCost, SharedTables
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import Bias, ContentToPosition, Term, content_scores
+from longspan.ops.half_linear import linear
 from longspan.ops.sinusoids import distance_sinusoids, rows_of_pairs
 from longspan.patterns import Full, Pattern, PerHead, Window
 from longspan.settings import Count, Dropout
@@ -169,7 +170,7 @@ class OffsetAttention(ProjectedAttention):
         return self(hidden, replace(tokens, mask=tokens.last_mask(past.shape[1] + hidden.shape[1])), state)
 
     def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        return self.split_heads(self.key(hidden)), self.split_heads(self.value(hidden))
+        return self.heads_of(self.key, hidden), self.heads_of(self.value, hidden)
 
     def content_context(self, hidden: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
         query, key, value = (
@@ -217,7 +218,7 @@ class RelativeAttention(OffsetAttention):
         self.has_positions = self.config.positions == "relative"
         if self.has_positions:
             own = RelativeBiases(self.width, self.heads)
-            self.position = Linear(self.width, self.heads * self.head_width, bias=False)
+            self.position = nn.Linear(self.width, self.heads * self.head_width, bias=False)
             self.content_bias, self.position_bias = own.content_bias, own.position_bias
 
     @torch.no_grad()
@@ -277,11 +278,11 @@ class RelativeAttention(OffsetAttention):
         rows = F.dropout(rows, self.config.position_dropout, self.training)
         further = self._from_content_to_position(query, tokens)
         one_length = tokens.in_buffer or not torch.compiler.is_compiling()
-        plain = one_length and type(self.position) in PLAIN
+        plain = one_length and type(self.position) is nn.Linear
         if plain and 2 * query.shape[2] <= self.head_width and query.shape[2] < key.shape[2]:
             scores = self._of_few(query + further[:, None], rows, first, key.shape[2])
             return query, self.shown(tokens), [Bias(scores, globals=False)], None
-        table = self._cached_table(rows, first, state) if plain else self.split_heads(self.position(rows))
+        table = self._cached_table(rows, first, state) if plain else self.heads_of(self.position, rows)
         term = ContentToPosition(table, query_bias=further, first=first, globals=False)
         return query, self.shown(tokens), [term], None
 
@@ -303,11 +304,11 @@ class RelativeAttention(OffsetAttention):
         a window of W has W + 1 of them however far its dilation makes it reach."""
         groups = self._shown_rows(len(rows), first)
         if groups is None:
-            return self.split_heads(self.position(rows))
+            return self.heads_of(self.position, rows)
         weight = self.position.weight.unflatten(0, (self.heads, self.head_width))
         parts = []
         for heads, shown in groups:
-            own = F.linear(rows[shown], weight[heads].flatten(0, 1)).unflatten(-1, (len(heads), self.head_width))
+            own = linear(rows[shown], weight[heads].flatten(0, 1)).unflatten(-1, (len(heads), self.head_width))
             table = own.new_zeros(len(heads), len(rows), self.head_width)
             table[:, shown] = own.transpose(0, 1)
             parts.append(table)
@@ -374,7 +375,7 @@ class RelativeAttention(OffsetAttention):
             first, rows = self._sinusoids(key)
             pairs = rows_of_pairs(query.shape[2], key.shape[2], first, len(rows), query.device)
             queries = query + self._from_content_to_position(query, tokens)[:, None]
-            scores = content_scores(queries, self.split_heads(self.position(rows)), pairs) * self.scale
+            scores = content_scores(queries, self.heads_of(self.position, rows), pairs) * self.scale
             if is_global is not None:
                 scores = scores.masked_fill(is_global[:, None, :, None] | is_global[:, None, None, :], 0)
             bias = scores if bias is None else bias + scores

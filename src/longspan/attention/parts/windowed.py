@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import PLAIN, LayerState, Linear, ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
 from longspan.attention.parts.reported import global_weights, window_weights
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, permuted, real_first
@@ -144,9 +144,9 @@ class WindowedAttention(ProjectedAttention):
         self.pattern = self.make_pattern()
         self.separate = config.separate_global_projections and not causal
         if self.separate:
-            self.global_query = Linear(width, width, bias=bias)
-            self.global_key = Linear(width, width, bias=bias)
-            self.global_value = Linear(width, width, bias=bias)
+            self.global_query = nn.Linear(width, width, bias=bias)
+            self.global_key = nn.Linear(width, width, bias=bias)
+            self.global_value = nn.Linear(width, width, bias=bias)
         self.add_weights()
         self.init_extra_weights()
 
@@ -226,11 +226,11 @@ class WindowedAttention(ProjectedAttention):
             slots: `(B, G)` int64, −1 in unused slots, whose rows of the result mean nothing.
             far: what `position_terms` left.
         """
-        query = self.split_heads(self.global_query(gather_slots(hidden[:, None], slots)[:, 0]))
+        query = self.heads_of(self.global_query, gather_slots(hidden[:, None], slots)[:, 0])
         layers = self.global_key, self.global_value
-        plain = all(type(layer) in PLAIN and layer.bias is not None for layer in layers)
+        plain = all(type(layer) is nn.Linear and layer.bias is not None for layer in layers)
         if not plain or 2 * slots.shape[1] > self.head_width:
-            key, value = (self.split_heads(layer(hidden)) for layer in layers)
+            key, value = (self.heads_of(layer, hidden) for layer in layers)
             context = attend(query, key, value, pattern=Full(), key_mask=real, dropout_prob=self.dropout_prob)
             return self.merge_heads(context)
         heads, count, head_width = query.shape[1:]
@@ -264,7 +264,7 @@ class WindowedAttention(ProjectedAttention):
 
         check_shard(self, hidden, tokens)
         halo = Halo.of(self, hidden, tokens)
-        return self.output(halo.own(window_in_halo(self, halo, hidden, tokens)))
+        return projected(self.output, halo.own(window_in_halo(self, halo, hidden, tokens)))
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Those of the window and the globals; rows of padded queries are 0."""
@@ -272,7 +272,7 @@ class WindowedAttention(ProjectedAttention):
         query, key, _ = self.project(hidden)
         weights = self.dense_weights(self.local_queries(query, tokens), key, tokens, is_global)
         if self.separate and is_global is not None:
-            query, key = self.split_heads(self.global_query(hidden)), self.split_heads(self.global_key(hidden))
+            query, key = self.heads_of(self.global_query, hidden), self.heads_of(self.global_key, hidden)
             rows = self.dense_weights(query, key, tokens, is_global)
             weights = torch.where(is_global[:, None, :, None], rows, weights)
         return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
@@ -292,7 +292,7 @@ class WindowedAttention(ProjectedAttention):
         if slots is None:
             return local, None
         if self.separate:
-            query, key = self.split_heads(self.global_query(hidden)), self.split_heads(self.global_key(hidden))
+            query, key = self.heads_of(self.global_query, hidden), self.heads_of(self.global_key, hidden)
         return local, global_weights(query, key, slots, tokens.mask, scale=self.scale)
 
 

@@ -39,6 +39,7 @@ _TABLES = {
 _TABLES_IN_PLACE = {
     "longt5": ("t5", "LONGT5"),
     "modernbert": ("modernbert", "MODERNBERT"),
+    "mpnet": ("mpnet", "MPNET"),
     "mt5": ("t5", "MT5"),
     "t5": ("t5", "T5"),
     "umt5": ("t5", "UMT5"),
@@ -79,6 +80,9 @@ REFUSED = {
         "it has no place in Longspan's blocks; `longspan summarize --model` runs it as transformers has it, and "
         "`longspan lengthen` (longspan.lengthen in Python) lets it read longer texts so",
     ),
+    "mpnet": "its numbers by distance beside a table of positions have no place in Longspan's blocks; `--encoder` of "
+    "`longspan embed` and `longspan answer` runs it as transformers has it, and `longspan lengthen` (longspan.lengthen "
+    "in Python) lets it read more than its 512 tokens so",
     "modernbert": "its rotary positions, gated feed-forward layers and layers without biases have no place in "
     "Longspan's blocks; `--encoder` of `longspan embed` and `longspan answer` runs it as transformers has it, and "
     "`longspan lengthen` (longspan.lengthen in Python) lets it read more than its 8,192 tokens so",
@@ -93,7 +97,10 @@ def architecture(model_type: str) -> Architecture:
         raise InputError(f"model_type={model_type!r} is not supported: {REFUSED[model_type]}")
     if model_type not in ARCHITECTURES:
         raise InputError(
-            f"model_type={show(model_type)} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"
+            f"model_type={show(model_type)} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))} for "
+            f"Longspan's blocks, or for longspan.lengthen also {', '.join(sorted(IN_PLACE))}; "
+            "longspan.use_attention(model, 'window(512) | first(4)') gives windows to other decoders and encoders "
+            "(GPT-2, Llama, Qwen3, ALBERT, EuroBERT and their like) as transformers has them"
         )
     return ARCHITECTURES[model_type]
 

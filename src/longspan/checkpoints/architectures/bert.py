@@ -1,10 +1,10 @@
 """BERT and the encoders that are BERT but for a few names: RoBERTa, XLM-R, CamemBERT, ELECTRA, DistilBERT.
 
 First what they and DeBERTa have in common: body, fields, and heads under a few names. BERT's positions begin at row 0,
-and classification reads its pooler. RoBERTa, XLM-R and CamemBERT are one architecture of three names; their positions
-count real tokens from `pad_token_id + 1`. ELECTRA has narrow embeddings; a generator of masked tokens, and a
-discriminator that finds the replaced. DistilBERT has no token types and no pooler, and its blocks have no dropout
-behind the attention, which ours have: outputs are equal, training is as BERT's.
+and classification reads its pooler, and so do choices. RoBERTa, XLM-R and CamemBERT are one architecture of three
+names; their positions count real tokens from `pad_token_id + 1`. ELECTRA has narrow embeddings; a generator of masked
+tokens, and a discriminator that finds the replaced. DistilBERT has no token types and no pooler, and its blocks have no
+dropout behind the attention, which ours have: outputs are equal, training is as BERT's.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def write(config: Any) -> dict[str, Any]:
     return {"max_position_embeddings": config.max_position_embeddings + config.position_offset}
 
 
-BERT_CLASSIFICATION = classifier((("classifier", "classifier.output"),), {"pooler": True}, layers="pooler")
+POOLED_CLASSIFIER: Pairs = (("classifier", "classifier.output"),)
+BERT_CLASSIFICATION = classifier(POOLED_CLASSIFIER, {"pooler": True}, layers="pooler")
 
 BERT = Architecture(
     model_type="bert",
@@ -138,6 +139,7 @@ BERT = Architecture(
     heads={
         **heads("Bert", Head("LongspanForMaskedLM", BERT_MASKED_LM), BERT_CLASSIFICATION),
         "BertForPreTraining": PRETRAINING,
+        "BertForMultipleChoice": replace(BERT_CLASSIFICATION, longspan="LongspanForMultipleChoice"),
     },
     names=NAMES,
     fixed=FIXED,
@@ -163,13 +165,25 @@ def read_roberta(config: Any) -> dict[str, Any]:
     }
 
 
+# Of BERT's form, with the dropout of the blocks.
+ROBERTA_CHOICE = Head(
+    "LongspanForMultipleChoice",
+    POOLED_CLASSIFIER,
+    fields={"pooler": True},
+    options=lambda config: {"layers": "pooler"},
+)
+
+
 def _roberta(model_type: str, name: str) -> Architecture:
     classification = classifier(DENSE_CLASSIFIER)
     return replace(
         BERT,
         model_type=model_type,
         prefix="roberta",
-        heads=heads(name, masked_lm(ROBERTA_MASKED_LM), classification),
+        heads={
+            **heads(name, masked_lm(ROBERTA_MASKED_LM), classification),
+            f"{name}ForMultipleChoice": ROBERTA_CHOICE,
+        },
         fixed={**FIXED, "positions_skip_padding": True},
         read=read_roberta,
     )

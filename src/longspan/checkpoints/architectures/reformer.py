@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from longspan.checkpoints.architectures import bert as encoder
@@ -54,6 +55,7 @@ FIXED = {
     "stack": {"stack": "reversible", "join": "both"},
 }
 KINDS = ("local", "lsh")
+HEAD_BIAS = "lm_head.decoder.bias"
 
 
 def _read(config: Any) -> dict[str, Any]:
@@ -143,12 +145,25 @@ def _write_hashing(first: Any) -> dict[str, Any]:
 
 
 def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
-    """Axial tables without the axis on which they are repeated, and no bias of the head."""
+    """Axial tables without the axis on which they are repeated, and of two biases of the head the one that is read.
+
+    transformers before 5.24 reads none, so that its heads get zeros.
+    """
     plain = {name: tensor for name, tensor in state.items() if name != "lm_head.bias"}
+    if "lm_head.bias" in state:
+        plain.setdefault(HEAD_BIAS, torch.zeros_like(state["lm_head.bias"]))
     for name, tensor in plain.items():
         if ".position_embeddings.weights." in f".{name}":
             plain[name] = tensor.view(-1, tensor.shape[-1])
     return plain
+
+
+def _pack(plain: Mapping[str, Tensor], state: Mapping[str, Tensor], config: Any) -> None:
+    if HEAD_BIAS in plain and HEAD_BIAS not in state and bool(plain[HEAD_BIAS].any()):
+        raise InputError(
+            "lm_head.bias of this model is not zero, and the head of this version of transformers has none; install "
+            "transformers 5.24 or later"
+        )
 
 
 def _both_ways(config: Any) -> None:
@@ -176,11 +191,15 @@ REFORMER = Architecture(
     heads={
         "ReformerModel": Head("LongspanModel", refuse=_both_ways),
         "ReformerModelWithLMHead": Head(
-            "LongspanForCausalLM", (("lm_head.decoder", "lm_head"),), export=lambda config: {"is_decoder": True}
+            "LongspanForCausalLM",
+            (("lm_head.decoder", "lm_head"),),
+            fields={"head_bias": True},
+            export=lambda config: {"is_decoder": True},
         ),
         "ReformerForMaskedLM": Head(
             "LongspanForMaskedLM",
             alike("lm_head.decoder"),
+            fields={"head_bias": True},
             options=lambda config: {"layers": "single"},
             refuse=_both_ways,
         ),
@@ -192,4 +211,6 @@ REFORMER = Architecture(
     read=_read,
     write=_write,
     unpack=_unpack,
+    pack=_pack,
+    checked=("head_bias",),  # a head without one goes out with zeros
 )

@@ -1,8 +1,9 @@
 """Models that stay transformers' own, and read longer texts in place: those that tell places by distance, as T5 and its
-kin and ModernBERT do.
+kin, ModernBERT and MPNet do.
 
-Weights and classes stay; the encoder's attention becomes windows (`use_attention`), and the configuration says the new
-length and the pattern, by which Longspan finds the windows again in a folder that is saved.
+Weights and classes stay; the encoder's attention becomes windows (`use_attention`), a table of positions is tiled, and
+the configuration says the new length and the pattern, by which Longspan finds the windows again in a folder that is
+saved.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from longspan.attention import AttentionConfig, attention_config
@@ -20,7 +22,7 @@ from longspan.attention.layers import spread
 from longspan.checkpoints.architectures import IN_PLACE
 from longspan.checkpoints.attention_interface import use_attention
 from longspan.checkpoints.lengthening.parity import LONGEST, LengthenReport, compare, in_float32, outputs, random_ids
-from longspan.checkpoints.lengthening.plan import Spec, as_asked, as_spec, check_longer
+from longspan.checkpoints.lengthening.plan import STARTS, Spec, as_asked, as_spec, check_longer, tile_positions
 from longspan.checkpoints.mapping import InPlace
 from longspan.errors import InputError
 from longspan.patterns import Window, parse
@@ -49,7 +51,9 @@ def read_further(model: PreTrainedModel, tokens: int) -> bool:
     return True
 
 
-def lengthen_in_place(source: Any, attention: Any, max_tokens: int, options: Spec) -> Any:
+def lengthen_in_place(
+    source: Any, attention: Any, max_tokens: int, options: Spec, *, new_positions: str = "copied"
+) -> Any:
     """A copy of a model of `IN_PLACE` that reads up to `max_tokens` tokens, with its `report`; `lengthen` describes the
     arguments.
 
@@ -72,21 +76,43 @@ def lengthen_in_place(source: Any, attention: Any, max_tokens: int, options: Spe
         target=name,
         tokens_before=before,
         tokens_after=max_tokens,
-        reserved_rows=0,
-        table=False,
-        new_positions="copied",
+        reserved_rows=known.reserved,
+        table=known.table is not None,
+        new_positions=new_positions,
         attention=tuple(_seen(windows, known.own_window(config, layer)) for layer in range(config.num_hidden_layers)),
         global_tokens="none",
     )
-    report.parameters["copied"] = sum(parameter.numel() for parameter in model.parameters())
+    if known.table is not None:
+        _lengthen_table(known, model, max_tokens, report)
+    tiled = sum(report.parameters.values())
+    report.parameters["copied"] = sum(parameter.numel() for parameter in model.parameters()) - tiled
     if known.exchanged:
-        use_attention(model, Window(windows.left_tokens, windows.right_tokens), max_tokens=max_tokens)
+        most = max_tokens if known.table is None else None
+        use_attention(model, Window(windows.left_tokens, windows.right_tokens), max_tokens=most)
         _measure(source, model, windows, report)
     else:
         for one in (model.config, model.get_encoder().config):
             setattr(one, known.length, max_tokens)
     model.report = report
     return model
+
+
+@torch.no_grad()
+def _lengthen_table(known: InPlace, model: Any, max_tokens: int, report: LengthenReport) -> None:
+    """Put a table of positions for so many tokens in the place of the model's, and count it in the report."""
+    assert known.table is not None
+    place, _, name = known.table.rpartition(".")
+    parent = model.base_model.get_submodule(place)
+    old = getattr(parent, name)
+    rows = tile_positions(old.weight, max_tokens + known.reserved, known.reserved)
+    table = nn.Embedding(len(rows), rows.shape[1], old.padding_idx, device=rows.device, dtype=rows.dtype)
+    table.weight.copy_(rows)
+    if report.new_positions == "random":
+        nn.init.normal_(table.weight[len(old.weight) :], std=model.config.initializer_range)
+    setattr(parent, name, table)
+    parent.position_ids = torch.arange(len(rows), device=rows.device)[None]
+    setattr(model.config, known.length, len(rows))
+    report.parameters[STARTS[report.new_positions]] = table.weight.numel()
 
 
 def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before: int) -> Any:

@@ -14,15 +14,20 @@ from longspan.checkpoints.architectures import IN_PLACE, describe
 from longspan.checkpoints.conversion import carry_over, check_filled, from_transformers, start_extra_weights
 from longspan.checkpoints.lengthening.in_place import lengthen_in_place
 from longspan.checkpoints.lengthening.parity import LengthenReport, measure_parity
-from longspan.checkpoints.lengthening.plan import check_longer, plan_attention, sharing_layer, tables_of
+from longspan.checkpoints.lengthening.plan import (
+    STARTS,
+    check_longer,
+    plan_attention,
+    sharing_layer,
+    tables_of,
+    tile_positions,
+)
 from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.models.language_model import DecoderOnly
 from longspan.stacks import stack_config
 
-STARTS = {"copied": "tiled", "random": "drawn"}
-"""How new rows of the position table start → how the report counts that table."""
 WITHOUT_TABLE = "new_positions='random' needs a table of absolute positions, which this source has not"
 
 
@@ -46,9 +51,10 @@ def lengthen(
     everything beyond the table as its last row. A source without relative positions can become fusion too; there their
     projections start at zero and so count for nothing at first.
 
-    T5, mT5, UMT5, LongT5 and ModernBERT stay transformers' own: their encoders get windows in place (`use_attention`),
-    by default as wide to each side as they were long. Such a model is a `T5ForConditionalGeneration` again, say, whose
-    configuration has the length and the pattern: Longspan finds the windows again when it loads the folder.
+    T5, mT5, UMT5, LongT5, ModernBERT and MPNet stay transformers' own: their encoders get windows in place
+    (`use_attention`), by default as wide to each side as they were long, and MPNet's table of positions is tiled. Such
+    a model is a `T5ForConditionalGeneration` again, say, whose configuration has the length and the pattern: Longspan
+    finds the windows again when it loads the folder.
 
     Args:
         model_or_path: a transformers or Longspan model, a directory or a Hub name; see `from_transformers`.
@@ -79,11 +85,11 @@ def lengthen(
     source: Any = load_any(model_or_path, in_place=True)
     if isinstance(max_tokens, bool) or not isinstance(max_tokens, int):
         raise InputError(f"max_tokens={max_tokens!r} is no whole number; give one")
-    stays = getattr(source.config, "model_type", None) in IN_PLACE
-    if stays and new_positions == "random":
-        raise InputError(WITHOUT_TABLE)
-    if stays:
-        return lengthen_in_place(source, attention, max_tokens, options)
+    model_type = str(getattr(source.config, "model_type", None))
+    if model_type in IN_PLACE:
+        if new_positions == "random" and IN_PLACE[model_type].table is None:
+            raise InputError(WITHOUT_TABLE)
+        return lengthen_in_place(source, attention, max_tokens, options, new_positions=new_positions)
     attention = LONGER if attention is None else attention
     base = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)
     config = _longer_config(base, attention, max_tokens, options)
@@ -113,16 +119,6 @@ def lengthen(
     measure_parity(source, base, model, report)
     model.report = report
     return model
-
-
-def tile_positions(table: Tensor, rows: int, reserved: int) -> Tensor:
-    """Lengthen a position table `(reserved + N, E)` to `rows` rows by repeating its N learned rows; the last copy may
-    be cut off (Longformer, section 5, "copy initialisation")."""
-    learned = table[reserved:]
-    if learned.shape[0] == 0:
-        raise InputError("the source has no position rows beyond the reserved ones, so there is nothing to repeat")
-    copies = -(-(rows - reserved) // learned.shape[0])
-    return torch.cat([table[:reserved], learned.repeat(copies, 1)])[:rows]
 
 
 def _longer_config(

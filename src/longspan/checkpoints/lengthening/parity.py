@@ -69,7 +69,7 @@ class LengthenReport:
     table: bool
     new_positions: str
     attention: tuple[AttentionConfig, ...]
-    global_tokens: str
+    global_tokens: str | list[int]
     parameters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     parity_tokens: int = 0
     parity_hidden: float | None = None
@@ -83,7 +83,9 @@ class LengthenReport:
             "model": f"{self.source} → {self.target}",
             "longest input": self._positions(),
             "attention": self._attention(),
-            "global tokens": GLOBALS[self.global_tokens],
+            "global tokens": GLOBALS[self.global_tokens]
+            if isinstance(self.global_tokens, str)
+            else f"those with the ids {', '.join(map(str, self.global_tokens))}",
             "parameters": " · ".join(f"{n:,} {KINDS[kind]}" for kind, n in self.parameters.items() if n),
             "parity": self._parity(),
         }
@@ -229,6 +231,8 @@ def outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tens
     """Encoder states as `hidden`, and the logits of the head. No token is global on either side."""
     if "global_attention_mask" in inspect.signature(model.forward).parameters:
         inputs = inputs | {"global_attention_mask": torch.zeros_like(inputs["input_ids"])}
+    if type(model).__name__.endswith("MultipleChoice"):  # (B, C, T), of one choice
+        inputs = {name: value[:, None] for name, value in inputs.items()}
     run: Any = model.base_model if type(model).__name__ in READS_MORE else model
     output: Any = run(**inputs, output_hidden_states=True, return_dict=True)
     hidden = output.encoder_last_hidden_state if "decoder_input_ids" in inputs else output.hidden_states[-1]

@@ -6,6 +6,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.config import SharedTables
 from longspan.attention.layers import layer_specs, plain_spec, spread
@@ -15,6 +18,18 @@ from longspan.models.encoder import Encoder
 from longspan.stacks import stack_config
 
 Spec = dict[str, Any]
+STARTS = {"copied": "tiled", "random": "drawn"}
+"""How new rows of the position table start → how the report counts that table."""
+
+
+def tile_positions(table: Tensor, rows: int, reserved: int) -> Tensor:
+    """Lengthen a position table `(reserved + N, E)` to `rows` rows by repeating its N learned rows; the last copy may
+    be cut off (Longformer, section 5, "copy initialisation")."""
+    learned = table[reserved:]
+    if learned.shape[0] == 0:
+        raise InputError("the source has no position rows beyond the reserved ones, so there is nothing to repeat")
+    copies = -(-(rows - reserved) // learned.shape[0])
+    return torch.cat([table[:reserved], learned.repeat(copies, 1)])[:rows]
 
 
 def keep_table(attention: Any, source: Any, layers: int) -> Any:

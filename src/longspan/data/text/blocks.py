@@ -9,7 +9,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from operator import itemgetter
@@ -149,6 +149,7 @@ class Document:
         is_log: whether it is what a program wrote while it ran, every line of which is a sentence.
         pictures: the pages, from 1, that are pictures, as scanned ones are; what is written on them was not read.
         extracted: whether `text` was taken out of the file (a page, a PDF file, a book) and is not the file's own.
+        abbreviations: further words that no sentence of it ends with, as `abbreviations_from` gives them.
     """
 
     text: str
@@ -159,6 +160,7 @@ class Document:
     extracted: bool = False
     is_log: bool = False
     pictures: tuple[int, ...] = ()
+    abbreviations: frozenset[str] = frozenset()
 
     @property
     def note(self) -> str | None:
@@ -239,6 +241,20 @@ def space_between(line: str, following: str) -> str:
     """What stands between two lines of a paragraph: a space, or nothing between characters of Chinese or Japanese."""
     edge = f"{line[-1:]}\n{following[:1]}"
     return "" if not edge.isascii() and UNSPACED_LINE_END.search(edge) else " "
+
+
+def document_from_pieces(pieces: Iterable[tuple[str, Sequence[Block]]], name: str) -> Document:
+    """The document of several texts, each with its blocks, whose places are in that text; blank lines between them."""
+    texts: list[str] = []
+    blocks: list[Block] = []
+    length = 0
+    for text, its_blocks in pieces:
+        for block in its_blocks:
+            anchors = tuple((here, there + length) for here, there in block.body.anchors)
+            blocks.append(replace(block, body=Traced(block.body.text, anchors, block.body.end + length)))
+        texts.append(text)
+        length += len(text) + 2
+    return Document(text="\n\n".join(texts), blocks=tuple(blocks), name=name)
 
 
 def on_one_line(body: Traced) -> Traced:

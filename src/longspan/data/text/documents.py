@@ -1,63 +1,12 @@
-"""The documents in a folder; what kind of file a document is, and its characters, or one clear error."""
+"""The characters of a text file, or one clear error."""
 
 from __future__ import annotations
 
 import codecs
-import json
-import os
 import re
-from collections import Counter
-from contextlib import suppress
-from pathlib import Path
 
-from longspan.characters import counted, on_one_line
+from longspan.characters import on_one_line
 from longspan.errors import InputError
-
-READABLE = frozenset([".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm", ".xhtml", ".pdf", ".docx", ".epub"])
-"""Ends of names that documents have; what has another is no document, or not one that is asked questions."""
-
-
-def documents_in(folder: Path) -> tuple[list[Path], str | None]:
-    """The documents of a folder by name, those of its folders too, and what was passed over, in words.
-
-    Hidden files and folders are passed over, links to folders are not followed.
-
-    Raises:
-        InputError: there is none, or the folder cannot be read.
-    """
-    paths: list[Path] = []
-    others: Counter[str] = Counter()
-
-    def refuse(error: OSError) -> None:
-        if Path(error.filename or "") == folder:
-            raise InputError(f"{on_one_line(str(folder))} cannot be read ({error.strerror}); check its permissions")
-        others["a folder that cannot be read"] += 1
-
-    for base, folders, names in os.walk(folder, onerror=refuse):
-        hidden = [name for name in (*folders, *names) if name.startswith(".")]
-        others["hidden"] += len(hidden)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(set(names) - set(hidden)):
-            path = Path(base, name)
-            if path.suffix.lower() in READABLE:
-                paths.append(path)
-            else:
-                others[path.suffix.lower() or "no extension"] += 1
-    if not paths:
-        kinds = ", ".join(sorted(READABLE))
-        raise InputError(f"{on_one_line(str(folder))} holds no document ({kinds}); name a folder with some")
-    return paths, passed_over(others)
-
-
-def passed_over(others: Counter[str]) -> str | None:
-    """What of a folder was not read: "12 files passed over (7 .py, 3 .png, 2 hidden)"; None where that is nothing."""
-    total = others.total()
-    if not total:
-        return None
-    kinds = [f"{count} {on_one_line(name)}" for name, count in others.most_common(4) if count]
-    more = "" if len(+others) <= 4 else ", …"
-    return f"{counted(total, 'file')} passed over ({', '.join(kinds)}{more})"
-
 
 ENOUGH = 60
 """Bytes from which on an encoding can be guessed, for the remedy in an error."""
@@ -73,18 +22,6 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_SIGNATURES = {
-    b"\xd0\xcf\x11\xe0": "an old Microsoft Office file",
-    b"\x1f\x8b": "a gzip archive",
-    b"\xfd7zXZ": "an xz archive",
-    b"\x89PNG": "an image",
-    b"\xff\xd8\xff": "an image",
-    b"GIF8": "an image",
-    b"\x7fELF": "a program",
-    b"SQLite format 3": "a database",
-    b"{\\rtf": "a rich-text file",
-}
-_RECORDS = frozenset({".json", ".jsonl", ".jsonlines", ".ndjson"})
 _NOT_OF_FILES = frozenset({"undefined", "punycode", "idna", "unicode_escape", "raw_unicode_escape"})
 """Codecs of Python that take bytes to text but are no encoding that a file could have."""
 _NOT_WINDOWS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
@@ -109,19 +46,6 @@ def check_words(text: str, name: str) -> None:
     """Raise `InputError` for a document that holds nothing but white space."""
     if not text.strip():
         raise InputError(f"{name} holds no text, only white space or markup; give a document with text")
-
-
-def check_prose(text: str, suffix: str, name: str) -> None:
-    """Refuse JSON and JSON Lines, by the name, or where there is none by the first line: keys are no sentences, and
-    which of the fields is the document only the user knows."""
-    is_record, line = suffix in _RECORDS, text.lstrip().partition("\n")[0]
-    if suffix == "" and line.startswith("{"):
-        with suppress(ValueError, RecursionError):
-            is_record = isinstance(json.loads(line), dict)
-    if is_record:
-        raise InputError(
-            f"{name} holds JSON, not a document; save the text that you mean as a file of its own, such as a .txt"
-        )
 
 
 def is_page(text: str, suffix: str) -> bool:
@@ -150,9 +74,6 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
         name: what error messages call it.
         encoding: None takes the byte order mark, else what an HTML page declares, else UTF-8.
     """
-    for signature, kind in _SIGNATURES.items():
-        if data.startswith(signature) and encoding is None:
-            raise InputError(f"{name} is {kind}, not a text; {REMEDY}")
     tried = _detect(data, name) if encoding is None else check_encoding(encoding)
     try:
         text = data.decode(tried)

@@ -180,6 +180,8 @@ def _state(element: Any, verbatim: bool, depth: int, outer: State) -> State:
         return State("item", max(depth, 1), place)
     if tag in _CAPTIONS:
         return State("caption", 0, place)
+    if tag == "note":
+        return State("note", 0, place)
     if verbatim:
         return State("code", 0, place)
     if tag in _ROWS or (tag in _CELLS and outer.kind == "table" and _is_data(element)):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 
 from longspan.data.text.blocks import SPOKEN, Document
-from longspan.data.text.reading import DocumentSentence, document_of, sentences_of
+from longspan.data.text.reading import DocumentSentence, abbreviating, document_of, sentences_of
 from longspan.data.text.sentences import guess_language, split_sentences, split_words
 from longspan.errors import InputError
 
@@ -163,7 +163,7 @@ def units_of(document: Document, language: str | None = None) -> list[DocumentSe
             text = " ".join(words.split())
             units.append(DocumentSentence(text=text, start=start, end=end, block=index, section=section))
     if not units:
-        return sentences_of(document_of(document.text, raw=True), language)
+        return sentences_of(abbreviating(document_of(document.text, raw=True), document.abbreviations), language)
     return sorted(units, key=lambda one: (one.block, one.start))
 
 

@@ -7,28 +7,23 @@ blocks, then tell what they are: turns, headings, items, references, boilerplate
 from __future__ import annotations
 
 import logging
-import os
-import re
-import stat
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from longspan.characters import mend, mended_note, on_one_line, without_half_entities
-from longspan.data.text.archives.archive import SIGNATURE, Archive
-from longspan.data.text.archives.book import document_from_book
-from longspan.data.text.archives.word import document_from_word
+from longspan.characters import mend, mended_note
+from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.blocks import SPOKEN, Block, Document
-from longspan.data.text.documents import check_encoding, check_prose, check_words, decode, is_page
-from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
-from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
-from longspan.data.text.pdf.reader import document_from_pdf
-from longspan.data.text.plain_text import SUBTITLES, blocks_of_text, is_log, lines_of_log, paragraphs_of, transcript_of
+from longspan.data.text.documents import check_words
+from longspan.data.text.folders import check_not_path
+from longspan.data.text.kinds.refused import check_prose
+from longspan.data.text.kinds.source import Source
+from longspan.data.text.kinds.table import kind_of
+from longspan.data.text.plain_text import blocks_of_text, is_log, lines_of_log, paragraphs_of
 from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
-from longspan.data.text.tidying import apparatus, structure, turns
-from longspan.data.text.web_pages import lines_of_page
+from longspan.data.text.tidying import apparatus, conversations, structure, threads, turns
 from longspan.errors import InputError
+from longspan.imports import MissingLibraryError, importing
 from longspan.settings import show
 
 logger = logging.getLogger(__name__)
@@ -38,6 +33,8 @@ Step = Callable[[Sequence[Block]], list[Block]]
 STEPS: tuple[Step, ...] = (
     structure.without_invisible_characters,
     apparatus.without_gutenberg_frame,
+    threads.with_letters,
+    conversations.with_conversation,
     turns.with_turns,
     turns.without_tags,
     structure.without_paragraph_numbers,
@@ -68,16 +65,8 @@ GUESSES: frozenset[Step] = frozenset(
     }
 )
 """Steps that guess from its form what a text is; formats with a structure of their own need them not."""
-LARGEST = 1 << 28
-"""Bytes; more is no document for one call, and would need a hundred times as much memory."""
 TITLE_WITHIN = 12
 """Blocks at the beginning among which the title stands."""
-
-_PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
-_ZIPPED = {".docx": "a Word file", ".docm": "a Word file", ".epub": "an electronic book"}
-_OLD = b"\xd0\xcf\x11\xe0"
-_LOCKED = "EncryptedPackage".encode("utf-16-le")
-"""A name in the old container of Microsoft Office, in which it puts files that it encrypts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,130 +91,89 @@ class DocumentSentence:
     abstract: bool = False
 
 
-def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) -> Document:
-    """Read a document file: `.pdf`, `.docx`, `.epub`, `.html`, `.htm`, `.xhtml`, `.md`, `.markdown`, subtitles
-    (`.srt`, `.vtt`, of which what is said is read), or plain text.
+def read(
+    path: str | Path, encoding: str | None = None, *, raw: bool = False, abbreviations: Iterable[str] = ()
+) -> Document:
+    """Read a document file of any kind in `longspan.data.text.kinds.table.READERS`, or plain text.
 
-    All but Markdown and subtitles is known by its contents too, so that standard input and files without an extension
-    work. Line ends become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in the log counts
-    them.
+    A kind is known by its contents first, so that standard input and files without an extension work, then by the
+    ending of its name. Line ends become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in
+    the log counts them.
 
     Args:
         path: a file, or "-" for standard input.
         encoding: the encoding of a text file. None takes the byte order mark, else what an HTML page declares, else
             UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess cannot be noticed.
         raw: leave nothing out and guess nothing: every block is a paragraph, and JSON a text like any other.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
 
     Raises:
-        InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding, an
-            encrypted or damaged PDF, Word file or book, or one of images without text; it is of a format that is not
-            read, JSON among them; it is no file but a device, a socket or a named pipe; it is larger than `LARGEST`;
-            or the 'documents' extra is not installed.
+        InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding,
+            encrypted, damaged, or one of images without text; it is of a kind that is not read, JSON among them; it is
+            no file but a device, a socket or a named pipe; it, or what it unpacks to, is too large; or the 'documents'
+            extra is not installed, or a library of it cannot be imported.
     """
-    data, suffix, name = file_bytes(path)
-    if encoding is not None:
-        check_encoding(encoding)
-    document = structured(data, suffix, name)
-    if document is not None:
-        blocks = as_they_are(document.blocks) if raw else tidied(document.blocks, guess=False)
-        return replace(document, blocks=tuple(blocks), extracted=True)
-    text, extracted = decode(data, name, encoding), False
-    if suffix in SUBTITLES and not raw:
-        said = transcript_of(text)
-        text, extracted = (text, False) if said is None else (said, True)
-    if is_page(text, suffix):
-        page, halves = without_half_entities(text)
-        lines = lines_of_page(_mended(page, name, halves))
-        blocks, text, extracted = blocks_of_pieces(pieces_of(lines)), text_of_lines(lines), True
-    elif suffix in {".md", ".markdown"}:
-        check_words(text, name)
-        text = _mended(text, name, without_half_entities(text)[1])
-        if is_made_of_marks(text):
-            logger.warning("note: %s is read as plain text: it is made of Markdown marks rather than words", name)
-            return document_of(text, raw=raw, name=name)
-        blocks = blocks_of_markdown(text)
-    else:
-        check_words(text, name)
-        if not raw:
-            check_prose(text, suffix, name)
-        return replace(document_of(_mended(text, name), raw=raw, name=name), extracted=extracted)
-    check_words("".join(block.text.strip(" \n-|") for block in blocks), name)  # marks of empty items and cells are ours
-    document = _document(text, as_they_are(blocks) if raw else tidied(blocks, guess=False), name)
-    return replace(document, extracted=extracted)
-
-
-def file_bytes(path: str | Path) -> tuple[bytes, str, str]:
-    """The bytes of a file that is not empty, its suffix in lower case, and what messages call it."""
-    piped = str(path) == "-"
-    name = "standard input" if piped else on_one_line(str(path))
-    if piped and sys.stdin is None:
-        raise InputError("standard input is closed; give a file, or pipe a document in")
+    source = Source.of_path(path, encoding)
     try:
-        if piped:
-            data = sys.stdin.buffer.read(LARGEST + 1)
-        else:
-            mode = os.stat(path).st_mode
-            if stat.S_ISDIR(mode):
-                raise InputError(f"{name} is a directory; name the files in it")
-            # A regular file, or a pipe that the shell made for this command; nothing else ends for sure.
-            if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _PIPES.fullmatch(str(path))):
-                kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-                raise InputError(f"{name} is {kind}, not a file; give a file, or pipe the text in and name it -")
-            with open(path, "rb") as file:
-                data = file.read(LARGEST + 1)
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{name} does not exist; check the path") from None
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path, or a closed standard input
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{name} cannot be read ({reason}); check the path and its permissions") from None
-    if len(data) > LARGEST:
-        raise InputError(f"{name} is longer than {LARGEST >> 20} MiB, too long for one document; cut it into parts")
-    if not data:
-        raise InputError(f"{name} is empty; give a document with text")
-    return data, "" if piped else Path(path).suffix.lower(), name
+        with importing(extra="documents", purpose="reading it"):
+            return abbreviating(document_in(source, raw=raw), abbreviations)
+    except MissingLibraryError as error:  # of one file of a folder, which the sentence must name
+        raise InputError(f"{source.name}: {error}") from error
 
 
-def structured(data: bytes, suffix: str, name: str) -> Document | None:
-    """The document in a PDF file, a Word file or an electronic book, before it is tidied; None for what must be a text.
-
-    Args:
-        data: the whole file.
-        suffix: of its name, in small letters.
-        name: what error messages call it.
-
-    Raises:
-        InputError: the file is damaged, locked, or of another format that longspan does not read.
-    """
-    if data.startswith(SIGNATURE):
-        archive = Archive(data, name)
-        return document_from_word(archive) if archive.kind() == "word" else document_from_book(archive)
-    if data.startswith(_OLD) and _LOCKED in data:
-        raise InputError(f"{name} is locked with a password; save a copy without one")
-    if data.startswith(b"%PDF-") or suffix == ".pdf":
-        return document_from_pdf(data, name)
-    if suffix in _ZIPPED and not data.startswith(_OLD):
-        raise InputError(f"{name} is not {_ZIPPED[suffix]}, whatever its name says; save it again, or rename it")
-    return None
+def document_in(source: Source, *, raw: bool = False) -> Document:
+    """The document in a file that is open already; see `read`."""
+    kind, name = kind_of(source), source.name
+    result = source.text if kind is None or (raw and kind.is_text) else kind.read(source)
+    if isinstance(result, str):
+        check_words(result, name)
+        if not raw and kind is None:
+            check_prose(source, result)
+        taken_out = kind is not None and result is not source.text
+        return replace(document_of(_mended(result, name), raw=raw, name=name), extracted=taken_out)
+    # Marks of empty items and cells are ours, not the document's words.
+    check_words("".join(block.text.strip(" \n-|") for block in result.blocks), name)
+    assert kind is not None
+    if raw:
+        blocks = as_they_are(result.blocks)
+    elif kind.is_prose:
+        blocks = tidied(result.blocks, guess=False)
+    else:
+        blocks = list(result.blocks)
+        logger.warning("note: %s holds a table, which is no prose: no sentences are found in it", name)
+    title = result.title or _title(blocks)
+    return replace(result, blocks=tuple(blocks), title=title, extracted=not kind.has_places)
 
 
 def document_of(text: str, *, raw: bool = False, name: str = "the document") -> Document:
     """A plain text as a document; `raw` as in `read`. Of a log every line is a paragraph, and a sentence."""
-    if not raw and is_log(text):
+    if not raw and is_log(text) and conversations.form_of(text) is None:
         return replace(_document(text, lines_of_log(text), name), is_log=True)
     return _document(text, paragraphs_of(text) if raw else tidied(blocks_of_text(text)), name)
 
 
-def as_document(given: str | Path | Document) -> Document:
+def abbreviating(document: Document, abbreviations: Iterable[str]) -> Document:
+    """The document with further words that no sentence of it ends with.
+
+    Raises:
+        InputError: one of them is not a word.
+    """
+    words = abbreviations_from(abbreviations)
+    return replace(document, abbreviations=document.abbreviations | words) if words else document
+
+
+def as_document(given: str | Path | Document, abbreviations: Iterable[str] = ()) -> Document:
     """A document however it is given: the text itself, a `Path` to a file that `read` knows, or what `read` gave."""
     if isinstance(given, Document):
-        return given
+        return abbreviating(given, abbreviations)
     if not isinstance(given, str | Path):
         raise InputError(
             f"document is {show(given)}, of type {type(given).__name__}; give a text, a Path or a Document"
         )
-    return read(given) if isinstance(given, Path) else document_of(_mended(given, "the document"))
+    if isinstance(given, str):
+        check_not_path(given, "document")
+    document = read(given) if isinstance(given, Path) else document_of(_mended(given, "the document"))
+    return abbreviating(document, abbreviations)
 
 
 def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
@@ -245,22 +193,23 @@ def as_they_are(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
-    """The title is the heading that the document begins with, else the only one of level 1, if it stands near."""
+    return Document(text=text, blocks=tuple(blocks), title=_title(blocks), name=name)
+
+
+def _title(blocks: Sequence[Block]) -> str | None:
+    """The heading that the document begins with, else the only one of level 1, if it stands near."""
     first = next((block for block in blocks if block.kind != "boilerplate"), None)
     top = [index for index, block in enumerate(blocks) if block.kind == "heading" and block.level == 1]
-    title = None
     if first is not None and first.kind == "heading":
-        title = first.text
-    elif len(top) == 1 and top[0] < TITLE_WITHIN:
-        title = blocks[top[0]].text
-    return Document(text=text, blocks=tuple(blocks), title=title, name=name)
+        return first.text
+    return blocks[top[0]].text if len(top) == 1 and top[0] < TITLE_WITHIN else None
 
 
-def _mended(text: str, name: str, halves: int = 0) -> str:
-    """The text without half characters, which a warning counts, together with those that entities named."""
-    text, more = mend(text)
-    if halves + more:
-        logger.warning("note: %s: %s", name, mended_note(halves + more))
+def _mended(text: str, name: str) -> str:
+    """The text without half characters, which a warning counts."""
+    text, halves = mend(text)
+    if halves:
+        logger.warning("note: %s: %s", name, mended_note(halves))
     return text
 
 
@@ -283,7 +232,8 @@ def sentences_of(document: Document, language: str | None = None) -> list[Docume
         if block.kind == "heading":
             section = index
         elif block.kind in SPOKEN:
-            for sentence in [whole_sentence(block.text)] if document.is_log else split_sentences(block.text, language):
+            cut = [whole_sentence(block.text)] if document.is_log else None
+            for sentence in cut or split_sentences(block.text, language, document.abbreviations):
                 start, end = block.body.span(sentence.start, sentence.end)
                 placed = DocumentSentence(
                     text=" ".join(sentence.text.split()),

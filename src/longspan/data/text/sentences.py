@@ -1,7 +1,7 @@
 """Sentences and words of a text, with their places in it, for many scripts and in linear time.
 
 The cutting rules (end marks, abbreviations, quotations of some 250 languages) are those of the `sentencex` library.
-Around them stand five rules of our own, because documents are long and untidy:
+Six rules of our own are added, because documents are long and untidy:
 
 1. Blank lines, form feeds, list items and Markdown headings always end a sentence. A single line break does so when a
    line beside it is longer than hard wrapping ever makes it (`WRAPPED_LINE` characters): then lines are paragraphs.
@@ -14,7 +14,9 @@ Around them stand five rules of our own, because documents are long and untidy:
    number alone ("2.") to the one after it.
 5. Where no space follows an end mark of the Latin kind no sentence ends: `zoneinfo.ZoneInfo`, `branch.<name>.merge`,
    `setup.Cfg`, 3.X, https://example.org/?Name are words. An ellipsis in quotation marks or brackets ends none before a
-   small letter, and a line that ends in a colon is a sentence where the line below it is set in, as code is.
+   small letter, and a line that ends in a colon is a sentence where the line below it is set in, as code is. Between
+   two sentences of prose a missing space is read as one.
+6. Abbreviations, initials, ordinal numbers and quotations of which the library knows too few: see `abbreviations`.
 
 Words are what metrics count, labels compare and summaries are measured in.
 """
@@ -27,7 +29,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
+from longspan.data.text.abbreviations import (
+    abbreviations_from,
+    abbreviations_of,
+    goes_on,
+    goes_on_unspaced,
+    has_table,
+    unseen_ends,
+)
 from longspan.errors import InputError
 from longspan.settings import show
 
@@ -44,6 +55,14 @@ _NUMBER = re.compile(r"\(?(?:\d{1,3}|[A-Za-z])[.)]")
 _QUOTES = str.maketrans(dict.fromkeys('"“”„‟«»‹›「」『』《》()[]{}（）【】', " "))
 _INTRODUCES = re.compile(r"\w\W?:\s*$")
 _CLOSING = "\"'”’»›)]}*_`"
+SIDE = 60
+"""Characters on each side of a full stop that decide whether a sentence ends there."""
+_GLUED = re.compile(
+    r"[.!?](?=(?P<next>[A-Z][a-z]+|A|I)(?:,?\s+[a-z0-9]|\s+[A-Z][a-z]))(?:(?<=[a-z]{3}[.!?])|(?<=\d{4}[.!?]))"
+)
+_BRACKETED = re.compile(
+    r"\((?:(?<=[.!?]\s\()|(?<=^\())[A-Z][^()\n]*[.!?]\)\s+(?=[A-Z])|（(?:(?<=[。！？]（)|(?<=^（))[^（）]*[。！？]）"
+)
 _UNDECIDED = re.compile(r"[\"'“‘`(\[](?:\.{2,}|…)[\"'”’`)\]]\s+$")
 _CLAUSE = re.compile(r"[;:,](?=\s)|[—、，；：،؛]")
 _SCRIPTS = (
@@ -99,25 +118,36 @@ class Sentence:
     end: int
 
 
-def split_sentences(text: str, language: str | None = None) -> list[Sentence]:
+class _Rules(NamedTuple):
+    """What decides where a sentence ends, beside the text."""
+
+    language: str
+    abbreviations: frozenset[str]
+
+
+def split_sentences(text: str, language: str | None = None, abbreviations: Iterable[str] = ()) -> list[Sentence]:
     """Cut a text into sentences, in order and without overlap; together they hold every character but white space.
 
     Args:
         text: any text; an empty or blank one has no sentences.
         language: an ISO 639-1 code ("en", "zh", "ar"); None guesses one from the commonest script, which suffices for
             the end marks but knows the abbreviations of one language per script only (Latin letters: English).
+        abbreviations: further words that no sentence ends with, such as "Anm."; letter case and a last full stop do not
+            matter.
 
     Raises:
-        InputError: `language` is not a language code, or the 'documents' extra is not installed.
+        InputError: `language` is not a language code, an abbreviation is not one word, or the 'documents' extra is not
+            installed.
     """
     if language is None:
         language = guess_language(text)
     else:
         check_language(language)
+    rules = _Rules(language, abbreviations_from(abbreviations))
     spans: list[tuple[int, int]] = []
     for first, last in _paragraphs(text):
         inside = len(spans)
-        for start, end in _cut_paragraph(text, first, last, language):
+        for start, end in _cut_paragraph(text, first, last, rules):
             piece = text[start:end].rstrip()
             if not piece:
                 continue
@@ -186,24 +216,24 @@ def _margin(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _cut_paragraph(text: str, start: int, end: int, language: str) -> Iterator[tuple[int, int]]:
+def _cut_paragraph(text: str, start: int, end: int, rules: _Rules) -> Iterator[tuple[int, int]]:
     """Cut one paragraph at the library's boundaries, then cut what is too long."""
-    for first, last in _cut_blocks(text, start, end, language, quotes=True):
+    for first, last in _cut_blocks(text, start, end, rules, quotes=True):
         if last - first <= LONGEST:
             yield first, last
             continue
-        for inner_first, inner_last in _cut_blocks(text, first, last, language, quotes=False):
+        for inner_first, inner_last in _cut_blocks(text, first, last, rules, quotes=False):
             yield from _cut_long(text, inner_first, inner_last)
 
 
-def _cut_blocks(text: str, start: int, end: int, language: str, quotes: bool) -> Iterator[tuple[int, int]]:
+def _cut_blocks(text: str, start: int, end: int, rules: _Rules, quotes: bool) -> Iterator[tuple[int, int]]:
     """Cut at the library's boundaries, at most `BLOCK` characters at a time.
 
     The last sentence of a block may be incomplete, so the next block begins with it again, unless it is the only one.
     """
     while start < end:
         stop = min(end, start + BLOCK)
-        cuts = [start + cut for cut in _boundaries(text[start:stop], language, quotes)]
+        cuts = [start + cut for cut in _boundaries(text[start:stop], rules, quotes)]
         if stop < end and len(cuts) > 1:
             cuts.pop()
         elif stop < end:
@@ -213,7 +243,7 @@ def _cut_blocks(text: str, start: int, end: int, language: str, quotes: bool) ->
             start = cut
 
 
-def _boundaries(block: str, language: str, quotes: bool) -> list[int]:
+def _boundaries(block: str, rules: _Rules, quotes: bool) -> list[int]:
     """The rising ends of the block's sentences; the last one is the block's length."""
     import sentencex
 
@@ -223,22 +253,46 @@ def _boundaries(block: str, language: str, quotes: bool) -> list[int]:
     if mark := _ITEM_MARK.match(shown):  # the library takes all that follows some marks for one sentence
         shown = " " * mark.end() + shown[mark.end() :]
     # Only the ends are used: some of the library's answers leave gaps between sentences.
-    boundaries = sentencex.get_sentence_boundaries(language, shown)  # pyright: ignore[reportAttributeAccessIssue]
+    boundaries = sentencex.get_sentence_boundaries(rules.language, shown)  # pyright: ignore[reportAttributeAccessIssue]
     ends = {int(sentence["end_index"]) for sentence in boundaries}
-    inside = (end for end in sorted(ends) if 0 < end < len(block))
-    return [*(end for end in inside if _is_end(block, end)), len(block)]
+    ends = {end for end in ends if 0 < end < len(block) and _is_end(block, end, rules)}
+    unseen = [end for end in _unseen_ends(block, rules.language) if not (quotes and _in_quotation(block, ends, end))]
+    return [*sorted(ends.union(unseen)), len(block)]
 
 
-def _is_end(block: str, end: int) -> bool:
+def _in_quotation(block: str, ends: set[int], place: int) -> bool:
+    """Whether a quotation is open at a place of a block, counted from the last of the ends before it."""
+    inside = block[max((end for end in ends if end <= place), default=0) : place]
+    return inside.count("“") + inside.count("„") > inside.count("”") or inside.count('"') % 2 == 1
+
+
+def _unseen_ends(block: str, language: str) -> Iterator[int]:
+    """Ends that the library misses: after what looks like an initial or an abbreviation, after a sentence in brackets,
+    and where the space between two sentences of prose is missing."""
+    yield from unseen_ends(block, language)
+    yield from (match.end() for match in _BRACKETED.finditer(block) if match.end() < len(block))
+    if has_table(language):
+        glued = [match for match in _GLUED.finditer(block) if len(block[: match.start()].split(maxsplit=3)) > 3]
+        # "module.Class" looks the same, so that one of them must begin with a word that begins sentences.
+        if any(match["next"].lower() in abbreviations_of(language).starters for match in glued):
+            yield from (match.end() for match in glued)
+
+
+def _is_end(block: str, end: int, rules: _Rules) -> bool:
     """Whether a sentence ends between two characters of a block: white space is there, or an end mark that needs none.
 
     An ellipsis that is quoted ("use '...' here") ends none before a small letter.
     """
-    if block[end - 1].isspace() or block[end].isspace():
-        after = block[end : end + 8].lstrip()[:1]
-        return not (after.islower() and _UNDECIDED.search(block[max(0, end - 12) : end] + " "))
-    mark = block[max(0, end - 8) : end].rstrip(_CLOSING)[-1:]
-    return bool(_UNSPACED_CHARACTER.match(block[end])) or not (mark.isascii() or mark == "…")
+    before, after = block[max(0, end - SIDE) : end], block[end : end + SIDE]
+    if before[-1].isspace() or after[0].isspace():
+        before, after = before.rstrip(), after.lstrip()
+        if after[:1].islower() and _UNDECIDED.search(before[-12:] + " "):
+            return False
+        return not goes_on(before, after, rules.language, rules.abbreviations)
+    if _UNSPACED_CHARACTER.match(after):
+        return not goes_on_unspaced(before, after)
+    mark = before.rstrip(_CLOSING)[-1:]
+    return not (mark.isascii() or mark == "…" or (mark == "．" and after[0].isdigit()))
 
 
 def _cut_long(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

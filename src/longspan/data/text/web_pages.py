@@ -14,6 +14,7 @@ from copy import deepcopy
 from typing import Any
 
 from longspan.data.text.markup import NOT_TEXT, Line, laid_out, text_of_lines, text_of_tree, without_marks
+from longspan.data.text.page_parts import count, keep_what_is_read
 from longspan.imports import require
 
 LARGEST_TREE = 100_000
@@ -47,6 +48,7 @@ def lines_of_page(page: str) -> list[list[Line]]:
     tree = parsed(page)
     if tree is None:
         return []
+    keep_what_is_read(tree)
     page_part = _marked_part(tree)
     skip = _navigation(page_part)
     whole = laid_out(page_part, skip)
@@ -57,11 +59,22 @@ def lines_of_page(page: str) -> list[list[Line]]:
     prose = text_of_tree(page_part, lambda element: element.tag == "a" or skip(element))
     if 2 * len(_WORD.findall(text_of_lines(lines))) < len(_WORD.findall(prose)):
         return whole
-    # The page's one heading of the first order, where it stands outside the article.
-    headings = list(page_part.iter("h1"))
-    if len(headings) == 1 and article not in (headings[0], *headings[0].iterancestors()):
-        lines = [*laid_out(headings[0]), *lines]
+    for heading in _headings_above(article, page_part):
+        lines = [*laid_out(heading), *lines]
     return lines
+
+
+def _headings_above(article: Any, page_part: Any) -> list[Any]:
+    """The headings directly above an article, and the page's one heading of the first order; the nearest first."""
+    above: list[Any] = []
+    before = article.getprevious()
+    while before is not None and re.fullmatch("h[1-6]", str(before.tag)):
+        above.append(before)
+        before = before.getprevious()
+    highest = list(page_part.iter("h1"))
+    if len(highest) == 1 and highest[0] not in above and article not in (highest[0], *highest[0].iterancestors()):
+        above.append(highest[0])
+    return above
 
 
 def parsed(page: str) -> Any:
@@ -97,16 +110,25 @@ def _marked_part(tree: Any) -> Any:
 
 def _navigation(root: Any) -> Callable[[Any], bool]:
     """Tells what its tag or name calls no part of the text, unless most of the page's words are in it."""
-    words = _count(root, lambda element, text: 0 if element.tag == "a" else len(_WORD.findall(text)))
+    words = count(root, lambda element, text: 0 if element.tag == "a" else len(_WORD.findall(text)), _is_no_text)
     half = words[root] / 2
+    code = {inner for tag in ("pre", "code") for outer in root.iter(tag) for inner in outer.iter()}
 
     def skip(element: Any) -> bool:
-        if element.tag in NOT_TEXT or element.tag == "head" or element.get("hidden") is not None or _is_anchor(element):
+        if _is_no_text(element):
+            return True
+        if element in code:  # where every character counts, and names are those of a highlighter
+            return False
+        if _is_anchor(element):
             return True
         named = f"{element.get('id', '')} {element.get('class', '')} {element.get('role', '')}"
         return bool(_BOILERPLATE.search(named)) and words[element] < half
 
     return skip
+
+
+def _is_no_text(element: Any) -> bool:
+    return element.tag in NOT_TEXT or element.tag == "head"
 
 
 def _is_anchor(element: Any) -> bool:
@@ -130,22 +152,10 @@ def _article(root: Any) -> Any:
         words = _WORD.findall(text)
         return len(words) if tuple(words[:RUN]) in known and len(words) >= RUN else 0
 
-    counts = _count(root, matched)
+    counts = count(root, matched, _is_no_text)
     if not counts[root]:
         return root
     article = root
     while inner := [child for child in article if child.tag in _PARTS and 10 * counts[child] >= 9 * counts[root]]:
         article = inner[0]
     return article
-
-
-def _count(root: Any, worth: Callable[[Any, str], int]) -> dict[Any, int]:
-    """For each element the sum of `worth` over its texts; elements without text have 0."""
-    counts: dict[Any, int] = {}
-    for element in reversed(list(root.iter())):
-        if not isinstance(element.tag, str) or element.tag in NOT_TEXT or element.tag == "head":
-            counts[element] = 0
-            continue
-        tails = (counts[child] + worth(element, child.tail) if child.tail else counts[child] for child in element)
-        counts[element] = worth(element, element.text or "") + sum(tails)
-    return counts

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from longspan.characters import on_one_line
 from longspan.checkpoints.sources import local_folder
 from longspan.data.text.blocks import Document
-from longspan.data.text.documents import documents_in
+from longspan.data.text.folders import documents_in
 from longspan.data.text.passages import Passage, passages_of
 from longspan.devices import check_numbers, check_place
 from longspan.errors import InputError

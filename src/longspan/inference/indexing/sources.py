@@ -11,7 +11,7 @@ from typing import Any
 
 from longspan.characters import counted, on_one_line
 from longspan.data.text.blocks import Document
-from longspan.data.text.documents import documents_in
+from longspan.data.text.folders import documents_in
 from longspan.errors import InputError
 from longspan.inference.answer import Source
 from longspan.progress import progress_bar

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import MaskedLM
@@ -27,17 +27,17 @@ class MaskedLMHead(nn.Module):
         options, width = config.head_options(MaskedLM), config.embedding_width
         self.dense = None
         if options.layers == "single":
-            self.decoder = Linear(config.states_width, config.vocab_size, bias=False)
+            self.decoder = nn.Linear(config.states_width, config.vocab_size, bias=config.head_bias)
             return
-        self.dense = Linear(config.states_width, width)
+        self.dense = nn.Linear(config.states_width, width)
         self.activation = activation(options.activation or config.activation_function)
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.decoder = Linear(width, config.vocab_size)
+        self.decoder = nn.Linear(width, config.vocab_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         if self.dense is None:
-            return self.decoder(hidden)
-        return self.decoder(self.norm(self.activation(self.dense(hidden))))
+            return projected(self.decoder, hidden)
+        return projected(self.decoder, self.norm(self.activation(projected(self.dense, hidden))))
 
 
 class LongspanForMaskedLM(LongspanWithHead):
@@ -54,7 +54,7 @@ class LongspanForMaskedLM(LongspanWithHead):
     def add_layers(self, config: Any) -> None:
         self.lm_head = MaskedLMHead(config)
         if self.options.contrast_weight:
-            self.contrast = Linear(config.states_width, config.states_width, bias=False)
+            self.contrast = nn.Linear(config.states_width, config.states_width, bias=False)
 
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head.decoder
@@ -117,7 +117,7 @@ class LongspanForMaskedLM(LongspanWithHead):
         if ids is None or mask is None or places is None or not bool((places >= 0).any()):
             return 0.0 * self.contrast.weight.sum()
         row, number = (places >= 0).nonzero(as_tuple=True)
-        predicted = self.contrast(states[row, places[row, number]])
+        predicted = projected(self.contrast, states[row, places[row, number]])
         ids, mask = ids[row, number], mask[row, number]
         is_summary = torch.arange(ids.shape[1], device=ids.device) == 0
         config = self.config

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import QuestionAnswering
@@ -22,7 +22,7 @@ class LongspanForQuestionAnswering(LongspanWithHead):
 
     def add_layers(self, config: Any) -> None:
         self.dropout = nn.Dropout(self.options.dropout)
-        self.qa_outputs = Linear(config.states_width, 2)
+        self.qa_outputs = nn.Linear(config.states_width, 2)
 
     def predict(
         self,
@@ -39,7 +39,7 @@ class LongspanForQuestionAnswering(LongspanWithHead):
         over padding too, so that their loss, not ours, depends on how far a row is padded, and they take a negative
         position for 0; without padding and with positions inside the row both losses are equal.
         """
-        start, end = torch.unbind(self.qa_outputs(self.dropout(encoded.last_hidden_state)), -1)
+        start, end = torch.unbind(projected(self.qa_outputs, self.dropout(encoded.last_hidden_state)), -1)
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions, attention_mask)

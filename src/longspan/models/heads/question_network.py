@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
 from longspan.models.heads.specs import NaturalQuestions
 from longspan.models.network import first_token
@@ -36,10 +36,10 @@ class ReadsChunks(nn.Module):
     def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder."""
         options = config.head_options(NaturalQuestions)
-        self.qa_outputs = Linear(config.states_width, 2)
+        self.qa_outputs = nn.Linear(config.states_width, 2)
         # Without the null slot a bias would shift all paragraphs alike, and never learn anything.
-        self.paragraph = Linear(config.states_width, 1, bias=options.null_paragraph)
-        self.answer = Linear(config.states_width, options.answer_types)
+        self.paragraph = nn.Linear(config.states_width, 1, bias=options.null_paragraph)
+        self.answer = nn.Linear(config.states_width, options.answer_types)
 
     def logits(
         self, hidden: Tensor, attention_mask: Tensor | None, paragraph_ids: Tensor | None, max_paragraphs: int | None
@@ -48,12 +48,12 @@ class ReadsChunks(nn.Module):
         first_token(hidden)  # refuses an empty input, which has no token 0 to point at
         real = hidden.new_ones(hidden.shape[:2], dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         means, exists = paragraph_means(hidden, paragraph_ids, real, max_paragraphs)
-        start, end = torch.unbind(self.qa_outputs(hidden).masked_fill(~real[..., None], float("-inf")), -1)
+        start, end = torch.unbind(projected(self.qa_outputs, hidden).masked_fill(~real[..., None], float("-inf")), -1)
         return ChunkLogits(
             start_logits=start,
             end_logits=end,
-            paragraph_logits=self.paragraph(means).squeeze(-1).masked_fill(~exists, float("-inf")),
-            answer_logits=self.answer(document_mean(means, exists, hidden, real)),
+            paragraph_logits=projected(self.paragraph, means).squeeze(-1).masked_fill(~exists, float("-inf")),
+            answer_logits=projected(self.answer, document_mean(means, exists, hidden, real)),
         )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from longspan.attention import Tokens
-from longspan.attention.base import Linear
+from longspan.attention.base import input_dtype, projected
 from longspan.errors import InputError
 from longspan.models.fields import ModelFields
 from longspan.models.heads.specs import SentenceEmbedding, SentenceScoring
@@ -182,22 +182,22 @@ class SentenceLayers(nn.Module):
         data: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(ModelFields)}
         data.update(num_hidden_layers=options.layers, attention=options.attention, stack="sequential", head=None)
         inner = ModelFields(**data)
-        self.place = Linear(4 * WAVES + 1, width)
+        self.place = nn.Linear(4 * WAVES + 1, width)
         self.layers = nn.ModuleList(make_block(inner, layer, kind=block) for layer in range(options.layers))
         self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.mix = Linear(3 * width, width)
+        self.mix = nn.Linear(3 * width, width)
         self.activation = nn.GELU()
 
     def forward(self, states: Tensor, exists: Tensor, tokens: Tensor) -> Tensor:
         """`(B, N, E)` states, `(B, N)` bool, `(B, N)` token counts → `(B, N, E)`, 0 where no sentence exists."""
-        hidden = states + self.place(sentence_places(exists, tokens).to(states.dtype))
+        hidden = states + projected(self.place, sentence_places(exists, tokens).to(states.dtype))
         hidden = hidden.masked_fill(~exists[..., None], 0)
         for layer in self.layers:
             hidden = layer(hidden, Tokens(mask=exists))
         hidden = self.final_norm(hidden).masked_fill(~exists[..., None], 0)
         # What the document is about: a sentence close to it says much of the whole.
         mean = hidden.sum(1, keepdim=True) / exists.sum(1).clamp(min=1)[:, None, None]
-        mixed = self.mix(torch.cat([hidden, hidden * mean, mean.expand_as(hidden)], dim=-1))
+        mixed = projected(self.mix, torch.cat([hidden, hidden * mean, mean.expand_as(hidden)], dim=-1))
         return self.activation(mixed).masked_fill(~exists[..., None], 0)
 
 
@@ -206,13 +206,13 @@ class Scorer(nn.Module):
 
     def __init__(self, width: int, activation: nn.Module, dropout: float) -> None:
         super().__init__()
-        self.dense = Linear(width, width)
+        self.dense = nn.Linear(width, width)
         self.activation = activation
         self.dropout = nn.Dropout(dropout)
-        self.output = Linear(width, 1)
+        self.output = nn.Linear(width, 1)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.output(self.dropout(self.activation(self.dense(hidden)))).squeeze(-1)
+        return projected(self.output, self.dropout(self.activation(projected(self.dense, hidden)))).squeeze(-1)
 
 
 class ScoresSentences(nn.Module):
@@ -247,7 +247,7 @@ class ScoresSentences(nn.Module):
         """
         sums = sums_by_sentence(self.model.encoder, input_ids, sentence_ids)
         counts = tokens_by_sentence(sentence_ids[None], len(sums))
-        means = (sums[None] / counts.clamp(min=1)[..., None]).to(self.scorer.dense.weight.dtype)
+        means = (sums[None] / counts.clamp(min=1)[..., None]).to(input_dtype(self.scorer.dense))
         return self.score(means, counts)[0]
 
 
@@ -261,12 +261,12 @@ class EmbedsSentences(nn.Module):
     def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder."""
         options = config.head_options(SentenceEmbedding)
-        self.weight = Linear(config.states_width, 1)
-        self.projection = Linear(config.states_width, options.dimensions, bias=False)
+        self.weight = nn.Linear(config.states_width, 1)
+        self.projection = nn.Linear(config.states_width, options.dimensions, bias=False)
 
     def weighted(self, hidden: Tensor) -> Tensor:
         """Each token's state times how much it counts, `(…, E)` → `(…, E)`: "the" says less than "photosynthesis"."""
-        return hidden * functional.softplus(self.weight(hidden))
+        return hidden * functional.softplus(projected(self.weight, hidden))
 
     def embed(
         self,
@@ -291,7 +291,7 @@ class EmbedsSentences(nn.Module):
 
     def finish_vectors(self, sums: Tensor) -> Tensor:
         """Weighted sums of states `(…, E)` → vectors of length 1 `(…, D)`; 0 stays 0."""
-        return functional.normalize(self.projection(sums).float(), dim=-1)
+        return functional.normalize(projected(self.projection, sums).float(), dim=-1)
 
     @torch.inference_mode()
     def embed_document(self, input_ids: Tensor, sentence_ids: Tensor, passage_ids: Tensor | None = None) -> Tensor:
@@ -306,7 +306,7 @@ class EmbedsSentences(nn.Module):
         if passage_ids is not None and len(passage_ids):
             together, _ = sums_and_counts(sums[None], passage_ids[None], int(passage_ids.max()) + 1)
             sums = torch.cat([sums, together[0]])
-        return self.finish_vectors(sums.to(self.projection.weight.dtype))
+        return self.finish_vectors(sums.to(input_dtype(self.projection)))
 
 
 class EmbeddingNetwork(EmbedsSentences):

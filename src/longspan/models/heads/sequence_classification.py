@@ -9,10 +9,9 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import MultipleChoiceModelOutput, SequenceClassifierOutput
 from transformers.utils import ModelOutput
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.embeddings import the_given
-from longspan.models.encoder import first_token
 from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.specs import MultipleChoice, SequenceClassification
 from longspan.models.losses import document_loss, token_loss
@@ -26,17 +25,17 @@ class ClassificationHead(nn.Module):
     def __init__(self, config: Any, options: SequenceClassification, labels: int) -> None:
         super().__init__()
         width = config.hidden_size
-        self.dense = Linear(config.states_width, width) if options.layers == "dense" else None
+        self.dense = nn.Linear(config.states_width, width) if options.layers == "dense" else None
         self.activation = activation(options.activation)
         self.dropout = dropout_of(config, options.dropout)
         self.input_dropout = self.dropout if options.input_dropout is None else nn.Dropout(options.input_dropout)
-        self.output = Linear(width, labels)
+        self.output = nn.Linear(width, labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """States of whole texts `(…, E)` → scores `(…, L)` of the labels, before any softmax."""
         if self.dense is not None:
-            hidden = self.activation(self.dense(self.input_dropout(hidden)))
-        return self.output(self.dropout(hidden))
+            hidden = self.activation(projected(self.dense, self.input_dropout(hidden)))
+        return projected(self.output, self.dropout(hidden))
 
 
 class LongspanForSequenceClassification(LongspanWithHead):
@@ -59,7 +58,8 @@ class LongspanForSequenceClassification(LongspanWithHead):
         """
         pooled = self.classifier.dense is None or self.model.encoder.returns.summary
         states = encoded.last_hidden_state
-        logits = self.classifier(encoded.pooler_output if pooled else self.model.encoder.first_states(states))
+        first = encoded.pooler_output if pooled else self.model.encoder.first_states(states, attention_mask)
+        logits = self.classifier(first)
         loss = None if labels is None else document_loss(self.config, logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
 
@@ -101,7 +101,9 @@ class LongspanForMultipleChoice(LongspanWithHead):
         }
         encoded = self.model(**flat, return_dict=True)
         pooled = self.classifier.dense is None or self.model.encoder.returns.summary
-        vectors = encoded.pooler_output if pooled else first_token(encoded.last_hidden_state)
+        vectors = encoded.pooler_output
+        if not pooled:
+            vectors = self.model.encoder.first_states(encoded.last_hidden_state, flat["attention_mask"])
         return ChoiceStates(
             pooled=vectors.unflatten(0, (questions, choices)),
             stack_loss=encoded.stack_loss,

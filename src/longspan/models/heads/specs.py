@@ -72,8 +72,8 @@ class MaskedLM(HeadSpec):
     """Predict masked tokens.
 
     Attributes:
-        layers: "dense" (dense-activation-norm-linear, all published encoders but one) or "single" (one layer without
-            bias: Reformer).
+        layers: "dense" (dense-activation-norm-linear, all published encoders but one) or "single" (one layer, with
+            a bias where the model has `head_bias`: Reformer).
         activation: between its two layers, by its transformers name; None means the model's `activation_function`.
         contrast_weight: of contrastive predictive coding in the loss, see `LongspanForMaskedLM`; 0 has no layer for it.
     """

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from longspan.attention.base import Linear
+from longspan.attention.base import projected
 from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.sentence_network import Scorer
 from longspan.models.heads.specs import ReplacedTokens, TokenClassification
@@ -24,7 +24,7 @@ class LongspanForTokenClassification(LongspanWithHead):
 
     def add_layers(self, config: Any) -> None:
         self.dropout = dropout_of(config, self.options.dropout)
-        self.classifier = Linear(config.states_width, config.num_labels)
+        self.classifier = nn.Linear(config.states_width, config.num_labels)
 
     def counted(self, labels: Tensor, attention_mask: Tensor | None) -> Tensor:
         return with_label(labels, attention_mask if self.config.num_labels == 1 else None)
@@ -33,7 +33,7 @@ class LongspanForTokenClassification(LongspanWithHead):
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
     ) -> TokenClassifierOutput:
         """`logits` `(B, T, L)`; `labels` `(B, T)` int64, −100 = none; with L = 1 they are 1 where a token has it."""
-        logits = self.classifier(self.dropout(encoded.last_hidden_state))
+        logits = projected(self.classifier, self.dropout(encoded.last_hidden_state))
         loss = None
         if labels is not None:
             single = self.config.num_labels == 1

@@ -5,6 +5,7 @@ const EXAMPLES = {
   "/summarize": { text: "The whole text goes here. It may be as long as a book.", sentences: 1 },
   "/answer": { text: "Lead acetate tastes sweet. It is poisonous.", question: "What does it taste like?" },
   "/embed": { texts: ["near vectors mean near meanings"] },
+  "/v1/rerank": { query: "What does it taste like?", documents: ["Lead acetate tastes sweet.", "It is poisonous."] },
   "/v1/embeddings": { input: "near vectors mean near meanings", model: "longspan" },
 };
 

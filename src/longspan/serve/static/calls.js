@@ -1,7 +1,10 @@
-// Requests to the server that gave this page.
+// Requests to the server that gave this page, and how their numbers are said.
 
 /** What the server said was wrong, as a sentence. */
 export class Refusal extends Error {}
+
+/** A count with its noun: "1 page", "2,000 pages". */
+export const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 
 async function sentence(response) {
   try {

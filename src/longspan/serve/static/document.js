@@ -59,14 +59,17 @@ function shown(block) {
   if (block.kind === "code" || block.kind === "table") {
     return make("pre", { tabindex: "0", class: block.kind, role: "region", "aria-label": block.kind }, ...words(block));
   }
-  if (block.kind in FOLDED) {
-    const text = block.runs.map(([part]) => part).join("");
-    const head = make("summary", {}, `${FOLDED[block.kind]} `, make("span", {}, text.slice(0, 70)));
-    return make("details", {}, head, make("p", { dir: "auto" }, text));
-  }
   const speaker = block.speaker ? make("b", { class: "speaker" }, block.speaker, " ") : null;
   const level = block.kind === "item" ? ` level-${Math.min(block.level, 5)}` : "";
   return make("p", { class: block.kind + level, dir: "auto" }, speaker, ...words(block));
+}
+
+/** Blocks of one kind that stand together, as one fold; null where there are no words in them. */
+function folded(blocks) {
+  const texts = blocks.map((block) => block.runs.map(([part]) => part).join("").trim()).filter(Boolean);
+  if (!texts.length) return null;
+  const head = make("summary", {}, `${FOLDED[blocks[0].kind]} `, make("span", {}, texts[0].slice(0, 70)));
+  return make("details", {}, head, ...texts.map((text) => make("p", { dir: "auto" }, text)));
 }
 
 /** Show a document, with its pages. */
@@ -75,13 +78,22 @@ export function show(content) {
   spans = new Map();
   let page = null;
   const parts = [];
+  let fold = []; // blocks that are not shown yet
+  const close = () => {
+    parts.push(folded(fold));
+    fold = [];
+  };
   for (const block of content.blocks) {
-    if (block.page !== null && block.page !== page) {
+    const turned = block.page !== null && block.page !== page;
+    if (fold.length && (turned || block.kind !== fold[0].kind)) close();
+    if (turned) {
       page = block.page;
       parts.push(make("div", { class: "page" }, `page ${page}`));
     }
-    parts.push(shown(block));
+    if (block.kind in FOLDED) fold.push(block);
+    else parts.push(shown(block));
   }
+  if (fold.length) close();
   reader.setAttribute("aria-label", `Document ${content.name}`);
   reader.replaceChildren(make("div", { class: "sheet" }, ...parts));
   reader.scrollTop = 0;

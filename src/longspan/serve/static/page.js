@@ -1,5 +1,5 @@
 // The page: which documents there are, which one is read, its summary, and questions to it.
-import { Refusal, get, remove, upload, work } from "./calls.js";
+import { Refusal, counted, get, remove, upload, work } from "./calls.js";
 import { clear, jump, light, make, plain, show, unlight } from "./document.js";
 
 const at = (id) => document.getElementById(id);
@@ -32,6 +32,13 @@ function busy(doing, share = null, controller = null) {
   at("cancel").hidden = controller === null;
 }
 
+/** The title of what is read, above all; the empty page has its own. */
+function title(said) {
+  at("crumb").textContent = plain(said ?? "");
+  at("crumb").hidden = !said;
+  document.title = said ? `${plain(said)} · Longspan` : "Longspan";
+}
+
 const following = (controller) => (state) => {
   const ahead = state.ahead ? `, ${state.ahead} before this one` : "";
   if (!controller.signal.aborted) busy(state.doing + ahead, state.progress, controller);
@@ -39,7 +46,7 @@ const following = (controller) => (state) => {
 
 // Documents ---------------------------------------------------------------------------------------------------------
 
-const READABLE = /\.(txt|text|md|markdown|rst|html?|xhtml|pdf|docx|epub|srt|vtt)$/i;
+const READABLE = /\.(csv|docm|docx|eml|epub|htm|html|ipynb|latex|ltx|man|markdown|mbox|mbx|md|mdoc|mht|mhtml|ods|odt|ott|pdf|pptx|rest|roff|rst|rtf|srt|tex|text|tsv|txt|vtt|xhtml|xls|xlsx)$/i;
 
 async function add(files) {
   if (!files.length) return;
@@ -73,7 +80,7 @@ async function add(files) {
 function list() {
   const held = at("documents").contains(document.activeElement);
   at("documents").replaceChildren(...shelf.map((one) => {
-    const sizes = `${one.words.toLocaleString("en")} words${one.pages ? `, ${one.pages} pages` : ""}`;
+    const sizes = counted(one.words, "word") + (one.pages ? `, ${counted(one.pages, "page")}` : "");
     const choose = make("button", {
       type: "button", class: "choose", "aria-current": one === open ? "true" : null, click: () => read(one).catch(complain),
     }, make("b", { dir: "auto" }, one.title || one.name), make("small", { dir: "auto" }, one.title ? `${one.name} · ${sizes}` : sizes));
@@ -86,7 +93,7 @@ function list() {
   at("desk").hidden = shelf.length === 0;
   at("scope").hidden = shelf.length < 2;
   sessionStorage.setItem(KEEP, JSON.stringify(shelf));
-  if (!shelf.length) { open = null; clear(); at("crumb").textContent = ""; document.title = "Longspan"; }
+  if (!shelf.length) { open = null; clear(); title(null); }
   if (held) hold();
 }
 
@@ -109,8 +116,7 @@ async function read(one) {
   summarizing?.abort();
   open = one;
   list();
-  at("crumb").textContent = one.title || one.name;
-  document.title = `${one.title || one.name} · Longspan`;
+  title(one.title || one.name);
   at("picked").replaceChildren();
   at("summary-notes").textContent = "";
   const content = await get(`/documents/${encodeURIComponent(one.id)}`);
@@ -129,7 +135,7 @@ async function read(one) {
 function length() {
   const count = Number(at("length").value);
   at("length-said").textContent = `${count} of ${open.sentences}`;
-  at("length").setAttribute("aria-valuetext", `${count} of ${open.sentences} sentences`);
+  at("length").setAttribute("aria-valuetext", `${count} of ${counted(open.sentences, "sentence")}`);
 }
 
 function where(sentence) {
@@ -320,8 +326,10 @@ function listen() {
 
 function theme(chosen) {
   document.documentElement.dataset.theme = chosen;
-  at("theme").textContent = { auto: "◐ Auto", light: "○ Light", dark: "● Dark" }[chosen];
-  at("theme").setAttribute("aria-label", `Colours: ${chosen === "auto" ? "as the system" : chosen}`);
+  const [sign, name] = { auto: ["◐", "Auto"], light: ["○", "Light"], dark: ["●", "Dark"] }[chosen];
+  at("theme").textContent = `${sign} ${name}`;
+  at("theme").setAttribute("aria-label", `Theme: ${name}`); // with the word that is seen, for who speaks it
+  at("theme").title = chosen === "auto" ? "Theme: as the system" : `Theme: ${chosen}`;
   localStorage.setItem("longspan-theme", chosen);
 }
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from longspan.attention.base import projected
 from longspan.systems.coreference import CoreferenceHead
 from longspan.systems.coreference.spans import (
     WORDS_AT_ONCE,
@@ -92,7 +93,12 @@ class PairScorer(nn.Module):
         `right` is `self.right` of the others; `distance` and `speaker` are buckets `(B, C, A)`.
         """
         features = torch.cat([self.distance(distance), self.speaker(speaker)], -1)
-        hidden = self.left(one)[:, :, None] + right + self.both(one[:, :, None] * others) + self.features(features)
+        hidden = (
+            projected(self.left, one)[:, :, None]
+            + right
+            + projected(self.both, one[:, :, None] * others)
+            + projected(self.features, features)
+        )
         return self.rest(self.dropout(hidden.relu()))
 
 
@@ -164,8 +170,8 @@ class RanksSpans(nn.Module):
         count = vectors.shape[1]
         given = (
             vectors,
-            self.coarse(vectors) / vectors.shape[-1] ** 0.5,
-            self.pair_scorer.right(vectors),
+            projected(self.coarse, vectors) / vectors.shape[-1] ** 0.5,
+            projected(self.pair_scorer.right, vectors),
             scores,
             valid,
             speakers,
@@ -222,7 +228,7 @@ class RanksSpans(nn.Module):
             antecedents = (weights[:, some, None, 1:] @ others).squeeze(2)
             pieces.append(antecedents + weights[:, some, :1] * vectors[:, some])
         expected = torch.cat(pieces, 1)
-        share = self.gate(torch.cat([vectors, expected], -1)).sigmoid()
+        share = projected(self.gate, torch.cat([vectors, expected], -1)).sigmoid()
         return share * vectors + (1 - share) * expected
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from longspan.attention.base import projected
 from longspan.models.heads.sentence_network import mean_by_sentence
 
 WORDS_AT_ONCE = 256
@@ -59,8 +60,8 @@ class FeedForward(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         for layer in self.hidden:
-            inputs = self.dropout(layer(inputs).relu())
-        return self.output(inputs).squeeze(-1)
+            inputs = self.dropout(projected(layer, inputs).relu())
+        return projected(self.output, inputs).squeeze(-1)
 
 
 class Spans(nn.Module):
@@ -83,7 +84,7 @@ class Spans(nn.Module):
         inside = steps <= lengths[..., None]
         places = (starts[..., None] + steps).clamp(max=words.states.shape[1] - 1)
         window = gather(words.states, places)
-        scores = self.attention(window).squeeze(-1)
+        scores = projected(self.attention, window).squeeze(-1)
         return self._vectors(window, scores, inside, gather(words.states, starts + lengths), lengths)
 
     def all_from(self, words: Words, first: int, count: int) -> Tensor:
@@ -95,7 +96,7 @@ class Spans(nn.Module):
         missing = count + self.longest - 1 - states.shape[1]
         states = functional.pad(states, (0, 0, 0, missing))
         window = states.unfold(1, self.longest, 1).transpose(-1, -2)
-        scores = self.attention(states).squeeze(-1).unfold(1, self.longest, 1)
+        scores = projected(self.attention, states).squeeze(-1).unfold(1, self.longest, 1)
         steps = torch.arange(self.longest, device=states.device)
         inside = steps <= steps[:, None]
         weights = scores[:, :, None].masked_fill(~inside, float("-inf")).softmax(-1)

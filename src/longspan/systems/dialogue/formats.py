@@ -30,8 +30,8 @@ from xml.etree import ElementTree
 from longspan.data.fields import Record, id_of, list_of, objects_in, texts_in, value_of
 from longspan.data.jsonl import LONGEST, UNREADABLE, read_bytes, unreadable
 from longspan.data.text.blocks import Document
+from longspan.data.text.captions import Cue, by_time, cues_in, moment_of, parts_of
 from longspan.data.text.documents import decode
-from longspan.data.text.plain_text import Cue, by_time, cues_of, moment_of, parts_of
 from longspan.data.text.reading import document_of
 from longspan.data.text.tidying.turns import beginnings
 from longspan.data.turns import Dialogue, Turn, crd3_turns, qmsum_turns, without_spaced_marks
@@ -195,7 +195,7 @@ def read_subtitles(path: Path, encoding: str | None = None) -> Dialogue:
     except UNREADABLE as error:
         raise unreadable(path, error) from None
     is_xml = re.search(r"\.xml\b", path.name, re.IGNORECASE)
-    cues = by_time(_opus(data, path) if is_xml else cues_of(decode(data, str(path), encoding).splitlines()))
+    cues = by_time(_opus(data, path)) if is_xml else cues_in(decode(data, str(path), encoding))
     turns = tuple(turn for cue in cues for turn in _spoken_in(cue) if turn.is_spoken)
     if not turns:
         raise InputError(f"{path} holds no subtitles; give a file of SubRip, WebVTT or OPUS XML, named by its kind")

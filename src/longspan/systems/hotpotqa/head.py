@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import Scorer
@@ -96,13 +97,13 @@ class LongspanForMultiHop(LongspanWithHead):
             InputError: some labels without the others, or of another shape; an empty input.
         """
         hidden = encoded.last_hidden_state
-        first = first_token(hidden)
-        start, end = self.qa_outputs(hidden).unbind(-1)
+        first = first_token(hidden, attention_mask)
+        start, end = projected(self.qa_outputs, hidden).unbind(-1)
         logits = [self.relevance(hidden), self.evidence(hidden), start, end]
         if attention_mask is not None:
             padding = ~attention_mask.bool()
             logits = [each.masked_fill(padding, float("-inf")) for each in logits]
-        kinds = self.answer_type(first)
+        kinds = projected(self.answer_type, first)
         labels = (relevance_labels, evidence_labels, start_positions, end_positions, answer_types)
         relevance, evidence, start, end = logits
         return MultiHopOutput(

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.utils import ModelOutput
 
+from longspan.attention.base import projected
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
@@ -119,7 +120,7 @@ class LongspanForCandidateScoring(LongspanWithHead):
             labels: `(N,)` int64, the candidate that answers, −100 for none.
             max_candidates: C; `None` means the largest index plus one.
         """
-        scores = self.score(encoded.states).squeeze(-1)
+        scores = projected(self.score, encoded.states).squeeze(-1)
         scores, exists = mean_of_pieces(scores, encoded.exists, example_ids)
         loss = None
         if labels is not None:

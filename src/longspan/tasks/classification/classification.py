@@ -15,10 +15,20 @@ import numpy as np
 import torch
 
 from longspan.characters import counted
-from longspan.data.labelled import LabelledRow, clean, read_labelled
+from longspan.data.labelled import LabelledRow, clean, cleaning, read_labelled
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range, show
-from longspan.tasks.base import Metrics, Outcome, Task, check_room, label_fields, label_numbers, room_for
+from longspan.tasks.base import (
+    Losses,
+    Metrics,
+    Outcome,
+    Task,
+    check_room,
+    label_fields,
+    label_numbers,
+    labels_right,
+    room_for,
+)
 from longspan.tasks.metrics.classification import BINS, classification_scores
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.tokenizers import encode, padding_id
@@ -97,8 +107,22 @@ class Classification(Task):
         """Every text, cleaned as it will be read."""
         return (self.text_of(row.text) for row in rows)
 
+    def normalizer(self) -> Any | None:
+        """The cleaning, where the task cleans."""
+        return cleaning() if self.clean else None
+
+    @property
+    def preparation(self) -> str:
+        """What the cleaning does."""
+        if not self.clean:
+            return ""
+        return (
+            "web addresses are taken out, of the same punctuation mark several times one is left, of a letter four "
+            "times or more one, and every run of white space becomes one space (`task.clean`)."
+        )
+
     def text_of(self, text: str) -> str:
-        """What is read of a text."""
+        """What is read of a text; a tokenizer that cleans it, as those of this version do, finds nothing more."""
         return clean(text) if self.clean else text
 
     def encode(self, text: str, tokenizer: Any) -> tuple[list[int], int]:
@@ -138,6 +162,10 @@ class Classification(Task):
         """`(N, L)`, of every label for every row of a data set."""
         logits = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size)
         return torch.from_numpy(logits).double().softmax(-1).numpy()
+
+    def losses(self) -> Losses:
+        """Means over the rows, with the accuracy."""
+        return Losses(right=labels_right)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[LabelledRow], *, batch_size: int) -> Outcome:
         """The scores of `classification_scores`, and a line with all probabilities for each row."""

@@ -13,7 +13,7 @@ import torch
 from longspan.data.pairs import PairRow, read_pairs
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range, show
-from longspan.tasks.base import Metrics, Outcome, Task, check_room, label_fields
+from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room, label_fields, labels_right
 from longspan.tasks.distilling import Distilling
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.tokenizers import first_tokens, padding_id
@@ -94,6 +94,10 @@ class PairLabels(Task):
             return pad(features, fillers) | {"labels": torch.tensor([one["labels"] for one in features])}
 
         return collate
+
+    def losses(self) -> Losses:
+        """Means over the rows, with the accuracy."""
+        return Losses(right=labels_right)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[PairRow], *, batch_size: int) -> Outcome:
         """Accuracy in percent."""

@@ -30,6 +30,6 @@ def test_lines_of_chinese_and_japanese_are_joined_without_a_space() -> None:
     text = "吾輩は猫である。名前は\n  まだ無い。\nGoogle の検索\n"
     document = document_of(text)
     assert document.blocks[0].text == "吾輩は猫である。名前はまだ無い。 Google の検索"
-    first, second, _ = sentences_of(document)
+    _, second, _ = sentences_of(document)
     assert (second.text, document.text[second.start : second.end]) == ("名前はまだ無い。", "名前は\n  まだ無い。")
     assert document_of("나는 고양이로\n소이다.\n").blocks[0].text == "나는 고양이로 소이다."

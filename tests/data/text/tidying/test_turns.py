@@ -170,7 +170,6 @@ NO_DIALOGUES = {
     "a log of changes": "Added: a fine new option.\nFixed: an old mistake.\nAdded: another one.\nFixed: one more.\n"
     * 2,
     "arguments": "Args:\n    path: a file.\n\nReturns:\n    A document.\n\n" * 6,
-    "letters": "From: Ann Roe\nTo: Bob Doe\nSubject: the snails again\n\nDear Bob, they are still slow.\n\n" * 4,
     "one speech quoted in prose": "A long story about snails follows here. It has no end at all.\n\n" * 20
     + "Ann: Hello there.\nBob: Hello to you.\nAnn: Goodbye then.\nBob: Goodbye to you.\n\n"
     + "The story goes on for as long as snails do. Nobody speaks in it any more.\n\n" * 20,

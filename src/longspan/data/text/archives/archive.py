@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import struct
 import zipfile
 import zlib
+from functools import cached_property
 from io import BytesIO
-from typing import Literal
 
 from longspan.errors import InputError, last_line
 
@@ -35,24 +34,6 @@ DAMAGED = (
 """What Python's zipfile raises where an archive breaks off, contradicts itself or is packed in a way it cannot read."""
 PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 """The ways in which Word files and books may be packed, and of which Python can unpack a piece at a time."""
-
-ArchiveKind = Literal["word", "book"]
-
-_OFFICE = (
-    (r"wordprocessingml\.template", "a Word template; save a document made with it as .docx"),
-    (r"ms-word\.(?:document|template)\.macroEnabled", "a Word file with macros; save it as .docx without them"),
-    (r"spreadsheetml|ms-excel", "an Excel workbook; save the sheet as .pdf or .txt"),
-    (r"presentationml|ms-powerpoint", "a PowerPoint presentation; save it as .pdf"),
-)
-_OPEN_DOCUMENTS = {
-    "application/vnd.oasis.opendocument.text": "an OpenDocument text; save it as .docx or .pdf",
-    "application/vnd.oasis.opendocument.spreadsheet": "an OpenDocument spreadsheet; save the sheet as .pdf or .txt",
-    "application/vnd.oasis.opendocument.presentation": "an OpenDocument presentation; save it as .pdf",
-}
-_OTHERS = (
-    ("Index/Document.iwa", "an Apple Pages document; export it as .docx, .epub or .pdf"),
-    ("META-INF/MANIFEST.MF", "a Java archive, not a document"),
-)
 
 
 class Archive:
@@ -113,15 +94,12 @@ class Archive:
         """What to raise where the archive breaks off or contradicts itself."""
         return InputError(f"{self.name} is damaged ({last_line(error)}); save it or download it again")
 
-    def kind(self) -> ArchiveKind:
-        """Which reader takes the archive; `InputError` with a remedy for those that none takes."""
-        types = self.part("[Content_Types].xml").decode("utf-8", "replace")
-        if "wordprocessingml.document.main" in types:
-            return "word"
-        mime = self.part("mimetype")[:100].decode("utf-8", "replace").strip()
-        if mime == "application/epub+zip" or "META-INF/container.xml" in self.names:
-            return "book"
-        kind = next((what for pattern, what in _OFFICE if re.search(pattern, types)), None)
-        kind = kind or _OPEN_DOCUMENTS.get(mime)
-        kind = kind or next((what for part, what in _OTHERS if part in self.names), None)
-        raise InputError(f"{self.name} is {kind or 'a zip archive; unpack it and name the files in it'}")
+    @cached_property
+    def types(self) -> str:
+        """The list of its parts' types, which every file of Microsoft Office has; "" in others."""
+        return self.part("[Content_Types].xml").decode("utf-8", "replace")
+
+    @cached_property
+    def mime(self) -> str:
+        """What a book or an OpenDocument file declares to be; "" in others."""
+        return self.part("mimetype")[:100].decode("utf-8", "replace").strip()

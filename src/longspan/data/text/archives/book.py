@@ -22,6 +22,7 @@ from longspan.data.text.markup import (
     text_of_lines,
     without_marks,
 )
+from longspan.data.text.page_parts import keep_what_is_read
 from longspan.errors import InputError
 from longspan.imports import require
 
@@ -108,6 +109,7 @@ def _check_readable(archive: Archive, chapters: Container[str]) -> None:
 def _lines(page: bytes, archive: Archive) -> list[list[Line]]:
     """The blocks of a chapter; none where the page is marked as one that is not text."""
     tree = _tree(page, archive)
+    keep_what_is_read(tree)
     body = next(tree.iter("body"), tree)
 
     def skip(element: Any) -> bool:

@@ -1,0 +1,7 @@
+"""`python -m longspan` is the same as `longspan`."""
+
+import sys
+
+from longspan.cli import main
+
+sys.exit(main())

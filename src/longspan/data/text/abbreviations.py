@@ -1,0 +1,202 @@
+"""Abbreviations and the other places where a full stop does not decide alone whether a sentence ends.
+
+Each language has four kinds of abbreviations, which differ in what may follow them inside a sentence:
+
+- `never`: no sentence ends with it ("Fig.", "approx.", "Ms.", "vs.").
+- `open`: a sentence may end with it ("Inc.", "p.m.", "etc."). It does before a word that begins sentences far more
+  often than it is a name or a noun (`starters`: "He", "The", "However").
+- `units`: goes on before a small letter or a number ("5 oz. of oil"), and ends before a capital ("Add 5 ml. Stir.").
+- `numbered`: abbreviates only before a number, a Roman numeral, a bracket or a single letter ("no. 5", "art. IX",
+  "App. B"); elsewhere it is an ordinary word ("He said no.").
+
+The words are in `abbreviations.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any
+
+from longspan.errors import InputError
+from longspan.settings import show
+
+
+@dataclass(frozen=True)
+class Abbreviations:
+    """The abbreviations of a language, by what may follow them, and the words that begin sentences."""
+
+    never: frozenset[str] = frozenset()
+    open: frozenset[str] = frozenset()
+    units: frozenset[str] = frozenset()
+    numbered: frozenset[str] = frozenset()
+    starters: frozenset[str] = frozenset()
+    lettered: frozenset[str] = frozenset()
+    """Words before a single capital letter that is no initial of a name: "vitamin C."."""
+    ordinals: bool = False
+    """Whether a number with a full stop is an ordinal number, as in German."""
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        return self.never | self.open | self.units | self.numbered
+
+
+_AMBIGUOUS = frozenset(["st", "mt", "ft", "am", "ann", "int", "med", "sec", "com", "ed"])
+"""English abbreviations that are words of other languages."""
+
+
+@cache
+def abbreviations_of(language: str) -> Abbreviations:
+    """The table of a language; without one of its own, the English kind `never`."""
+    tables = _tables()
+    if language in tables:
+        return tables[language]
+    return Abbreviations(never=tables["en"].never - _AMBIGUOUS)
+
+
+def has_table(language: str) -> bool:
+    """Whether a language has a table of its own."""
+    return language in _tables()
+
+
+@cache
+def _tables() -> dict[str, Abbreviations]:
+    content: dict[str, dict[str, Any]] = tomllib.loads(
+        (files("longspan.data.text") / "abbreviations.toml").read_text(encoding="utf-8")
+    )
+    return {
+        language: Abbreviations(
+            **{kind: frozenset(words.split()) for kind, words in kinds.items() if kind != "ordinals"},
+            ordinals=bool(kinds.get("ordinals")),
+        )
+        for language, kinds in content.items()
+    }
+
+
+_LAST = re.compile(r"(?P<open>[(\[]?)(?P<word>[^\W_](?:[^\W_]|[.'’°-](?=[^\W_]|$))*)\.(?P<close>[)\]\"'”’»]*)\s*$")
+_REFERENCE = re.compile(r"\s*\[[\d\s,;–-]{1,20}\]\s*$")
+_NEXT = re.compile(r"\s*(?P<open>[(\[\"'“‘„«]*)(?P<word>[^\W_]*)")
+_ROMAN = re.compile(r"[IVXLCDM]+")
+
+
+def abbreviations_from(words: Iterable[str]) -> frozenset[str]:
+    """Abbreviations of a user as the rules compare them: lower-case, without the last full stop.
+
+    Raises:
+        InputError: a string instead of several, or an abbreviation that is empty or has a space in it.
+    """
+    if isinstance(words, str):
+        raise InputError(f"abbreviations={show(words)} is one string; give a list of them, [{show(words)}]")
+    found = set()
+    for word in words:
+        if not isinstance(word, str) or not word.strip(".") or any(map(str.isspace, word)):
+            raise InputError(f"abbreviations holds {show(word)}; give single words, such as 'Anm.'")
+        found.add(word.removesuffix(".").lower())
+    return frozenset(found)
+
+
+def goes_on(before: str, after: str, language: str, more: Collection[str] = ()) -> bool:
+    """Whether a sentence goes on between `before`, which ends with a full stop, and `after`.
+
+    Args:
+        before: the text up to the place, the last hundred characters suffice.
+        after: the text that follows, the next forty suffice.
+        language: an ISO 639-1 code.
+        more: further abbreviations that no sentence ends with, lower-case and without the last full stop.
+    """
+    table = abbreviations_of(language)
+    plain = before[before.rfind(" ") + 1 :].removesuffix(".")
+    if len(plain) > 1 and plain.isalpha() and (key := plain.lower()) not in table.known and key not in more:
+        return False  # nearly every sentence ends with such a word
+    if reference := _REFERENCE.search(before):  # "Larsen et al. [12] found", but not "it fell. [12] Then"
+        inner = before[: reference.start()]
+        return inner.endswith(".") and _is_abbreviation(inner, table, more) and not _starts(after, table)
+    last = _LAST.search(before)
+    following = _NEXT.match(after)
+    if last is None or following is None:
+        return False
+    word, first = last["word"], following["word"][:1]
+    name = word.lower().rsplit("'", 1)[-1].rsplit("’", 1)[-1]
+    if first.islower() and ((last["close"][:1] in (")", "]") and last["close"]) or "." in word):
+        return True  # "(n = 3 per grp.) were", "t.ex. ett"
+    if last["close"]:
+        return False
+    if name in more or name in table.never:
+        if len(word) > 1 and word.isupper() and _starts(after, table):  # an acronym, "MLM-based AM. None"
+            return False
+        # A single capital letter is mostly an initial, for which the library decides; "M." is a title in French.
+        return not (len(word) == 1 and word.isupper() and word != "M") or first.islower()
+    if name in table.open:
+        return not _starts(after, table) and not (name == "etc" and first.isupper())
+    if name in table.units:
+        return first.islower() or first.isdigit()
+    if name in table.numbered and _is_numbered(following, after):
+        return True
+    if table.ordinals and word.isdigit() and len(word) <= 2:
+        return not _starts(after, table)
+    if len(word) == 1 and word.isupper() and first.isdigit():  # "Fed. R. Civ. P. 12(b)"
+        return _LAST.search(before[: last.start()]) is not None
+    return False
+
+
+_MAY_HIDE = re.compile(r"(?<=\w)\.\s+(?=[A-Z\u00c0-\u00de\"'“‘(])")
+_AND_SO_ON = frozenset({"etc", "usw", "osv", "enz", "ecc"})
+
+
+def unseen_ends(block: str, language: str) -> Iterator[int]:
+    """Ends of sentences that look like an abbreviation or an initial: "etc. I", "said no. She", "vitamin C. Lemons"."""
+    table = abbreviations_of(language)
+    for match in _MAY_HIDE.finditer(block):
+        stop = match.start()
+        words = block[max(0, stop - 40) : stop].split()
+        word, after = words[-1].lstrip("(\"'“"), block[match.end() : match.end() + 20]
+        if len(word) == 1 and word.isupper():
+            if len(words) > 1 and words[-2].lower() in table.lettered and after[1:2] != ".":
+                yield match.end()
+        elif (
+            (name := word.lower()) in _AND_SO_ON
+            or name in table.units
+            or ((name in table.open or (name in table.numbered and word.islower())) and _starts(after, table))
+        ):
+            yield match.end()
+
+
+_QUOTED = re.compile(r"[。！？!?…][”」』’]$")
+_PARTICLES = (*"とのをにがはもでへや", "って", "など")
+_INTRODUCED = re.compile(r"[：:][“「『‘][^“「『‘]*$")
+_SPEECH = re.compile(r"[^。！？，“「]{0,6}[说說道问問喊叫答嚷]")
+
+
+def goes_on_unspaced(before: str, after: str) -> bool:
+    """Whether a sentence of Chinese or Japanese goes on where no space follows: `“好。”他说。`, `「はい。」と言った。`,
+    `モーニング娘。の`."""
+    if _QUOTED.search(before):
+        if _INTRODUCED.search(before):  # `他说：“好。”` is a whole sentence
+            return False
+        return after.startswith(_PARTICLES) or _SPEECH.match(after) is not None
+    return before.endswith("。") and after[:1] in ("の", "を")
+
+
+def _is_abbreviation(before: str, table: Abbreviations, more: Collection[str]) -> bool:
+    last = _LAST.search(before)
+    return last is not None and last["word"].lower() in table.never | table.open | frozenset(more)
+
+
+def _starts(after: str, table: Abbreviations) -> bool:
+    """Whether what follows begins with a capital letter and a word that mostly begins sentences."""
+    following = _NEXT.match(after)
+    assert following is not None, "the pattern matches an empty text"
+    return following["word"][:1].isupper() and following["word"].lower() in table.starters
+
+
+def _is_numbered(following: re.Match[str], after: str) -> bool:
+    """Whether a number follows, a Roman numeral, a bracketed number or a single capital letter."""
+    word = following["word"]
+    if following["open"][:1] in ("(", "["):
+        return word[:1].isdigit()
+    single = word[:1].isupper() and (word[1:].isdigit() or (len(word) == 1 and word not in "AI"))
+    return word[:1].isdigit() or after.lstrip()[:1] in ("§", "#") or single or bool(word and _ROMAN.fullmatch(word))

@@ -1,0 +1,128 @@
+"""OpenDocument files (OASIS ODF 1.3): texts as blocks, spreadsheets as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from longspan.data.text.archives.archive import Archive
+from longspan.data.text.blocks import Kind, Part
+from longspan.errors import InputError
+from longspan.imports import require
+
+MOST_REPEATS = 10_000
+"""Times that a cell or a row with words counts; an empty one that is repeated to the end of the sheet does not."""
+DEEPEST = 6
+
+_SPACE = "urn:oasis:names:tc:opendocument:xmlns:"
+_TEXT, _TABLE, _OFFICE, _STYLE = (f"{{{_SPACE}{name}:1.0}}" for name in ("text", "table", "office", "style"))
+_LOCKED = f"{{{_SPACE}manifest:1.0}}encryption-data"
+_NOT_SHOWN = frozenset(
+    {f"{_TEXT}{tag}" for tag in ("tracked-changes", "note", "table-of-content", "hidden-text", "hidden-paragraph")}
+    | {f"{_TEXT}{tag}-index" for tag in ("alphabetical", "table", "illustration", "object", "user")}
+    | {f"{_OFFICE}annotation", f"{_OFFICE}annotation-end", f"{_OFFICE}forms", f"{_TEXT}ruby-text"}
+)
+
+
+def content_of(archive: Archive) -> Any:
+    """The root of the part that holds the words.
+
+    Raises:
+        InputError: the file is locked or damaged, or the 'documents' extra is not installed.
+    """
+    etree = require("lxml.etree", extra="documents", purpose="reading OpenDocument files")
+    if b"encryption-data" in archive.part("META-INF/manifest.xml"):
+        raise InputError(f"{archive.name} is locked with a password; save a copy without one")
+    data = archive.part("content.xml")
+    if not data:
+        raise archive.damaged(ValueError("it lacks its text"))
+    try:
+        return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
+    except (etree.LxmlError, ValueError, LookupError) as error:
+        raise archive.damaged(error) from None
+
+
+def parts_of_text(root: Any) -> Iterator[Part]:
+    """The headings, paragraphs, items, tables and notes of a text, in order; a note stands behind its paragraph."""
+    styles = {one.get(f"{_STYLE}name"): one.get(f"{_STYLE}parent-style-name") for one in root.iter(f"{_STYLE}style")}
+    waiting: list[tuple[Any, int]] = [(one, 0) for one in root.iter(f"{_OFFICE}text")]
+    while waiting:
+        element, depth = waiting.pop()
+        if element.tag in _NOT_SHOWN:
+            continue
+        if element.tag in {f"{_TEXT}p", f"{_TEXT}h"}:
+            yield from _paragraph(element, depth, styles)
+        elif element.tag == f"{_TABLE}table":
+            rows = [[" ".join(row) for row in cells] for cells in _cells(element)]
+            if rows := [row for row in rows if any(row)]:
+                yield "table", "\n".join(f"| {' | '.join(row)} |" for row in rows), 0
+        else:
+            deeper = depth + (element.tag == f"{_TEXT}list")
+            waiting.extend((child, deeper) for child in reversed(element))
+
+
+def _paragraph(element: Any, depth: int, styles: dict[str, str]) -> Iterator[Part]:
+    text = " ".join(_words(element).split())
+    if text:
+        own = element.get(f"{_TEXT}style-name") or ""
+        names = {own, styles.get(own) or ""}
+        kind: Kind = "item" if depth else "paragraph"
+        if names & {"Preformatted_20_Text", "Source_20_Code"}:
+            kind = "code"
+        if element.tag == f"{_TEXT}h" or "Title" in names:
+            level = element.get(f"{_TEXT}outline-level") or "1"
+            yield "heading", text, min(int(level), DEEPEST) if level in set("123456789") else 1
+        else:
+            yield kind, text, depth if kind == "item" else 0
+    for note in element.iter(f"{_TEXT}note-body"):
+        if words := " ".join(" ".join(_words(part) for part in note.iter(f"{_TEXT}p")).split()):
+            yield "note", words, 0
+    for box in element.iter(f"{{{_SPACE}drawing:1.0}}text-box"):
+        for part in box.iter(f"{_TEXT}p"):
+            if words := " ".join(_words(part).split()):
+                yield "paragraph", words, 0
+
+
+def _words(paragraph: Any) -> str:
+    """The characters of a paragraph as they are shown."""
+    pieces: list[str] = []
+    waiting: list[Any] = [paragraph]
+    while waiting:
+        element = waiting.pop()
+        if isinstance(element, str):
+            pieces.append(element)
+            continue
+        if element is not paragraph and (element.tag in _NOT_SHOWN or element.tag.endswith("}text-box")):
+            continue
+        if element.tag in {f"{_TEXT}s", f"{_TEXT}tab", f"{_TEXT}line-break"}:
+            pieces.append(" ")
+        for child in reversed([one for one in element if isinstance(one.tag, str)]):
+            waiting += [child.tail or "", child]
+        waiting.append(element.text or "")
+    return "".join(pieces)
+
+
+def rows_of_sheets(root: Any) -> Iterator[tuple[str, Iterator[list[str]]]]:
+    """Each sheet's name and rows; what is repeated, and empty, to the end of the sheet is not."""
+    for sheet in root.iter(f"{_TABLE}table"):
+        if sheet.getparent().tag == f"{_OFFICE}spreadsheet":
+            yield sheet.get(f"{_TABLE}name") or "", ([" ".join(cell) for cell in row] for row in _cells(sheet))
+
+
+def _cells(table: Any) -> Iterator[list[list[str]]]:
+    """The rows of a table, each a list of cells, each a list of paragraphs."""
+    for row in table.iter(f"{_TABLE}table-row"):
+        cells: list[list[str]] = []
+        for cell in row:
+            if cell.tag in {f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell"}:
+                words = [" ".join(_words(part).split()) for part in cell.iter(f"{_TEXT}p")]
+                cells += [words] * _times(cell, "columns", any(words))
+        while cells and not any(cells[-1]):
+            cells.pop()
+        yield from [cells] * (_times(row, "rows", True) if cells else 1)
+
+
+def _times(element: Any, what: str, is_filled: bool) -> int:
+    number = element.get(f"{_TABLE}number-{what}-repeated") or "1"
+    times = int(number) if number.isdigit() and len(number) < 8 else 1
+    return min(times, MOST_REPEATS) if is_filled else min(times, 100)

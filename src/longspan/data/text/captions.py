@@ -1,0 +1,124 @@
+"""Subtitles, SubRip (.srt) and WebVTT (.vtt), as cues and as the text that is said.
+
+Cues are sorted by when they begin, so that overlapping and disordered times do no harm. Captions that roll, where each
+cue repeats the last lines of the one before it and adds one, are read once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from html import unescape
+from itertools import pairwise
+
+Cue = tuple[float, float, str]
+"""From when to when a text is shown, in seconds."""
+
+ROLLING = 0.3
+"""Share of the cues that begin with what the one before them shows, from which on the captions roll."""
+APART = 1.0
+"""Seconds between two cues from which on the second repeats nothing."""
+MARKED = 40
+"""Words for each mark at which a sentence ends; speech with more of them is without punctuation."""
+PAUSE, ENOUGH = 2.0, 12
+"""Where there is no punctuation, a sentence ends with the cue before a pause of so many seconds, or with the cue that
+gives it so many words."""
+
+_CLOCK = r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
+_TIMES = re.compile(rf"^\s*{_CLOCK}\s*-+>\s*{_CLOCK}")
+_TIME = re.compile(rf"^\s*{_CLOCK}")
+_VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
+_MARKUP = re.compile(r"</?[a-zA-Z][^>]*>|<(?:\d+:)?\d{1,2}:\d{2}\.\d{3}>|\{\\[^}]*\}")
+_NEXT = re.compile(r"\n(?=\s*[-–—]\s*\S)")
+_END = re.compile(r"[.!?…。！？؟।]")
+
+
+def cues_in(text: str) -> list[Cue]:
+    """The cues of SubRip and WebVTT by the time at which they begin, each with what it adds to the one before it."""
+    return _once(by_time(_cues_of(text.splitlines())))
+
+
+def lines_of(cues: Iterable[Cue]) -> list[str]:
+    """What is said, a line for each who speaks in a cue, "Name: words" where a voice tag names them."""
+    said = (part for _, _, shown in cues for part in parts_of(shown))
+    return [f"{voice}: {words}" if voice else words for voice, words in said if words]
+
+
+def unmarked_paragraphs(cues: Sequence[Cue]) -> list[str] | None:
+    """Speech without punctuation, cut at the ends of cues; None where there is some, or where cues name who speaks."""
+    lines = lines_of(cues)
+    words = sum(len(line.split()) for line in lines)
+    if words < 2 * MARKED or words < MARKED * sum(len(_END.findall(line)) for line in lines):
+        return None
+    if any(":" in line or line.startswith("-") for line in lines):
+        return None
+    paragraphs: list[str] = []
+    now: list[str] = []
+    for cue, following in zip(cues, [*cues[1:], None], strict=True):
+        now += " ".join(lines_of([cue])).split()
+        if now and (following is None or len(now) >= ENOUGH or following[0] - cue[1] >= PAUSE):
+            paragraphs.append(" ".join(now))
+            now = []
+    return paragraphs
+
+
+def _cues_of(lines: Sequence[str]) -> Iterator[Cue]:
+    """A line of times, and text up to a blank line; the line in which nothing but a space stands is a part of it."""
+    times: tuple[float, float] | None = None
+    text: list[str] = []
+    for line in [*lines, ""]:
+        match = _TIMES.match(line)
+        if (match or not line) and times is not None:
+            if match and len(text) > 1 and text[-1].strip().isdigit() and not text[-2].strip():
+                text.pop()  # the number of the next cue, where the line between them holds a space
+            yield *times, "\n".join(text)
+            times, text = None, []
+        if match:
+            clock = match.groups()
+            times, text = (_seconds(*clock[:4]), _seconds(*clock[4:])), []
+        elif times is not None:
+            text.append(line)
+
+
+def by_time(cues: Iterable[Cue]) -> list[Cue]:
+    """The cues sorted by when they begin; those that begin together keep their order."""
+    return sorted(cues, key=lambda cue: cue[0])
+
+
+def _once(cues: list[Cue]) -> list[Cue]:
+    """The cues, of captions that roll each with its new lines only."""
+    shown = [[line for line in text.split("\n") if _plain(line)] for _, _, text in cues]
+    plain = [[_plain(line) for line in lines] for lines in shown]
+    repeated = [0] * len(cues)
+    for index, (before, after) in enumerate(pairwise(plain)):
+        if cues[index + 1][0] - cues[index][1] < APART:
+            repeated[index + 1] = _overlap(before, after)
+    if sum(map(bool, repeated)) < max(2, ROLLING * len(cues)):
+        return cues
+    return [(*cue[:2], "\n".join(lines[count:])) for cue, lines, count in zip(cues, shown, repeated, strict=True)]
+
+
+def _overlap(before: list[str], after: list[str]) -> int:
+    """How many lines at the beginning of a cue are the last ones of the cue before it."""
+    return next((count for count in range(min(len(before), len(after)), 0, -1) if before[-count:] == after[:count]), 0)
+
+
+def parts_of(text: str) -> Iterator[tuple[str | None, str]]:
+    """A cue may hold what two people say, each behind a dash: whom a voice tag names, and the words without markup."""
+    for part in _NEXT.split(text):
+        voice = _VOICE.search(part)
+        yield unescape(voice[1]) if voice else None, _plain(part)
+
+
+def _plain(part: str) -> str:
+    return " ".join(unescape(_MARKUP.sub("", _VOICE.sub("", part))).split())
+
+
+def moment_of(clock: str) -> float | None:
+    """The seconds of a time such as 00:01:02,500; None where it is none."""
+    match = _TIME.match(clock)
+    return _seconds(*match.groups()) if match else None
+
+
+def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str) -> float:
+    return 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds) + int(fraction) / 10 ** len(fraction)

@@ -1,0 +1,31 @@
+"""OpenDocument texts (.odt); see `longspan.data.text.archives.open_document`."""
+
+from __future__ import annotations
+
+from longspan.data.text.archives.open_document import content_of, parts_of_text
+from longspan.data.text.blocks import Document, document_from_parts
+from longspan.data.text.kinds.source import Source
+from longspan.data.text.kinds.table import FileKind
+
+
+def _is_text(source: Source) -> bool:
+    archive = source.archive
+    return archive is not None and archive.mime.startswith("application/vnd.oasis.opendocument.text")
+
+
+def _read(source: Source) -> Document:
+    assert source.archive is not None
+    return document_from_parts(parts_of_text(content_of(source.archive)), source.name)
+
+
+OPEN_TEXT = FileKind(
+    name="open-text",
+    title="an OpenDocument text",
+    endings=(".odt", ".ott"),
+    signature=_is_text,
+    sure=True,
+    read=_read,
+    parts="Headings, lists, tables in rows; foot- and endnotes and text boxes behind their paragraph.",
+    left_out="deleted and hidden text, comments, heads and feet, tables of contents; passwords are refused",
+    library="lxml",
+)

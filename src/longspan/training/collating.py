@@ -1,0 +1,63 @@
+"""Global tokens in batches that a collator of transformers makes, which pads the names it knows and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longspan.errors import InputError
+from longspan.settings import show
+
+MASK = "global_attention_mask"
+
+
+class DataCollatorWithGlobalAttention:
+    """Wraps a data collator, and gives its batches a `global_attention_mask` `(B, T)` int64, 1 = global.
+
+    A row has the mask of its features where they have one, padded with 0 wherever the collator pads the row; else its
+    tokens with one of `global_token_ids` are global. Padding never is.
+
+    Args:
+        collator: makes tensors `input_ids` and `attention_mask` `(B, T)` of the features, such as
+            `transformers.DataCollatorWithPadding` or `DataCollatorForSeq2Seq`.
+        global_token_ids: such as the id of `[SEP]` or `<doc-sep>`.
+
+    Raises:
+        InputError: when called: a mask of another length than its `input_ids`, or no mask and no ids.
+    """
+
+    def __init__(self, collator: Callable[[list[Any]], Any], global_token_ids: Collection[int] = ()) -> None:
+        self.collator = collator
+        self.global_token_ids = list(global_token_ids)
+
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> Any:
+        masks = [feature.get(MASK) for feature in features]
+        for row, (mask, feature) in enumerate(zip(masks, features, strict=True)):
+            if mask is None and not self.global_token_ids:
+                raise InputError(f"row {row} has no {MASK}; give it one, or name global_token_ids")
+            if mask is not None and len(mask) != len(feature["input_ids"]):
+                raise InputError(
+                    f"{MASK} of row {row} has {len(mask)} values for {len(feature['input_ids'])} input_ids; give "
+                    "one each"
+                )
+        batch = self.collator([{name: value for name, value in row.items() if name != MASK} for row in features])
+        missing = [name for name in ("input_ids", "attention_mask") if not isinstance(batch.get(name), Tensor)]
+        if missing:
+            raise InputError(f"collator={show(self.collator)} makes no tensor {missing[0]!r}; use one that does")
+        ids, real = batch["input_ids"], batch["attention_mask"].bool()
+        marked = torch.isin(ids, torch.tensor(self.global_token_ids, dtype=ids.dtype, device=ids.device))
+        for row, mask in enumerate(masks):
+            if mask is not None:
+                marked[row, _places(real[row], len(mask))] = torch.as_tensor(mask, device=ids.device).bool()
+        batch[MASK] = (marked & real).long()
+        return batch
+
+
+def _places(real: Tensor, length: int) -> slice:
+    """Where a row of that length stands among its padding, on the left or on the right."""
+    padding = len(real) - length
+    on_left = padding > 0 and not bool(real[:padding].any()) and bool(real[-1])
+    return slice(padding, None) if on_left else slice(0, length)

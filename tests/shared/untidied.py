@@ -1,0 +1,17 @@
+"""What a reader makes of a file, before the steps of tidying."""
+
+from __future__ import annotations
+
+from longspan.data.text.blocks import Document
+from longspan.data.text.kinds.source import Source
+from longspan.data.text.kinds.table import kind_of
+
+
+def untidied(data: bytes, suffix: str = "") -> Document:
+    source = Source.of_bytes(data, suffix, "the file")
+    kind = kind_of(source)
+    if kind is None:
+        return Document(text=source.text, blocks=())
+    document = kind.read(source)
+    assert isinstance(document, Document)
+    return document

@@ -1,0 +1,65 @@
+"""Prints the oldest release that each range of `pyproject.toml` declares, as constraints for pip.
+
+    python tools/oldest_versions.py > oldest.txt
+    pip install -c oldest.txt '.[all]'
+
+Dependencies of the package and of its extras are at the lower bound. What only develops it (the extras `dev` and
+`docs`) stays as `constraints.txt` has it: nobody who uses the package installs it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OF_DEVELOPERS = frozenset({"dev", "docs"})
+
+_LOWER = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?>=(?P<version>[\w.]+)(?:,<[\w.]+)?(?P<marker> *;.*)?")
+_PINNED = re.compile(r"(?P<name>[\w.-]+)==[\w.+]+")
+
+
+def oldest(project: dict, tested: str) -> list[str]:
+    """The lines of a file of constraints.
+
+    Args:
+        project: the table `project` of `pyproject.toml`.
+        tested: the text of `constraints.txt`.
+
+    Raises:
+        ValueError: a dependency declares no lower bound.
+    """
+    extras = project["optional-dependencies"]
+    used, developers = list(project["dependencies"]), set()
+    for name, requirements in extras.items():
+        if name in OF_DEVELOPERS:
+            developers |= {_normal(re.split(r"[\[>=;]", requirement)[0]) for requirement in requirements}
+        else:
+            used += requirements
+    lines = {}
+    for requirement in used:
+        if requirement.startswith(f"{project['name']}["):  # an extra made of others
+            continue
+        bound = _LOWER.fullmatch(requirement)
+        if bound is None:
+            raise ValueError(f"{requirement!r} has no lower bound of the form name>=version")
+        lines[_normal(bound["name"])] = f"{bound['name']}=={bound['version']}{bound['marker'] or ''}"
+    for line in tested.splitlines():
+        pinned = _PINNED.fullmatch(line)
+        if pinned is not None and _normal(pinned["name"]) in developers - set(lines):
+            lines[_normal(pinned["name"])] = line
+    return sorted(lines.values(), key=str.lower)
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def main() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    print(*oldest(project, (ROOT / "constraints.txt").read_text(encoding="utf-8")), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
