@@ -231,6 +231,18 @@ def document_from_parts(parts: Iterable[Part], name: str, title: str | None = No
     return Document(text=text, blocks=tuple(blocks), title=title or None, name=name)
 
 
+_UNSPACED = "[\u2e80-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff]"
+"""A character of Chinese or Japanese, which have no spaces between words."""
+UNSPACED_LINE_END = re.compile(rf"(?<={_UNSPACED})[^\S\n]*\n[^\S\n]*(?={_UNSPACED})")
+"""A line end that stands for nothing."""
+
+
+def space_between(line: str, following: str) -> str:
+    """What stands between two lines of a paragraph: a space, or nothing between characters of Chinese or Japanese."""
+    edge = f"{line[-1:]}\n{following[:1]}"
+    return "" if not edge.isascii() and UNSPACED_LINE_END.search(edge) else " "
+
+
 def document_from_pieces(pieces: Iterable[tuple[str, Sequence[Block]]], name: str) -> Document:
     """The document of several texts, each with its blocks, whose places are in that text; blank lines between them."""
     texts: list[str] = []
@@ -246,11 +258,13 @@ def document_from_pieces(pieces: Iterable[tuple[str, Sequence[Block]]], name: st
 
 
 def on_one_line(body: Traced) -> Traced:
-    """The words with single spaces between them and none around them."""
+    """The words with single spaces between them and none around them; `space_between` tells what becomes of lines."""
     text = body.text.strip()
     if text != body.text:
         start = body.text.find(text) if text else 0
         body = body.part(start, start + len(text))
+    if not text.isascii() and (ends := list(UNSPACED_LINE_END.finditer(text))):
+        return on_one_line(body.edited((one.start(), one.end(), "") for one in ends))
     gaps = [one for one in re.finditer(r"\s+", text) if one[0] != " "]
     if not gaps:
         return body

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from longspan.data.text.blocks import Block, Kind, Traced
+from longspan.data.text.blocks import UNSPACED_LINE_END, Block, Kind, Traced
 from longspan.data.text.plain_text import ENDED
 from longspan.data.text.scripts import LEVEL, LOWERED, RAISED, with_scripts
 
@@ -207,7 +207,9 @@ def _item_marks(parent: Any, depth: int) -> Iterator[str]:
 def _text(text: str | None, verbatim: bool) -> str:
     if not text:
         return ""
-    return text.expandtabs(4).replace("\n", _LINE).replace(" ", _SPACE) if verbatim else text
+    if verbatim:
+        return text.expandtabs(4).replace("\n", _LINE).replace(" ", _SPACE)
+    return text if text.isascii() else UNSPACED_LINE_END.sub("", text)
 
 
 def _around(element: Any, verbatim: bool, depth: int) -> tuple[str, str]:

@@ -24,3 +24,12 @@ def test_characters_that_nobody_sees_vanish() -> None:
     (sentence,) = sentences_of(document)
     assert sentence.text == "The Unternehmen grows in the market."
     assert document.text[sentence.start : sentence.end] == "The Unter\u00adnehmen grow\u200bs in the mar\u00ad\nket."
+
+
+def test_lines_of_chinese_and_japanese_are_joined_without_a_space() -> None:
+    text = "吾輩は猫である。名前は\n  まだ無い。\nGoogle の検索\n"
+    document = document_of(text)
+    assert document.blocks[0].text == "吾輩は猫である。名前はまだ無い。 Google の検索"
+    _, second, _ = sentences_of(document)
+    assert (second.text, document.text[second.start : second.end]) == ("名前はまだ無い。", "名前は\n  まだ無い。")
+    assert document_of("나는 고양이로\n소이다.\n").blocks[0].text == "나는 고양이로 소이다."

@@ -19,7 +19,8 @@ PDF = FileKind(
     signature=lambda source: source.head.startswith(b"%PDF-"),
     read=_read,
     parts="Columns one after the other, tables in rows. Headings are known by the size and weight of their letters. "
-    "Words broken at line ends are joined, paragraphs go on over columns and pages.",
-    left_out="heads, feet and numbers of pages; captions and formulas are no sentences; scans without text are refused",
+    "Words broken at line ends are joined, paragraphs go on over columns and pages. Drop capitals begin their word.",
+    left_out="heads, feet and numbers of pages, watermarks; captions, formulas and notes are no sentences; a warning "
+    "names pages that are pictures, scans without text are refused",
     library="pypdfium2",
 )

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
-from longspan.data.text.blocks import Kind
+from longspan.data.text.blocks import Kind, space_between
 from longspan.data.text.pdf.lines import Line
 from longspan.data.text.pdf.rows import CELL
 
@@ -213,7 +213,13 @@ class Piece:
     @property
     def text(self) -> str:
         """Its lines on one line."""
-        return " ".join(line.text for line in self.lines)
+        return "".join(line.text + space for line, space in self.spaced)
+
+    @property
+    def spaced(self) -> list[tuple[Line, str]]:
+        """Its lines, each with what stands between it and the next one."""
+        pairs = pairwise(self.lines)
+        return [*((line, space_between(line.text, after.text)) for line, after in pairs), (self.lines[-1], "")]
 
     @property
     def size(self) -> float:

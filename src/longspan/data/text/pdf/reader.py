@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from longspan.characters import mend, mended_note
-from longspan.data.text.blocks import Block, Document, Kind, Traced
+from longspan.data.text.blocks import Block, Document, Kind, Traced, space_between
 from longspan.data.text.hyphens import HYPHENS, joined, words_of
 from longspan.data.text.pdf.blocks import (
     BULLET,
@@ -309,13 +309,14 @@ def laid_out(pages: Iterable[Sequence[Piece]]) -> tuple[str, list[Block], list[i
 
 def _body(lines: Sequence[tuple[int, str]], kind: Kind) -> Traced:
     """The lines of a block on one line, or as lines where they have a meaning, with their places in the text."""
-    text = ("\n" if kind in VERBATIM else " ").join(line for _, line in lines)
     anchors: list[tuple[int, int]] = []
-    here = 0
-    for there, line in lines:
-        if not anchors or there - here != anchors[-1][1] - anchors[-1][0]:
-            anchors.append((here, there))
-        here += len(line) + 1
+    text = ""
+    for number, (there, line) in enumerate(lines):
+        if number:
+            text += "\n" if kind in VERBATIM else space_between(text, line)
+        if not anchors or there - len(text) != anchors[-1][1] - anchors[-1][0]:
+            anchors.append((len(text), there))
+        text += line
     body = Traced(text, tuple(anchors), lines[-1][0] + len(lines[-1][1]))
     mark = (BULLET.match(text) or NUMBERED.match(text)) if kind == "item" else None
     return body.part(mark.end(), len(text)) if mark else body
