@@ -59,7 +59,7 @@ def test_padding_on_the_left_changes_nothing(positions, make_config, make_batch)
                 torch.testing.assert_close(found.pooler_output[row], alone.pooler_output[0], atol=2e-5, rtol=1e-5)
 
 
-def test_a_published_model_says_once_that_transformers_counts_otherwise(make_config, make_batch, caplog):
+def test_a_published_model_counts_as_transformers_and_says_so_once(make_config, make_batch, caplog):
     warn_of_left_padding.cache_clear()
     ids, mask = make_batch(31, 17)
     for source, count in ((None, 0), ("bert", 1)):
@@ -69,7 +69,9 @@ def test_a_published_model_says_once_that_transformers_counts_otherwise(make_con
             run(model, ids, mask)
         said = [record.getMessage() for record in caplog.records if "padding on the left" in record.getMessage()]
         assert len(said) == count
-    assert "transformers counts those of bert from the beginning of the row" in said[0]
+    assert "positions of bert count from the beginning of the row, as in transformers" in said[0]
+    rows = torch.arange(ids.shape[1])[None] + model.config.position_offset
+    check_outputs(run(model, ids.flip(1), mask.flip(1)), run(model, ids.flip(1), mask.flip(1), position_ids=rows))
 
 
 def test_padding_before_and_within_a_row_moves_no_token_against_another(make_config):

@@ -30,7 +30,7 @@ def part_of_rows(network: Any, inputs: ModelInputs) -> ModelInputs:
         real = inputs.input_ids != padding
         before = _before(real.sum(1), shards)
         changes["position_ids"] = (real.cumsum(1) + before[:, None]) * real + (network.embeddings.offset - 1)
-    elif network.embeddings.position is not None and inputs.position_ids is None:
+    elif network.embeddings.position is not None and inputs.position_ids is None and config.source_model_type is None:
         real = _real(shards, inputs.attention_mask, given)
         if real is not None:
             leading = real.cumsum(1) + _before(real.sum(1), shards)[:, None] == 0

@@ -192,7 +192,8 @@ class Embeddings(nn.Module):
         is that of a first token. Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose
         embeddings add up. Positions are counted from the first real token of each row by a `mask` `(B, T)`, so that
         padding before it changes nothing; from 0 again from the `border` `(B,)` of a row on, and in each of several
-        `documents` of a row, `(B, T)`, of which none may be longer than the table.
+        `documents` of a row, `(B, T)`, of which none may be longer than the table. Those of a published model count
+        from the beginning of the row, as in transformers.
 
         Raises:
             InputError: neither or both inputs given; the input is longer than the position table; token types given
@@ -248,9 +249,11 @@ class Embeddings(nn.Module):
                     if mask is not None and mask.shape == (rows, length):  # others are refused with all masks
                         # A compiled program cannot look, and a GPU would be waited for.
                         unknown = torch.compiler.is_compiling() or mask.is_cuda
-                        if unknown or not bool(mask[:, :1].all()):
-                            if self.published is not None and not unknown:
+                        padded = unknown or not bool(mask[:, :1].all())
+                        if padded and self.published is not None:
+                            if not unknown:
                                 warn_of_left_padding(self.published)
+                        elif padded:
                             before = (mask.to(hidden.device).cumsum(1) == 0).sum(1, keepdim=True)
                             position_ids = (position_ids - before).clamp(min=self.offset)
                 position_ids = position_ids if border is None else self._restarted(position_ids, border)
@@ -326,10 +329,10 @@ def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Modu
 
 @cache
 def warn_of_left_padding(model_type: str) -> None:
-    """Log once for a published architecture that its positions differ from transformers' behind padding on the left."""
+    """Log once for a published architecture that padding on the left moves its positions."""
     logger.warning(
-        "attention_mask has padding on the left: positions count from the first real token, as for the text alone; "
-        "transformers counts those of %s from the beginning of the row, so pad on the right to compare the two",
+        "attention_mask has padding on the left: positions of %s count from the beginning of the row, as in "
+        "transformers, so that a text comes out otherwise than alone; pad on the right",
         model_type,
     )
 
