@@ -90,8 +90,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         max_decoder_position_embeddings: the longest output; `None` means `max_position_embeddings`.
         position_offset: row of the first token in the position tables: 2 for BART and RoBERTa, 0 for BERT.
         positions_skip_padding: False: the row is the index in the input (BART, BERT), counted from the first real token
-            of the attention mask unless the model is a published one; True: tokens other than `pad_token_id` are counted, and padding gets row
-            `position_offset - 1` (RoBERTa, Longformer).
+            of the attention mask, or in a published model from the beginning of the row; True: tokens other than
+            `pad_token_id` are counted, and padding gets row `position_offset - 1` (RoBERTa, Longformer).
         type_vocab_size: rows of the token-type table: 2 for BERT, 1 for RoBERTa, 0 for none (BART).
         embedding_size: width of the embeddings where it is not E (ELECTRA, DeBERTa-v2): a linear layer takes them
             there; `None` means E. Encoders without a decoder only.
