@@ -51,13 +51,14 @@ _AROUND_TABLE = re.compile(
     r"|\\(?:hline|toprule|midrule|bottomrule|cline\{[^}]*\}|cmidrule(?:\([^)]*\))?\{[^}]*\})"
     r"|\\multi(?:column|row)\{[^{}]*\}\{(?:[^{}]|\{[^{}]*\})*\}"
 )
+_BEGINS = re.compile(r"(?:[^\S\n]*+(?:%[^\n]*+)?\n)*+\s*+\\(?:documentclass|documentstyle)\b")
 _VERBATIM = re.compile(
     r"\\begin\{(verbatim|Verbatim|lstlisting|minted|comment)\*?\}.*?(?:\\end\{\1\*?\}|\Z)", re.DOTALL
 )
 
 
 def _is_latex(source: Source) -> bool:
-    return bool(re.match(r"(?:\s*%[^\n]*\n|\s*\n)*\s*\\(?:documentclass|documentstyle)\b", source.beginning))
+    return bool(_BEGINS.match(source.beginning))
 
 
 def _read(source: Source) -> Document:
