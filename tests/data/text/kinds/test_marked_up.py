@@ -285,3 +285,22 @@ def test_longer_files_than_bearable_are_refused(
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=rf"{name} (is longer|holds more) than"):
         read(tmp_path / name)
+
+
+@pytest.mark.parametrize("unit", [" ", "\n", " \n", "\t\n% a\n", ".\n"])
+@pytest.mark.parametrize("name", ["a", "a.tex", "a.1"])
+def test_signatures_read_white_space_and_comments_once(tmp_path: Path, name: str, unit: str) -> None:
+    """Expressions that could divide them in several ways would never end."""
+    path = tmp_path / name
+    path.write_text(unit * 3_000 + "A weir raises the level.\n", encoding="utf-8")
+    with suppress(InputError):  # of LaTeX by its name alone
+        assert "A weir raises the level." in read(path).text
+
+
+def test_a_line_of_restructured_text_that_would_take_minutes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.rst"
+    path.write_text("A weir.\n\n" + "a:" * 6_000 + "\n", encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"a\.rst has a line of 12,000 characters, .* break the line, or save it as \.txt"
+    ):
+        read(path)

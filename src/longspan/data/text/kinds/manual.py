@@ -10,9 +10,7 @@ from longspan.data.text.blocks import Document, Part, document_from_parts
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import FileKind
 
-_BEGINS = re.compile(
-    r"(?:(?:['.]\\\"|\.\\\"|'\\\"|\.ig\b|\.nr\b|\.if\b|\.ds\b|\.de\b)[^\n]*\n|\s*\n|\.\s*\n)*\.(?:TH\s+\S+\s+\S|Dd\s)"
-)
+_BEGINS = re.compile(r"(?:(?:['.]\\\"|\.(?:ig|nr|if|ds|de)\b)[^\n]*+\n|\.?[^\S\n]*+\n)*+\.(?:TH\s+\S+\s+\S|Dd\s)")
 _COMMENT = re.compile(r'(?<!\\)\\["#].*$')
 _FONT = re.compile(
     r"\\f(?:\[[^\]]*\]|\(..|.)|\\s[+-]?\d{1,2}|\\[|^&%:,/cdu)]|\\[hvwkmMFYn](?:'[^']*'|\[[^\]]*\]|\(..|.)"

@@ -17,6 +17,9 @@ from longspan.imports import require
 LARGEST = 1 << 23
 """Characters; the library takes some microseconds for each."""
 
+LONGEST_LINE = 10_000
+"""Characters, as the library bounds them: it takes time that grows with the square of a line."""
+
 _ROLE = re.compile(r":([a-zA-Z][\w.+:-]{0,60}):`([^`]{1,1000})`")
 _TARGET = re.compile(r"\s*<[^<>]*>$")
 _DIRECTIVE = re.compile(
@@ -47,6 +50,12 @@ def _read(source: Source) -> Document:
     check_words(source.text, source.name)
     if len(source.text) > LARGEST:
         raise InputError(f"{source.name} is longer than {LARGEST >> 20} MiB, too long for reStructuredText; cut it")
+    longest = max(map(len, source.text.splitlines()))
+    if longest > LONGEST_LINE:
+        raise InputError(
+            f"{source.name} has a line of {longest:,} characters, and reStructuredText is read in lines of at most "
+            f"{LONGEST_LINE:,}; break the line, or save it as .txt"
+        )
     settings = {
         "_disable_config": True,
         "file_insertion_enabled": False,  # nothing beside the file is read
@@ -54,7 +63,7 @@ def _read(source: Source) -> Document:
         "report_level": 5,
         "halt_level": 6,
         "warning_stream": io.StringIO(),
-        "line_length_limit": LARGEST,
+        "line_length_limit": LONGEST_LINE,
         "smart_quotes": False,
     }
     text = _DIRECTIVE.sub(_known, _ROLE.sub(_words_of_role, source.text))
