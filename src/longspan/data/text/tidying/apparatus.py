@@ -163,6 +163,8 @@ _CAPTION = re.compile(
     r"(?:\s*[.:|–—]|\s*$|\s+[-–—|]\s)|illustration\s*[:\]])",
     re.IGNORECASE,
 )
+LONGEST_LINE = 10_000
+"""Characters of a line that may be one of a program; to look at a longer one takes time that grows with its square."""
 _CODE_LINE = re.compile(
     r"\s*(?:[\]})]+[;,]?\s*$|.*(?:[=<>]|\w\().*;\s*$|.*\{\s*$|#\s?include\b.*"
     r"|(?:from\s+[\w.]+\s+)?import\s+[\w., *]+$"
@@ -223,7 +225,7 @@ def _is_code(text: str) -> bool:
             opened = None
         statement = bool(STATEMENT.match(line))
         badges = "![" in line and 3 * len(_BADGE.sub("", line)) < len(line)
-        known = opened is not None or statement or bool(_CODE_LINE.match(line))
+        known = opened is not None or statement or (len(line) <= LONGEST_LINE and bool(_CODE_LINE.match(line)))
         if badges or (known and len(line) < LONG and not _is_prose(_COMMENT.sub("", line))):
             likely += 1
             if opened is None and statement:
