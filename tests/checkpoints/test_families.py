@@ -124,4 +124,4 @@ def test_every_class_of_the_tables_exists_and_is_tested():
     for model_type in map(str.lower, ("Camembert", "DistilBert", "Electra")):
         for name in ARCHITECTURES[model_type].heads:
             assert hasattr(transformers, name)
-            assert name in CASES
+            assert name in CASES or name.endswith("ForMultipleChoice")  # those: test_multiple_choice.py

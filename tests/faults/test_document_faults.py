@@ -74,7 +74,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     **{f"pdf: {name}": summarize("a.pdf", pdf(body), "a.pdf") for name, body in DAMAGED.items()},
     "pdf: a text": summarize("a.pdf", TEXT, ["a.pdf", "PDF"]),
-    "pdf: a picture": summarize("a.pdf", b"\x89PNG\r\n\x1a\n" + bytes(99), ["a.pdf", "PDF"]),
+    "pdf: a picture": summarize("a.pdf", b"\x89PNG\r\n\x1a\n" + bytes(99), ["a.pdf is an image", "OCR"]),
     "pdf: empty": summarize("a.pdf", b"", "a.pdf is empty"),
     "cp1252 looks like it": summarize("a.txt", ("“Grüße” aus dem Süden – für alle. " * 5).encode("cp1252"), "cp1252"),
     "koi8-r looks like it": summarize(
@@ -87,7 +87,7 @@ CASES: dict[str, dict[str, Any]] = {
     "utf-16 of odd length": summarize("a.txt", b"\xff\xfea\0b", "utf-16"),
     "utf-32 beyond Unicode": summarize("a.txt", b"\xff\xfe\0\0\0\0\x22\0", "utf-32"),
     "utf-7": summarize("a.txt", b"a\xff", "utf-7", "--encoding", "utf-7"),
-    "an image": summarize("a.txt", b"\x89PNG\r\n\x1a\n" + bytes(50), "is an image, not a text"),
+    "an image": summarize("a.txt", b"\x89PNG\r\n\x1a\n" + bytes(50), ["a.txt is an image", "OCR"]),
     "binary": summarize("a.txt", bytes(range(256)) * 20, "binary file"),
     "zero bytes": summarize("a.txt", b"a\0b\0", "zero bytes"),
     "Word": summarize("a.docx", b"PK\x03\x04" + bytes(60), "a.docx is damaged"),
@@ -198,6 +198,6 @@ def test_named_pipes_and_sockets(check_fault: Callable[..., str], tmp_path: Path
 
 
 def test_a_file_too_large_to_be_a_document(check_fault: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longspan.data.text.reading.LARGEST", 1 << 20)
+    monkeypatch.setattr("longspan.data.text.kinds.source.LARGEST", 1 << 20)
     for run, more in ((["summarize", "a.txt"], {}), (["summarize", "-"], {"stdin": b"a " * (1 << 19) + b"b"})):
         check_fault(run, "longer than 1 MiB", files={"a.txt": "a " * (1 << 19) + "b"}, **more)

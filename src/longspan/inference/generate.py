@@ -142,8 +142,8 @@ def generate(
 
 
 def reads_in_pieces(model: Any) -> bool:
-    """Whether every layer is full attention or a window, which read pieces at the cost of one pass; others sort or
-    summarise again what they have read."""
+    """Whether every layer sees all tokens or a window of them, and so reads pieces at the cost of one pass; others sort
+    or summarise again what they have read."""
     from transformers.cache_utils import DynamicLayer
 
     from longspan.attention.parts.state import WindowLayer
@@ -153,7 +153,7 @@ def reads_in_pieces(model: Any) -> bool:
         return False
     layers: Any = getattr(decoder, "layers", None)
     states = [(type(layers.new_state(step)), block.attention.config) for step, block in enumerate(layers.applied)]
-    return all(kind is WindowLayer or (kind is DynamicLayer and config.mechanism == "full") for kind, config in states)
+    return all(kind is WindowLayer or (kind is DynamicLayer and config.sees_everything) for kind, config in states)
 
 
 def streamer_of(tokenizer: Any, stream: Callable[[str], None], failed: list[Exception]) -> Any:
