@@ -7,8 +7,10 @@ import zipfile
 import zlib
 from functools import cached_property
 from io import BytesIO
+from typing import Any
 
 from longspan.errors import InputError, last_line
+from longspan.imports import require
 
 SIGNATURE = b"PK\x03\x04"
 
@@ -84,6 +86,25 @@ class Archive:
         if self._marks > MOST_MARKS:
             raise self._too_large(f"holds more than {MOST_MARKS:,} tags and attributes")
         return data
+
+    def tree(self, name: str, purpose: str) -> Any:
+        """The root of an XML part, as lxml has it; None where there is no such part.
+
+        Args:
+            name: of the part.
+            purpose: what needs lxml, as the subject of a sentence: "reading slides".
+
+        Raises:
+            InputError: as `part`; the part is no XML, or the 'documents' extra is not installed.
+        """
+        etree = require("lxml.etree", extra="documents", purpose=purpose)
+        data = self.part(name)
+        if not data:
+            return None
+        try:
+            return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
+        except (etree.LxmlError, ValueError, LookupError) as error:
+            raise self.damaged(error) from None
 
     def _too_large(self, what: str) -> InputError:
         return InputError(

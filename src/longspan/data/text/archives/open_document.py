@@ -8,7 +8,6 @@ from typing import Any
 from longspan.data.text.archives.archive import Archive
 from longspan.data.text.blocks import Kind, Part
 from longspan.errors import InputError
-from longspan.imports import require
 
 MOST_REPEATS = 10_000
 """Times that a cell or a row with words counts; an empty one that is repeated to the end of the sheet does not."""
@@ -30,16 +29,12 @@ def content_of(archive: Archive) -> Any:
     Raises:
         InputError: the file is locked or damaged, or the 'documents' extra is not installed.
     """
-    etree = require("lxml.etree", extra="documents", purpose="reading OpenDocument files")
     if b"encryption-data" in archive.part("META-INF/manifest.xml"):
         raise InputError(f"{archive.name} is locked with a password; save a copy without one")
-    data = archive.part("content.xml")
-    if not data:
+    root = archive.tree("content.xml", "reading OpenDocument files")
+    if root is None:
         raise archive.damaged(ValueError("it lacks its text"))
-    try:
-        return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
-    except (etree.LxmlError, ValueError, LookupError) as error:
-        raise archive.damaged(error) from None
+    return root
 
 
 def parts_of_text(root: Any) -> Iterator[Part]:

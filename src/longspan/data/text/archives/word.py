@@ -11,7 +11,6 @@ from longspan.data.text.archives.archive import Archive
 from longspan.data.text.blocks import Document, Kind, Part, document_from_parts
 from longspan.data.text.scripts import LEVEL, LOWERED, RAISED, with_scripts
 from longspan.errors import InputError
-from longspan.imports import require
 
 DEEPEST = 6
 """Levels of headings."""
@@ -278,12 +277,4 @@ def _related(archive: Archive, part: str) -> dict[str, str]:
 
 
 def _tree(archive: Archive, name: str) -> Any:
-    """The root of an XML part; None where there is no such part."""
-    etree = require("lxml.etree", extra="documents", purpose="reading Word files")
-    data = archive.part(name)
-    if not data:
-        return None
-    try:
-        return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
-    except (etree.LxmlError, ValueError, LookupError) as error:
-        raise archive.damaged(error) from None
+    return archive.tree(name, "reading Word files")

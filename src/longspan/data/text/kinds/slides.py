@@ -10,7 +10,6 @@ from longspan.data.text.archives.archive import Archive
 from longspan.data.text.blocks import Document, Part, document_from_parts
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import FileKind
-from longspan.imports import require
 
 _P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
@@ -120,15 +119,7 @@ def _related(archive: Archive, part: str, kind: str) -> dict[str, str]:
 
 
 def _tree(archive: Archive, name: str) -> Any:
-    """The root of an XML part; None where there is no such part."""
-    etree = require("lxml.etree", extra="documents", purpose="reading slides")
-    data = archive.part(name)
-    if not data:
-        return None
-    try:
-        return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
-    except (etree.LxmlError, ValueError, LookupError) as error:
-        raise archive.damaged(error) from None
+    return archive.tree(name, "reading slides")
 
 
 SLIDES = FileKind(
