@@ -11,6 +11,7 @@ import longspan
 from longspan.data.text.passages import passages_of, units_of
 from longspan.data.text.reading import document_of, read, sentences_of
 from longspan.errors import InputError
+from longspan.inference.answer import open_documents
 
 SENTENCE = "Marmot number {} whistles at the eagle above the snow."  # ten words
 TEXT = (
@@ -144,3 +145,8 @@ def test_sentences_end_with_no_abbreviation_of_the_user(tmp_path):
     for verb in (longspan.chunks, longspan.embed_document):
         with pytest.raises(InputError, match="abbreviations='Anm' is one string"):
             verb(text, abbreviations="Anm")
+
+
+def test_an_iterator_of_abbreviations_serves_every_document():
+    documents, _ = open_documents(["Siehe Anm. Nichts gilt.", "Laut Anm. Alles gilt."], abbreviations=iter(["Anm."]))
+    assert [len(sentences_of(document)) for document in documents] == [1, 1]

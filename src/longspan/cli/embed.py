@@ -53,7 +53,8 @@ def embed(
         raise InputError(f"--output {output} ends in no .safetensors; give a name that does")
     # Known before anything is read.
     target = None if output is None else output_file(output, reads=[*files, model, encoder])
-    documents = [read(file, encoding, raw=raw, abbreviations=abbreviations_in(abbreviations)) for file in files]
+    further = abbreviations_in(abbreviations)
+    documents = [read(file, encoding, raw=raw, abbreviations=further) for file in files]
     chosen = the_encoder(model, encoder, device, dtype)
     embedded = [embed_document(document, chosen) for document in documents]
     if note := getattr(chosen, "note", None):

@@ -103,7 +103,8 @@ def summarize(
     extent = Extent(sentences=sentences, words=words, length=length)  # pyright: ignore[reportArgumentType]
     _check_outputs(files, model, picture, html)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
-    documents = [read(file, encoding, raw=raw, abbreviations=abbreviations_in(abbreviations)) for file in files]
+    further = abbreviations_in(abbreviations)
+    documents = [read(file, encoding, raw=raw, abbreviations=further) for file in files]
 
     from longspan.inference.outline import outline as outline_of
     from longspan.inference.results import Decoding

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longspan.characters import check_characters, mend, on_one_line, visible
+from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.blocks import Document
 from longspan.data.text.folders import check_not_path, documents_in
 from longspan.data.text.passages import Passage
@@ -141,7 +142,8 @@ def open_documents(
                 skipped.append(mended)
     if not documents:
         raise InputError("there is no document to ask; give a text, a file or a folder")
-    return [abbreviating(document, abbreviations) for document in documents], skipped
+    further = abbreviations_from(abbreviations)  # once, since an iterator is read once
+    return [abbreviating(document, further) for document in documents], skipped
 
 
 class Answerer:
