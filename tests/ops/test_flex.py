@@ -1,5 +1,7 @@
 """The block tables of FlexAttention against the dense mask; the kernel itself where there is a GPU."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -7,7 +9,8 @@ from torch._dynamo.exc import BackendCompilerFailed
 
 from longspan.errors import InputError
 from longspan.ops import attend
-from longspan.ops.attend import door, flex
+from longspan.ops.attend import dense, flex
+from longspan.ops.attend.backends import BACKENDS
 from longspan.ops.attend.call import Call, mask_of_slots, slots_of_mask
 from longspan.ops.attend.flex import block_mask_of, turns_of
 from longspan.ops.attend.flex_tables import BLOCK, tables_of
@@ -214,8 +217,9 @@ def test_what_cannot_be_compiled_is_told_and_computed_in_tiles(monkeypatch):
         attend(*inputs, pattern=Odd(20, 20), backend="flex")
     # `auto` as on a GPU: one warning, and the tiles ever after.
     monkeypatch.setattr(flex, "_failed", set())
-    monkeypatch.setattr(door, "flex_serves", lambda call: flex._kind(call) not in flex._failed)
-    monkeypatch.setattr(door, "DENSE_PAIRS", 0)
+    serves = replace(BACKENDS["flex"], serves=lambda call: flex._kind(call) not in flex._failed)
+    monkeypatch.setitem(BACKENDS, "flex", serves)
+    monkeypatch.setattr(dense, "DENSE_PAIRS", 0)
     monkeypatch.setattr(Tensor, "is_cuda", True)
     with pytest.warns(UserWarning, match="backend='blocked' instead") as warned:
         results = [attend(*inputs, pattern=Odd(20, 20)) for _ in range(3)]

@@ -393,6 +393,14 @@ def needs_reference(*tensors: Tensor | None) -> bool:
     return any(level.key() in differentiating for level in _functorch.get_interpreter_stack() or ())
 
 
+def derivatives_of(*tensors: Tensor | None) -> int:
+    """What these tensors are differentiated by beside plain backward: 2 for forward mode, 1 for transforms of
+    `torch.func` alone, 0 for neither."""
+    if forward_ad._current_level >= 0 and has_tangent(*tensors):
+        return 2
+    return int(not torch.compiler.is_compiling() and is_transforming() and needs_reference(*tensors))
+
+
 def is_transforming() -> bool:
     """Whether a transform of `torch.func` is at work: tensors made now belong to it, and end with it."""
     return bool(_functorch.get_interpreter_stack())

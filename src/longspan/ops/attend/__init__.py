@@ -1,4 +1,4 @@
-"""One attention operator: its door, the call that every backend takes, the dense reference, and FlexAttention."""
+"""One attention operator: the calls it takes, the table of its backends, the dense reference, and FlexAttention."""
 
 from longspan.ops.attend.door import attend
 

@@ -10,38 +10,35 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.call import Call, mask_of_slots
-from longspan.ops.attend.dense import SCORE_COST, TILE_COST, mask_of_pattern
+from longspan.ops.attend.dense import mask_of_pattern
 from longspan.ops.attend.reference import at_slots, slot_biases
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, PositionBias
 from longspan.ops.runtime import full_precision
-from longspan.ops.tiles.layout import best_layout
 
 ADDED_SCORES = 1 << 20
 """Up to this many scores in all are computed at once with terms; beyond, tensors of all pairs leave the cache and tiles
 are faster."""
-ADDED_SHARE = 1.5
-"""What tiles must cost, in pairs of the dense kernel, for each pair that it computes with terms."""
+ADDED_COST = 1.5
+"""What a pair with terms costs, in pairs of the dense kernel without."""
 
 
 def adding_serves(call: Call) -> bool:
-    """Whether `attend_adding` computes a call: its terms are biases, and numbers of queries by offset."""
+    """Whether `attend_adding` computes a call: of a short input on a processor, whose terms are biases and numbers of
+    queries by offset."""
+    if call.query.device.type != "cpu" or not 0 < call.query.shape[:3].numel() * call.key.shape[2] <= ADDED_SCORES:
+        return False
     kinds = (ContentToPosition, PositionBias, Bias, GlobalKeyBias)
     near: list[Any] = [term for term in call.terms if not isinstance(term, GlobalKeyBias)]
     if not near or not all(isinstance(term, kinds) for term in call.terms):
         return False
-    if call.pattern.heads or call.query.shape[2] < 2 or call.query.device.type != "cpu":
+    if call.pattern.heads or call.query.shape[2] < 2:
         return False
     return call.slots is None or not (call.global_rows or any(term.globals for term in near))
 
 
-def adding_is_cheaper(call: Call) -> bool:
-    """Whether tiles would compute so many of the pairs that all at once, with terms, take less time."""
-    queries, keys = call.query.shape[2], call.key.shape[2]
-    if not 0 < call.query.shape[:3].numel() * keys <= ADDED_SCORES:
-        return False
-    tiling = best_layout(call.pattern, queries, keys, call.query_offset, call.query.device)
-    scores = tiling.scores + call.beside * queries
-    return SCORE_COST * scores + TILE_COST * queries >= ADDED_SHARE * queries * keys
+def adding_cost(call: Call) -> float:
+    """What `attend_adding` costs for a head, in scores of the dense kernel."""
+    return ADDED_COST * call.query.shape[2] * call.key.shape[2]
 
 
 def attend_adding(call: Call) -> Tensor:

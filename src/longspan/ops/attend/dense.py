@@ -13,7 +13,7 @@ from torch import Tensor
 
 from longspan.ops.attend.call import Call, mask_of_slots, patterns_of_rows
 from longspan.ops.runtime import SIZES, cached, full_precision, half_way, shared_in_pass
-from longspan.ops.tiles.layout import best_layout, least_cost, traits_of
+from longspan.ops.tiles.layout import traits_of
 from longspan.patterns import Causal, Pattern
 
 DENSE_PAIRS = 1 << 20
@@ -28,24 +28,22 @@ MASK_NUMBERS = 1 << 23
 HEADS_NUMBERS = 1 << 22
 """Most numbers of a mask that each head has for itself: several layers with patterns of their own fit the cache, and
 computing it again in each call would cost more than tiles do."""
-SCORE_COST, TILE_COST, APART_COST, CALL_COST = 1.4, 180, 500, 40_000
-"""What tiles cost in pairs of the dense kernel: a score of theirs, the steps for a query where its keys are one set or
-two sets, and for a call; fitted to windows and to patterns of two sets, of 256 to 1,024 tokens."""
 STRIP = 256
 """Queries of a run in which the dense kernel leaves out the keys before the first and after the last that it sees."""
-MIXED_SHARE = 0.3
-"""Share of the pairs that tiles would compute, from which the dense kernel is cheaper where heads have tiles of their
-own, or global keys and rows come besides."""
 SHORT = 160
 """Up to so many keys the kernel of the CPU goes back faster in float32 than in half precision: 3 times as fast at 16,
 1.6 times at 100."""
 
 
-def causal_serves(call: Call) -> bool:
-    """Whether PyTorch's kernel computes a causal call without terms and globals: not over long padded inputs with
-    dropout, for which the kernel of the CPU keeps all weights. A compiled graph must serve every length."""
-    if not call.is_square:
+def full_serves(call: Call) -> bool:
+    """Whether PyTorch's kernel computes a call without terms: full attention, and causal attention of a whole sequence,
+    but not over long padded inputs with dropout, for which the kernel of the CPU keeps all weights. A compiled graph
+    must serve every length."""
+    traits = traits_of(call.pattern)
+    if call.slots is not None or not (traits.is_full or (traits.is_causal and call.is_square)):
         return False
+    if traits.is_full:
+        return True
     if call.key_mask is None or not call.dropout_prob or call.query.is_cuda:
         return True
     return not torch.compiler.is_compiling() and call.query.shape[2] ** 2 <= DENSE_PAIRS
@@ -89,6 +87,12 @@ def attend_full(call: Call) -> Tensor:
     return _attend_visible(call, visible & Causal().dense(length).to(call.query.device))
 
 
+def single_serves(call: Call) -> bool:
+    """Whether a call without terms is a single query, as in decoding, under a pattern that does not depend on the
+    length."""
+    return call.slots is None and call.query.shape[2] == 1 and not traits_of(call.pattern).reads_length
+
+
 def attend_single(call: Call) -> Tensor:
     """Attention of one query without terms and globals, as in decoding: over the keys within reach, by a mask that is
     made on the device where the pattern does not show all of these."""
@@ -111,12 +115,15 @@ def attend_single(call: Call) -> Tensor:
 
 
 def window_serves(call: Call) -> bool:
-    """Whether PyTorch's FlashAttention computes a call without terms and globals: in half precision, over all keys that
-    the pattern reaches from each query, of the same positions as these, where nothing is hidden or dropped."""
-    query, reach = call.query, call.pattern.reach()
+    """Whether PyTorch's FlashAttention computes a call without terms: on a GPU, in half precision, no globals, over all
+    keys that the pattern reaches from each query, of the same positions as these, where nothing is hidden or
+    dropped."""
+    query = call.query
+    if not query.is_cuda or call.slots is not None:
+        return False
+    reach = call.pattern.reach()
     return (
-        query.is_cuda
-        and query.dtype in (torch.float16, torch.bfloat16)
+        query.dtype in (torch.float16, torch.bfloat16)
         and query.shape[2] > 0
         and call.is_square
         and call.key_mask is None
@@ -186,6 +193,26 @@ def _attend_hiding(call: Call, key_mask: Tensor) -> Tensor:
     )
     sees = key_mask.cumsum(1)[:, None, :, None] > 0 if call.pattern.is_causal else key_mask.any(1)[:, None, None, None]
     return mixed[..., : value.shape[-1]] * sees
+
+
+def dense_serves(call: Call) -> bool:
+    """Whether the mask of all pairs of a call without terms is small enough to make: of a short input, without dropout,
+    and without global tokens on a GPU, whose places would be waited for."""
+    (batch, _, queries), keys = call.query.shape[:3], call.key.shape[2]
+    pairs, heads = queries * keys, call.pattern.heads or 1
+    if call.dropout_prob or (call.query.is_cuda and call.slots is not None) or not 0 < pairs <= DENSE_PAIRS:
+        return False
+    rows = 1 if call.key_mask is None and call.slots is None else batch
+    return rows * heads * pairs <= MASK_NUMBERS and (heads == 1 or heads * pairs <= HEADS_NUMBERS)
+
+
+def dense_cost(call: Call) -> float:
+    """The scores that it computes for a head."""
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    if queries <= STRIP or (call.pattern.heads or 1) > 1 or call.slots is not None or call.key_mask is not None:
+        return queries * keys
+    strips = _strips_of(call.pattern, queries, keys, call.query_offset)
+    return queries * keys if len(strips) == 1 else _pairs_of(strips)
 
 
 def attend_dense(call: Call) -> Tensor:
@@ -273,6 +300,8 @@ def mask_of_pattern(
 def masked_serves(call: Call) -> bool:
     """Whether a GPU computes all pairs of a call without terms faster than it is told of the several steps that global
     keys, or sets of keys, take: in half precision, up to a bound that belongs to the device."""
+    if not call.query.is_cuda:
+        return False
     (batch, heads, queries), keys = call.query.shape[:3], call.key.shape[2]
     own = call.pattern.heads or 1
     numbers = own * queries * keys
@@ -328,33 +357,3 @@ def _mask_on_gpu(
         return mask.masked_fill_(~visible, -math.inf), None
     sees = visible.any(-1, keepdim=True)
     return mask.masked_fill_(~visible & sees, -math.inf), sees
-
-
-def dense_is_cheaper(call: Call) -> bool:
-    """Whether the tiles of a pattern cover so much of a short input that the dense kernel wins.
-
-    A compiled graph must serve every length and keeps to the tiles.
-    """
-    (batch, _, queries), keys = call.query.shape[:3], call.key.shape[2]
-    pairs, heads = queries * keys, call.pattern.heads or 1
-    if torch.compiler.is_compiling() or not 0 < pairs <= DENSE_PAIRS:
-        return False
-    rows = 1 if call.key_mask is None and call.slots is None else batch
-    if rows * heads * pairs > MASK_NUMBERS or (heads > 1 and heads * pairs > HEADS_NUMBERS):
-        return False
-    if heads == 1 and call.slots is None:
-        sizes = (call.pattern, queries, keys, call.query_offset)
-        strips, tiling = _strips_of(*sizes), best_layout(*sizes, call.query.device)
-        computed = pairs if len(strips) == 1 or call.key_mask is not None else _pairs_of(strips)
-        fixed = APART_COST if call.pattern.near_far() and call.is_square else TILE_COST
-        return SCORE_COST * tiling.scores + fixed * queries + CALL_COST >= computed
-    beside = call.beside * (queries + call.global_rows * keys)
-    return _tiles_of_heads(call.pattern, queries, keys, call.query_offset) + beside >= MIXED_SHARE * pairs
-
-
-@cached
-def _tiles_of_heads(pattern: Pattern, queries: int, keys: int, query_offset: int) -> float:
-    """What the tiles of a head cost on average."""
-    patterns = [pattern.head(index) for index in range(pattern.heads or 1)]
-    costs = {each: least_cost(each, queries, keys, query_offset) for each in set(patterns)}
-    return sum(costs[each] for each in patterns) / len(patterns)

@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.adding import adding_is_cheaper, adding_serves, attend_adding
+from longspan.ops.attend.backends import BACKENDS, NAMED, cheapest, compute
 from longspan.ops.attend.call import Call, by_length, check_slots, joined, real_slots, slots_of_mask
-from longspan.ops.attend.dense import (
-    DENSE_PAIRS,
-    attend_dense,
-    attend_full,
-    attend_masked,
-    attend_single,
-    attend_window,
-    causal_serves,
-    dense_is_cheaper,
-    masked_serves,
-    window_serves,
-)
-from longspan.ops.attend.flex import FlexFailedError, attend_flex, flex_serves
-from longspan.ops.attend.reference import attend_reference
 from longspan.ops.attend.terms import Bias, Term
-from longspan.ops.kernels.banded import attend_triton, triton_serves
-from longspan.ops.kernels.triton_backend import PREFERENCE
-from longspan.ops.runtime import has_tangent, needs_reference
-from longspan.ops.tiles.blocked import attend_tiles
-from longspan.ops.tiles.blocked_operator import attend_blocked
+from longspan.ops.runtime import derivatives_of
 from longspan.ops.tiles.layout import traits_of
 from longspan.patterns import Pattern
 from longspan.settings import show
-
-BACKENDS = {"reference": attend_reference, "blocked": attend_blocked, "flex": attend_flex, "triton": attend_triton}
-SHORT_SCORES = 1 << 18
-"""Up to this many scores in all, relative positions train faster in autograd's dense steps than in tiles that recompute
-them."""
 
 
 def attend(
@@ -88,88 +64,19 @@ def attend(
     Raises:
         InputError: shapes or dtypes do not fit, or the chosen backend cannot serve the call.
     """
-    if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
-        raise InputError(f"backend={backend!r} does not exist; choose one of auto, {', '.join(BACKENDS)}")
+    if not isinstance(backend, str) or (backend != "auto" and backend not in NAMED):
+        raise InputError(f"backend={backend!r} does not exist; choose one of auto, {', '.join(NAMED)}")
     options = {"key_mask": key_mask, "globals": globals, "global_rows": global_rows, "scale": scale}
     call = checked(
         query, key, value, pattern, terms, **options, dropout_prob=dropout_prob, query_offset=query_offset
     )  # fmt: skip
-    # Rows of one length each, where the pattern reads that, unless the way it goes tells rows apart itself: what does
-    # not look at the data, and FlexAttention, which would be compiled for every length.
-    if traits_of(pattern).reads_length and not torch.compiler.is_compiling() and not needs_reference(*call.tensors):
-        flex = query.is_cuda and flex_serves(call) if backend == "auto" else backend == "flex"
-        if not flex and backend != "reference":
-            return joined(by_length(call), lambda part: _computed(part, backend))
-    return _computed(call, backend)
-
-
-def _computed(call: Call, backend: str) -> Tensor:
-    """The result of a backend, or of the cheapest way that serves the call."""
-    query, plain = call.query, len(call.terms) == 0
-    tensors = (query, call.key, call.value) if plain else call.tensors
-    transformed, compiling = needs_reference(*tensors), torch.compiler.is_compiling()
-    if backend != "auto":
-        if transformed and backend != "reference":
-            raise InputError(
-                f"backend={backend!r} has no forward-mode derivatives and none by torch.func, which are asked for; "
-                "use backend='reference', or plain backward"
-            )
-        return BACKENDS[backend](call)
-    if transformed and has_tangent(*tensors):  # PyTorch's own kernels have no forward mode either
-        return attend_reference(call)
-    traits = traits_of(call.pattern)
-    if plain and call.slots is None and (traits.is_full or (traits.is_causal and causal_serves(call))):
-        return attend_full(call)
-    if transformed:
-        return attend_reference(call)
-    if PREFERENCE.triton and triton_serves(call):
-        return attend_triton(call)
-    if plain and call.slots is None and query.shape[2] == 1 and not compiling and not traits.reads_length:
-        return attend_single(call)
-    if compiling and query.shape[2] == 1:  # as many scores as keys, in steps that a graph joins
-        return attend_reference(call)
-    if query.is_cuda and (result := _on_gpu(call)) is not None:
-        return result
-    if not compiling:  # a graph must serve every length, and keeps to the tiles
-        pairs = query.shape[2] * call.key.shape[2]
-        looks = query.is_cuda and call.slots is not None  # where global tokens are, which a GPU would be waited for
-        if plain and not (call.dropout_prob or looks) and pairs <= DENSE_PAIRS and dense_is_cheaper(call):
-            return attend_dense(call)
-        if not plain and adding_serves(call) and (_trains_short(call) or adding_is_cheaper(call)):
-            return attend_adding(call)
-        if not plain and _trains_short(call):
-            return attend_reference(call)
-    # Tiles are an operator of PyTorch where there are gradients or a graph; and what is more than one pattern in one
-    # order is put together there.
-    in_operator = torch.is_grad_enabled() or compiling or call.dropout_prob or traits.is_rearranged or not plain
-    return attend_blocked(call) if in_operator else attend_tiles(call)
-
-
-def _on_gpu(call: Call) -> Tensor | None:
-    """What a kernel that only a GPU has computes, the cheapest of those that serve the call."""
-    if not call.terms:
-        if call.slots is None and window_serves(call):
-            return attend_window(call)
-        if masked_serves(call):
-            return attend_masked(call)
-    if flex_serves(call):
-        try:
-            return attend_flex(call)
-        except FlexFailedError as error:
-            warnings.warn(f"attention is computed by backend='blocked' instead: {error}", stacklevel=4)
-    return None
-
-
-def _trains_short(call: Call) -> bool:
-    """Whether a short input with relative positions is to be trained on.
-
-    Dropout counts as training even without gradients: reentrant checkpointing computes its first pass without them, and
-    the second must drop the same weights.
-    """
-    if not call.has_offsets or call.query.is_cuda:
-        return False
-    learns = call.dropout_prob > 0 or (torch.is_grad_enabled() and any(each.requires_grad for each in call.tensors))
-    return learns and call.query.shape[:3].numel() * call.key.shape[2] <= SHORT_SCORES
+    if not traits_of(pattern).reads_length or torch.compiler.is_compiling() or derivatives_of(*call.tensors):
+        return compute(call, backend)
+    # A backend that does not tell the rows of a batch apart is given those of one length at a time.
+    taken = cheapest(call, by_row=True) if backend == "auto" else BACKENDS[backend]
+    if taken is not None and taken.by_row and (backend != "auto" or taken.cost is None):
+        return compute(call, backend)
+    return joined(by_length(call), lambda part: compute(part, backend))
 
 
 def checked(

@@ -62,6 +62,35 @@ def dense_weights(query: Tensor, key: Tensor, visible: Tensor, *, scale: float, 
     return torch.softmax(scores, dim=-1).masked_fill(~visible, 0.0)
 
 
+SHORT_SCORES = 1 << 18
+"""Up to this many scores in all, relative positions train faster in autograd's dense steps than in tiles that recompute
+them."""
+REFERENCE_COST = 3.0
+"""What a pair costs here, in pairs of PyTorch's dense kernel; more than any other way to compute all pairs."""
+
+
+def trains_short(call: Call) -> bool:
+    """Whether a short input with relative positions is to be trained on.
+
+    Dropout counts as training even without gradients: reentrant checkpointing computes its first pass without them, and
+    the second must drop the same weights.
+    """
+    if not call.has_offsets or call.query.is_cuda:
+        return False
+    learns = call.dropout_prob > 0 or (torch.is_grad_enabled() and any(each.requires_grad for each in call.tensors))
+    return learns and call.query.shape[:3].numel() * call.key.shape[2] <= SHORT_SCORES
+
+
+def step_serves(call: Call) -> bool:
+    """Whether a compiled graph holds a single query: as many scores as keys, in steps that it joins."""
+    return torch.compiler.is_compiling() and call.query.shape[2] == 1
+
+
+def reference_cost(call: Call) -> float:
+    """What the reference costs for a head, in scores of the dense kernel."""
+    return REFERENCE_COST * call.query.shape[2] * call.key.shape[2]
+
+
 def attend_reference(call: Call) -> Tensor:
     """Attention `(B, H, T, Dv)` of a call by its definition, in quadratic memory."""
     query, queries, keys = call.query, call.query.shape[2], call.key.shape[2]

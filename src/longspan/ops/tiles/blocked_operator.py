@@ -7,6 +7,7 @@ for gradients, where text and pattern are looked up in tables, and in compiled g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,9 +15,11 @@ import torch
 from torch import Tensor
 
 from longspan.ops.attend.call import Call, by_length, gather_slots, joined, put_slots
-from longspan.ops.attend.reference import column_terms, row_terms
+from longspan.ops.attend.reference import column_terms, row_terms, trains_short
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
-from longspan.ops.tiles.blocked import near_keys
+from longspan.ops.runtime import cached
+from longspan.ops.tiles.blocked import attend_tiles, near_keys
+from longspan.ops.tiles.layout import best_layout, least_cost, traits_of
 from longspan.ops.tiles.split import Apart, has_sets, split
 from longspan.patterns import Full, Pattern, parse
 from longspan.patterns.text import known_text_of, text_of
@@ -29,8 +32,46 @@ ARGUMENTS = (
 `offsets` are the position of the first query, then what the first row of each term stands for."""
 
 
+SCORE_COST, TILE_COST, APART_COST, CALL_COST = 1.4, 180, 500, 40_000
+"""What tiles cost in pairs of the dense kernel: a score of theirs, the steps for a query where its keys are one set or
+two sets, and for a call; fitted to windows and to patterns of two sets, of 256 to 1,024 tokens."""
+MIXED_COST = 1 / 0.3
+"""The same for a score where heads have tiles of their own, or global keys and rows come besides."""
+
+
+def blocked_cost(call: Call) -> float:
+    """What tiles cost for a head, in pairs of the dense kernel."""
+    if trains_short(call):
+        return math.inf  # they would compute again what autograd's steps keep
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    sizes = (call.pattern, queries, keys, call.query_offset)
+    if not call.terms and ((call.pattern.heads or 1) > 1 or call.slots is not None):
+        beside = call.beside * (queries + call.global_rows * keys)
+        return MIXED_COST * (_tiles_of_heads(*sizes) + beside)
+    scores = best_layout(*sizes, call.query.device).scores
+    if call.terms:
+        return SCORE_COST * (scores + call.beside * queries) + TILE_COST * queries
+    fixed = APART_COST if call.pattern.near_far() and call.is_square else TILE_COST
+    return SCORE_COST * scores + fixed * queries + CALL_COST
+
+
+@cached
+def _tiles_of_heads(pattern: Pattern, queries: int, keys: int, query_offset: int) -> float:
+    """What the tiles of a head cost on average."""
+    patterns = [pattern.head(index) for index in range(pattern.heads or 1)]
+    costs = {each: least_cost(each, queries, keys, query_offset) for each in set(patterns)}
+    return sum(costs[each] for each in patterns) / len(patterns)
+
+
 def attend_blocked(call: Call) -> Tensor:
-    """Attention `(B, H, T, Dv)` of a call over the tiles of its pattern, in linear memory, and with gradients."""
+    """Attention `(B, H, T, Dv)` of a call over the tiles of its pattern, in linear memory, and with gradients.
+
+    Where there are gradients, dropout or a graph it is an operator of PyTorch, and it puts together what is more than
+    one pattern in one order.
+    """
+    in_operator = torch.is_grad_enabled() or torch.compiler.is_compiling() or call.dropout_prob > 0
+    if not (in_operator or call.terms or traits_of(call.pattern).is_rearranged):
+        return attend_tiles(call)
     columns = column_terms(call) if call.terms and call.slots is not None else None
     # What concerns global keys comes as one bias, the others are for near keys.
     near = [term for term in call.terms if not isinstance(term, GlobalKeyBias)]

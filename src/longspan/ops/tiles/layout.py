@@ -197,8 +197,17 @@ class Traits(NamedTuple):
     is_rearranged: bool
 
 
-@cached
 def traits_of(pattern: Pattern) -> Traits:
-    """What a pattern answers, asked once of each outside of compiled graphs."""
+    """What a pattern answers. Outside of compiled graphs it is asked once: a look-up by value would take a microsecond,
+    several times in each call of `attend`."""
+    if torch.compiler.is_compiling():
+        return _traits_of(pattern)
+    known = pattern.__dict__.get("_traits")
+    if known is None:
+        known = pattern.__dict__["_traits"] = _traits_of(pattern)
+    return known
+
+
+def _traits_of(pattern: Pattern) -> Traits:
     splits = pattern.heads is not None or pattern.residues() is not None or pattern.near_far() is not None
     return Traits(pattern.heads, pattern.is_full, pattern.is_causal, pattern.reads_length, splits)
