@@ -35,6 +35,8 @@ class Abbreviations:
     units: frozenset[str] = frozenset()
     numbered: frozenset[str] = frozenset()
     starters: frozenset[str] = frozenset()
+    inner: frozenset[str] = frozenset()
+    """Further words that begin no sentence in small letters."""
     lettered: frozenset[str] = frozenset()
     """Words before a single capital letter that is no initial of a name: "vitamin C."."""
     ordinals: bool = False
@@ -45,6 +47,8 @@ class Abbreviations:
         return self.never | self.open | self.units | self.numbered
 
 
+_SAME = {"nb": "no", "nn": "no"}
+"""Languages that share the table of another."""
 _AMBIGUOUS = frozenset(["st", "mt", "ft", "am", "ann", "int", "med", "sec", "com", "ed"])
 """English abbreviations that are words of other languages."""
 
@@ -52,7 +56,7 @@ _AMBIGUOUS = frozenset(["st", "mt", "ft", "am", "ann", "int", "med", "sec", "com
 @cache
 def abbreviations_of(language: str) -> Abbreviations:
     """The table of a language; without one of its own, the English kind `never`."""
-    tables = _tables()
+    tables, language = _tables(), _SAME.get(language, language)
     if language in tables:
         return tables[language]
     return Abbreviations(never=tables["en"].never - _AMBIGUOUS)
@@ -60,7 +64,7 @@ def abbreviations_of(language: str) -> Abbreviations:
 
 def has_table(language: str) -> bool:
     """Whether a language has a table of its own."""
-    return language in _tables()
+    return _SAME.get(language, language) in _tables()
 
 
 @cache
@@ -80,6 +84,7 @@ def _tables() -> dict[str, Abbreviations]:
 _LAST = re.compile(r"(?P<open>[(\[]?)(?P<word>[^\W_](?:[^\W_]|[.'’°-](?=[^\W_]|$))*)\.(?P<close>[)\]\"'”’»]*)\s*$")
 _REFERENCE = re.compile(r"\s*\[[\d\s,;–-]{1,20}\]\s*$")
 _NEXT = re.compile(r"\s*(?P<open>[(\[\"'“‘„«]*)(?P<word>[^\W_]*)")
+_NUMBERED = re.compile(r"\s*Nos?\.\s*\d")  # "Pat. No. 5,123,456"
 _ROMAN = re.compile(r"[IVXLCDM]+")
 
 
@@ -111,7 +116,8 @@ def goes_on(before: str, after: str, language: str, more: Collection[str] = ()) 
     table = abbreviations_of(language)
     plain = before[before.rfind(" ") + 1 :].removesuffix(".")
     if len(plain) > 1 and plain.isalpha() and (key := plain.lower()) not in table.known and key not in more:
-        return False  # nearly every sentence ends with such a word
+        # Nearly every sentence ends with such a word; but "Louis XIV. was" goes on.
+        return plain.isupper() and after[:1].islower() and _ROMAN.fullmatch(plain) is not None
     if reference := _REFERENCE.search(before):  # "Larsen et al. [12] found", but not "it fell. [12] Then"
         inner = before[: reference.start()]
         return inner.endswith(".") and _is_abbreviation(inner, table, more) and not _starts(after, table)
@@ -131,16 +137,47 @@ def goes_on(before: str, after: str, language: str, more: Collection[str] = ()) 
         # A single capital letter is mostly an initial, for which the library decides; "M." is a title in French.
         return not (len(word) == 1 and word.isupper() and word != "M") or first.islower()
     if name in table.open:
+        if _NUMBERED.match(after):
+            return True
         return not _starts(after, table) and not (name == "etc" and first.isupper())
     if name in table.units:
         return first.islower() or first.isdigit()
     if name in table.numbered and _is_numbered(following, after):
         return True
     if table.ordinals and word.isdigit() and len(word) <= 2:
+        earlier = _LAST.search(before[: last.start()])
+        if earlier is not None and earlier["word"].lower() in table.known:
+            return False  # "Nr. 5.", "obr. 3."
         return not _starts(after, table)
+    if len(word) == 1 and word.isupper() and first.islower():  # "av. J.-C. à Rome"
+        return True
     if len(word) == 1 and word.isupper() and first.isdigit():  # "Fed. R. Civ. P. 12(b)"
         return _LAST.search(before[: last.start()]) is not None
     return False
+
+
+_SMALL = re.compile(r"\.\s+(?![A-Z\W])([^\W\d_]+)\b(?![.'’-]\w)")
+_SHORT = re.compile(r"(?<![\w.'’-])[^\W\d_]{1,4}$")
+_CAPITAL = re.compile(r"[^\W\d_]{2}[.!?][)\"'”’»]*\s+[(\"'“‘«]*[A-Z\u00c0-\u00de\u0410-\u042f]")
+
+
+def goes_on_small(block: str, language: str) -> set[int]:
+    """Where a sentence goes on after a short word and a full stop, since a function word follows in small letters: "The
+    pop. of the city". The ends of the white space between them; none in a text that begins sentences so, as chats do.
+    """
+    table = abbreviations_of(language)
+    if not table.starters:
+        return set()
+    small = table.starters | table.inner
+    found = [
+        match
+        for match in _SMALL.finditer(block)
+        if match[1] in small and _SHORT.search(block, max(0, match.start() - 6), match.start())
+    ]
+    if not found or not block.lstrip("(\"'“‘«„ \n\t*_-#")[:1].isupper():
+        return set()
+    most = max(1, sum(1 for _ in _CAPITAL.finditer(block)) // 4)
+    return {match.start(1) for match in found} if len(found) <= most else set()
 
 
 _MAY_HIDE = re.compile(r"(?<=\w)\.\s+(?=[A-Z\u00c0-\u00de\"'“‘(])")
@@ -160,7 +197,9 @@ def unseen_ends(block: str, language: str) -> Iterator[int]:
         elif (
             (name := word.lower()) in _AND_SO_ON
             or name in table.units
-            or ((name in table.open or (name in table.numbered and word.islower())) and _starts(after, table))
+            or (name in table.open and _starts(after, table) and not _NUMBERED.match(after))
+            or (name in table.numbered and word.islower() and _starts(after, table))
+            or (len(word) == 1 and word.islower() and words[:-1] and words[-2][-1].isdigit() and _starts(after, table))
         ):
             yield match.end()
 

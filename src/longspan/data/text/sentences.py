@@ -35,6 +35,7 @@ from longspan.data.text.abbreviations import (
     abbreviations_from,
     abbreviations_of,
     goes_on,
+    goes_on_small,
     goes_on_unspaced,
     has_table,
     unseen_ends,
@@ -51,7 +52,12 @@ TICKS = 200
 _LINE = re.compile(r"[^\n\f\u2029]*[\n\f\u2029]?")
 _ITEM = re.compile(r"\s*(?:[-*•‣◦▪–●■○·]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+\S|#{1,6}\s|\|")
 _ITEM_MARK = re.compile(r"\s*[-*•‣◦▪–●■○·(]+(?=[\s\d])")
-_NUMBER = re.compile(r"\(?(?:\d{1,3}|[A-Za-z])[.)]")
+_NUMBER = re.compile(
+    r"\(?(?:\d{1,3}|[A-Za-z])[.)]"
+    r"|(?:Fig|Figs|Figure|Table|Tab|Box|Scheme|Plate|Theorem|Lemma|Definition|Corollary|Proposition|Remark|Example"
+    r"|Abb|Abbildung|Tabelle|Satz|Tableau|Figura|Tabla|Tabella|Tabel|Figuur)\.?\s\d{1,3}(?:\.\d{1,3})*[a-z]?\."
+)
+"""A number or a label that belongs to the sentence after it: "2.", "Fig. 1."."""
 _QUOTES = str.maketrans(dict.fromkeys('"“”„‟«»‹›「」『』《》()[]{}（）【】', " "))
 _INTRODUCES = re.compile(r"\w\W?:\s*$")
 _CLOSING = "\"'”’»›)]}*_`"
@@ -63,6 +69,8 @@ _GLUED = re.compile(
 _BRACKETED = re.compile(
     r"\((?:(?<=[.!?]\s\()|(?<=^\())[A-Z][^()\n]*[.!?]\)\s+(?=[A-Z])|（(?:(?<=[。！？]（)|(?<=^（))[^（）]*[。！？]）"
 )
+_RAISED = re.compile(r"[\u00b9\u00b2\u00b3\u2070\u2074-\u2079†‡]{1,3}\s+(?=[(\"'“‘«]?[A-Z])")
+_ENDED = re.compile(r"[^\W\d_]{2}[.!?][\"'”’»)]{0,2}$")
 _UNDECIDED = re.compile(r"[\"'“‘`(\[](?:\.{2,}|…)[\"'”’`)\]]\s+$")
 _CLAUSE = re.compile(r"[;:,](?=\s)|[—、，；：،؛]")
 _SCRIPTS = (
@@ -256,8 +264,17 @@ def _boundaries(block: str, rules: _Rules, quotes: bool) -> list[int]:
     boundaries = sentencex.get_sentence_boundaries(rules.language, shown)  # pyright: ignore[reportAttributeAccessIssue]
     ends = {int(sentence["end_index"]) for sentence in boundaries}
     ends = {end for end in ends if 0 < end < len(block) and _is_end(block, end, rules)}
+    small = goes_on_small(block, rules.language)
+    ends = {end for end in ends if not small or _next_word(block, end) not in small}
     unseen = [end for end in _unseen_ends(block, rules.language) if not (quotes and _in_quotation(block, ends, end))]
     return [*sorted(ends.union(unseen)), len(block)]
+
+
+def _next_word(block: str, end: int) -> int:
+    """The place of the first character behind the white space around a place of a block."""
+    while end < len(block) and block[end].isspace():
+        end += 1
+    return end
 
 
 def _in_quotation(block: str, ends: set[int], place: int) -> bool:
@@ -267,9 +284,12 @@ def _in_quotation(block: str, ends: set[int], place: int) -> bool:
 
 
 def _unseen_ends(block: str, language: str) -> Iterator[int]:
-    """Ends that the library misses: after what looks like an initial or an abbreviation, after a sentence in brackets,
-    and where the space between two sentences of prose is missing."""
+    """Ends that the library misses: after what looks like an initial or an abbreviation, after a sentence in brackets
+    or a raised mark, and where the space between two sentences of prose is missing."""
     yield from unseen_ends(block, language)
+    for match in () if block.isascii() else _RAISED.finditer(block):
+        if _ENDED.search(block, max(0, match.start() - 5), match.start()):
+            yield match.end()
     yield from (match.end() for match in _BRACKETED.finditer(block) if match.end() < len(block))
     if has_table(language):
         glued = [match for match in _GLUED.finditer(block) if len(block[: match.start()].split(maxsplit=3)) > 3]
