@@ -120,7 +120,10 @@ def test_gradients_of_training_are_equal(buckets, published, batch, widest):
     known = ARCHITECTURES["reformer"]
     found = {name: parameter.grad for name, parameter in theirs.named_parameters() if name != "lm_head.bias"}
     wanted = {name: torch.zeros_like(parameter) for name, parameter in ours.named_parameters()}
-    assert not transfer(known.unpack(found, theirs.config), wanted, known.pairs(known.heads[WRITER], theirs))
+    unreached = transfer(known.unpack(found, theirs.config), wanted, known.pairs(known.heads[WRITER], theirs))
+    assert unreached == ([] if "lm_head.decoder.bias" in found else ["lm_head.bias"])
+    if unreached:  # transformers before 5.24 adds no bias to the logits; ours begins at zero and learns
+        wanted["lm_head.bias"] = upstream.sum((0, 1))
     torch.testing.assert_close({name: each.grad for name, each in ours.named_parameters()}, wanted)
 
 

@@ -14,7 +14,9 @@ EXTRAS = {"langchain": "langchain_core", "sentence_transformers": "sentence_tran
 
 @pytest.mark.parametrize("module", EXTRAS)
 def test_the_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, EXTRAS[module], None)  # as if it were not installed
+    imported = {name for name in sys.modules if name.partition(".")[0] == EXTRAS[module]}
+    for name in {EXTRAS[module], *imported}:
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, f"longspan.integrations.{module}", raising=False)
     extra = module.replace("_", "-")
     with pytest.raises(InputError, match=rf"longspan\.integrations\.{module} needs the '{extra}' extra; .*pip install"):

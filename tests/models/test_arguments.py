@@ -71,7 +71,8 @@ def test_lora_trains_saves_loads_and_merges(task: str, tmp_path) -> None:
         optimiser.zero_grad()
     trained = result(model.eval(), **labels)
     assert (trained - before).abs().max() > 1e-5
-    model.save_pretrained(tmp_path)
+    # Else peft 0.18 warns that it cannot compare the vocabulary with that of a model without a name.
+    model.save_pretrained(tmp_path, save_embedding_layers=False)
     loaded = peft.PeftModel.from_pretrained(make(name), tmp_path).eval()
     torch.testing.assert_close(result(loaded, **labels), trained)
     merged = loaded.merge_and_unload()

@@ -195,7 +195,7 @@ def test_the_compiled_steps_of_a_published_model_write_what_transformers_writes(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # PyTorch's own
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # PyTorch's own
 def test_steps_compiled_by_inductor_write_the_same() -> None:
     """A window that the text grows out of, beside an encoder, in the code that a processor runs."""
     torch.compiler.reset()

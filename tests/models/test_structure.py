@@ -60,7 +60,7 @@ def test_a_document_alone_and_padded_on_the_left_is_the_same():
 def test_a_writer_reads_a_structured_source():
     torch.manual_seed(0)
     config = LongspanConfig(**SIZES, attention=ETC, decoder_layers=1, decoder_attention="full")
-    writer = LongspanForConditionalGeneration(config).eval()
+    writer = LongspanForConditionalGeneration(config).eval().double()  # a loss of new weights moves little
     source = {"global_attention_mask": GLOBALS, "belongs_to": OWNERS}
     with torch.no_grad():
         states = writer.encoder(IDS, **source)
@@ -68,7 +68,7 @@ def test_a_writer_reads_a_structured_source():
         written = writer.generate(IDS, **source, **options)
         assert torch.equal(written, writer.generate(IDS, encoder_outputs=states, **options))
         plain = writer(IDS, GLOBALS | True, GLOBALS, labels=IDS).loss
-        assert writer(IDS, GLOBALS | True, labels=IDS, **source).loss != plain
+        assert abs(writer(IDS, GLOBALS | True, labels=IDS, **source).loss - plain) > 1e-10
 
 
 def test_structure_is_refused_where_nothing_reads_it():

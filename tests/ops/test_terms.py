@@ -319,7 +319,7 @@ def test_gradcheck(pattern, reach, prob):
     assert torch.autograd.gradcheck(function, [*made.heads, *tensors])
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own, in its forward mode
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # PyTorch's own, in its forward mode
 def test_forward_mode_and_torch_func_go_through_the_reference():
     made = Made(11, 11)
     query, key, value = (each.detach() for each in made.heads)

@@ -228,7 +228,7 @@ def test_one_compiled_program_serves_rows_of_every_length(padded):
         torch.testing.assert_close(*results)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own, in its forward mode
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")  # PyTorch's own, in its forward mode
 def test_derivatives_forward_come_from_the_dense_way():
     query, key, value = (torch.randn(2, 2, 29, 4, dtype=torch.float64) for _ in range(3))
     mask = torch.arange(29) < torch.tensor([[29], [13]])

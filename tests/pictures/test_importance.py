@@ -110,7 +110,9 @@ def test_without_either_words_are_marked_that_the_bundled_summary_names(capsys, 
 )
 def test_a_terminal_without_colours_gets_stars(term, no_color, shaded, files, monkeypatch, capsys):
     monkeypatch.setenv("TERM", term)
-    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     assert main(["importance", files[0], "--reference", files[1]]) == 0
     out = capsys.readouterr().out

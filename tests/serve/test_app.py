@@ -27,7 +27,8 @@ def test_requests_that_hold_mistakes_get_one_sentence(alive: Any, call: Callable
         ("/summarize", {"text": "y", "sentences": 0}, 422, "sentences=0: input should be greater than or equal to 1"),
         ("/summarize", {"text": "y", "sentence": 2}, 422, "sentence=2: extra inputs are not permitted"),
         ("/summarize", {"text": 5}, 422, "text=5: input should be a valid string"),
-        ("/summarize", b"{", 422, "the body: input should be a valid dictionary"),
+        ("/summarize", b'{"text": ', 422, "the body is no JSON: expecting value (character 9)"),
+        ("/summarize", [], 422, "the body: input should be a valid dictionary"),
         ("/answer", {"text": "y"}, 422, "question: field required"),
         ("/answer", {"text": "y", "question": []}, 422, "question=[] asks nothing"),
         ("/embed", {}, 422, "give texts or documents, one of the two"),
@@ -38,7 +39,7 @@ def test_requests_that_hold_mistakes_get_one_sentence(alive: Any, call: Callable
     async def run() -> None:
         async with alive(QUIET) as app:
             for path, body, status, sentence in mistakes:
-                answer = await call(app, "POST", path, body)
+                answer = await call(app, "POST", path, body, {"content-type": "application/json"})
                 assert (answer.status, answer.json["detail"].startswith(sentence)) == (status, True), answer.body
             mistakes_of_clients = [
                 ("/v1/embeddings", {"input": []}, 422, "input=[] holds no text"),

@@ -132,7 +132,7 @@ def test_gradcheck_with_dropout(causal):
     assert not torch.equal(dropped, attend_partition(*problem(tree), tree, counts=torch.tensor([7, 4])))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # of PyTorch's own
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # of PyTorch's own
 def test_forward_mode_goes_by_the_matrix_of_all_nodes():
     tree = tree_of(5, 1, 1, False)
     inputs = [each.detach() for each in problem(tree)]

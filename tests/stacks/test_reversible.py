@@ -280,7 +280,7 @@ def test_autocast_is_as_it_was(inside):
     torch.testing.assert_close(found[0], found[1], atol=1e-3, rtol=2e-2)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_forward_mode_is_served_and_second_derivatives_are_refused():
     stack, hidden = build(2), torch.randn(2, 5, WIDTH, dtype=torch.float64)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
 import threading
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from longspan.files import temporary_folder
 from longspan.workers import start
 
 PRELOADED = (
@@ -16,6 +19,8 @@ PRELOADED = (
     *("transformers.trainer", "transformers.training_args", "torch.optim.adamw"),
 )
 """What every cell imports; that takes longer than measuring a short row."""
+SOCKET, LONGEST_ADDRESS = "pymp-12345678/listener-12345678", 103
+"""A path as long as that of multiprocessing's socket in a folder; bytes of an address that every system takes."""
 
 
 @cache
@@ -26,15 +31,23 @@ def processes() -> Any:
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    from multiprocessing import forkserver
+    from multiprocessing import forkserver, util
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     before, home = os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])
+    # Where this process is killed, nobody removes the folder of its socket, unless it lies in one of ours, which the
+    # next call removes. At an end multiprocessing's goes first, as its priority is higher.
+    stack, place = ExitStack(), tempfile.tempdir
+    folder = stack.enter_context(temporary_folder())
+    util.Finalize(None, stack.close, exitpriority=-1000)
     try:  # it is to import this package, wherever this process found it
         os.environ["PYTHONPATH"] = os.pathsep.join([home, before] if before else [home])
+        if len(os.fsencode(folder / SOCKET)) <= LONGEST_ADDRESS:
+            tempfile.tempdir = str(folder)
         forkserver.ensure_running()
     finally:
+        tempfile.tempdir = place
         os.environ.pop("PYTHONPATH")
         os.environ |= {} if before is None else {"PYTHONPATH": before}
     return context

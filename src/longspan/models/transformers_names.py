@@ -205,6 +205,6 @@ OVERRIDDEN: dict[str, tuple[str, ...]] = {
 
 LOOKED_UP: dict[str, tuple[str, ...]] = {
     "transformers.generation.utils": ("_is_stateful", "create_masks_for_generate"),
-    "transformers.trainer": ("accepts_loss_kwargs",),
+    "transformers.trainer": ("accepts_loss_kwargs", "keys_to_ignore_at_inference"),
 }
-"""Module → what it looks up on a model by name."""
+"""Module → what it looks up by name on a model or its configuration, whose class need not have it."""

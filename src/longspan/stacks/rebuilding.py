@@ -23,7 +23,8 @@ Streams = tuple[Tensor, Tensor]
 """Both `(B, T, E)`: the one written earlier, and the one written last."""
 
 
-@dataclass(frozen=True)
+# Not frozen: torch 2.11 cannot call an instance of a frozen class that it made while it traced.
+@dataclass(eq=False)
 class Step:
     """One branch of a block, as a function of the stream that it reads and of other tensors with gradients.
 

@@ -1,0 +1,39 @@
+"""What the processes of cells leave behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SCRIPT = """
+import os, signal, sys
+from multiprocessing import util
+from longspan.compare import processes
+
+if __name__ == "__main__":
+    processes.PRELOADED = ()
+    processes.processes()
+    print(util.get_temp_dir())
+    sys.stdout.flush()
+    if sys.argv[1] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_folder_of_a_killed_ones_socket_is_removed_by_the_next(tmp_path: Path) -> None:
+    """In a place with a short name, as the address of a socket has about a hundred letters at most."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with tempfile.TemporaryDirectory() as place:
+        for end, code, left in (("killed", -signal.SIGKILL, True), ("well", 0, False)):
+            command = [sys.executable, str(tmp_path / "script.py"), end]
+            environment = {**os.environ, "TMPDIR": place}
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+            folder = Path(done.stdout.strip())
+            assert done.stderr == ""
+            assert folder.is_relative_to(place)
+            assert (done.returncode, folder.exists()) == (code, left)
+        assert os.listdir(place) == []
