@@ -96,9 +96,9 @@ def chunks(
         if bound is not None:
             check_kind(bound, name, Integral, "a whole number")
             if bound < fewest:
-                raise InputError(f"{name}={bound} leaves no room for a sentence; give at least {fewest}")
+                raise InputError(f"{name}={show(bound)} leaves no room for a sentence; give at least {fewest}")
     if overlap < 0:
-        raise InputError(f"overlap={overlap} is negative; give a number of sentences, or 0 for none")
+        raise InputError(f"overlap={show(overlap)} is negative; give a number of sentences, or 0 for none")
     count = _counter(tokenizer)
     opened = as_document(document, abbreviations)
     if max_words is None and max_tokens is not None:

@@ -85,7 +85,8 @@ def index_by_workers(
     with not_left_empty(folder, LIST):
         opening = SearchIndex if has_search_index(folder) else SearchIndex.new
         library = opening(folder, encoder, device=device)
-        library.notes += library.add(documents, encoding=encoding, raw=raw, ahead=ahead)
+        skipped = library.add(documents, encoding=encoding, raw=raw, ahead=ahead)
+        library.notes += skipped  # those before were read anew
     return library
 
 

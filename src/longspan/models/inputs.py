@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from longspan.ops.shards import Shards
 
 
+TENSORS = ("input_ids", "attention_mask", "global_attention_mask", "token_type_ids", "inputs_embeds", "position_ids")
+TENSORS += ("importance", "belongs_to")
+"""Fields of `ModelInputs` that a caller gives as they are."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelInputs:
     """What an encoder is given of a batch; what each means says `LongspanModel.forward`.
@@ -48,6 +53,10 @@ class ModelInputs:
     documents: Tensor | None = None
     first_position: int = 0
     shards: Shards | None = None
+
+    def __post_init__(self) -> None:
+        for name in TENSORS:
+            check_batch(name, getattr(self, name))
 
 
 def border_of(config: ModelFields, inputs: ModelInputs) -> Tensor:

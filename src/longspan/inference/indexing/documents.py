@@ -108,9 +108,11 @@ def index(
         assert model is not None
         with not_left_empty(folder, MANIFEST, COPY):
             library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype, device=device)
-            library.notes += library.add(documents, encoding=encoding, raw=raw)
+            skipped = library.add(documents, encoding=encoding, raw=raw)
+            library.notes += skipped  # those before were read anew
         return library
-    library.notes += library.add(documents, encoding=encoding, raw=raw)
+    skipped = library.add(documents, encoding=encoding, raw=raw)
+    library.notes += skipped  # those before were read anew
     return library
 
 
@@ -132,7 +134,8 @@ def _searchable(
     with not_left_empty(folder, LIST):
         opening = SearchIndex if has_search_index(folder) else SearchIndex.new
         library = opening(folder, encoder, device=device)
-        library.notes += library.add(documents, encoding=encoding, raw=raw)
+        skipped = library.add(documents, encoding=encoding, raw=raw)
+        library.notes += skipped  # those before were read anew
     return library
 
 
