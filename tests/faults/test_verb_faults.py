@@ -25,6 +25,7 @@ from longspan.inference.classify import load_classifier
 from longspan.inference.embed import load_encoder
 from longspan.inference.readers import load_reader
 from longspan.inference.reranker import load_reranker
+from longspan.inference.results import Decoding
 from longspan.inference.sentence_encoder import load_sentence_encoder
 from longspan.inference.summarize import load_summarizer
 from longspan.patterns import parse
@@ -301,3 +302,25 @@ def test_changes_of_a_recipe_that_are_no_texts() -> None:
     refused(lambda: load_recipe("small-mlm-window", 3), "changes is 3")  # pyright: ignore[reportArgumentType]
     refused(lambda: load_recipe("small-mlm-window", [3]), "change is 3")  # pyright: ignore[reportArgumentType]
     refused(lambda: load_recipe(3), "recipe is 3")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("verb", "option", "value"),
+    [
+        ("summarize", "language", "english"),
+        ("embed", "language", "-5m"),
+        ("embed", "encoding", "latin-5000"),
+        ("embed", "prefix", "two\nlines"),
+        ("embed", "output", " "),
+    ],
+)
+def test_an_option_of_a_job_that_would_make_an_error_of_every_row(verb: str, option: str, value: str) -> None:
+    pytest.importorskip("pyarrow")
+    Path("a.txt").write_text(TEXT, encoding="utf-8")
+    call = {"output": "out", option: value}
+    refused(lambda: longspan.map_documents(verb, Path("a.txt"), workers=0, **call), option, show(value)[1:5])
+    assert os.listdir() == ["a.txt"]
+
+
+def test_options_of_a_model_that_writes_are_named_beside_the_bundled_one() -> None:
+    refused(lambda: longspan.summarize(TEXT, decoding=Decoding(beams=4, max_tokens=9)), "beams=4, max_tokens=9 is for")

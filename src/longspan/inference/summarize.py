@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -209,8 +209,11 @@ def load_summarizer(
     if model is not None:
         return _load(str(model), language, decoding, device, dtype)
     if decoding is not None:
+        chosen = [one for one in fields(Decoding) if getattr(decoding, one.name) != one.default]
+        told = ", ".join(f"{one.name}={getattr(decoding, one.name)}" for one in chosen) or "decoding"
         raise InputError(
-            "the bundled model picks sentences and decodes nothing; leave the options for decoding out, or give a model"
+            f"{told} is for a model that writes, and the bundled model picks sentences; leave the options for decoding "
+            "out, or give a model"
         )
     if dtype is not None:
         check_numbers(dtype, model)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from longspan.characters import counted
 from longspan.data.labelled import TEXT_FIELDS
+from longspan.data.text.documents import check_encoding
 from longspan.errors import InputError
 from longspan.files import claimed, clear_stale, output_folder
 from longspan.imports import require
@@ -21,7 +22,7 @@ from longspan.mapping.local import Crew, Damaged
 from longspan.mapping.results import DamagedInputError, Desk, document_schema, finished_parts
 from longspan.mapping.rows import plan_tables, schema_text, text_column
 from longspan.mapping.work import Verb, added_columns, check_names, verb_of
-from longspan.settings import Count, Whole, check_arguments, check_several
+from longspan.settings import Count, Whole, check_arguments, check_several, show
 from longspan.version import __version__
 
 Engine = Literal["local", "ray"]
@@ -118,6 +119,10 @@ def map_documents(
     """
     given = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows, "raw": raw}
     check_arguments(map_documents, {**given, "text_field": text_field, "prefix": prefix, "encoding": encoding})
+    if encoding is not None:
+        check_encoding(encoding)
+    if not prefix.isprintable():
+        raise InputError(f"prefix is {show(prefix)}; give one without line ends and control characters")
     options = {name: _plain(value) for name, value in options.items() if value is not None}
     chosen = verb_of(verb, options)
     arrow()
