@@ -25,6 +25,17 @@ def check_place(device: str | None, dtype: str | None = None) -> None:
     torch_dtype(dtype)
 
 
+def check_named(device: str | None, dtype: str | None) -> None:
+    """Refuse what is no name of a device or a type; imports nothing, and looks for no device.
+
+    It comes before what keeps loaded models by their names, for which a list would be no key.
+    """
+    if device is not None:
+        check_kind(device, "device", str, "a name, such as 'cuda'")
+    if dtype is not None and not (isinstance(dtype, str) and dtype in DTYPES):
+        raise InputError(f"dtype={show(dtype)} is not known; choose one of {', '.join(DTYPES)}")
+
+
 def torch_device(name: str | None) -> torch.device:
     """The device of a name as PyTorch has them: "cpu", "cuda", "cuda:1", "mps", …; None is the processor.
 
@@ -33,8 +44,7 @@ def torch_device(name: str | None) -> torch.device:
     """
     import torch
 
-    if name is not None:
-        check_kind(name, "device", str, "a name, such as 'cuda'")
+    check_named(name, None)
     try:
         device = torch.device("cpu" if name is None else name)
         if torch.empty(0, device=device).is_meta:  # which has no numbers
@@ -63,8 +73,7 @@ def torch_dtype(name: str | None) -> torch.dtype:
     """
     import torch
 
-    if name not in (None, *DTYPES):
-        raise InputError(f"dtype={show(name)} is not known; choose one of {', '.join(DTYPES)}")
+    check_named(None, name)
     return getattr(torch, name or "float32")
 
 
@@ -89,8 +98,9 @@ def check_loads(name: str, value: Any, device: str | None, dtype: str | None = N
         device, dtype: as given.
 
     Raises:
-        InputError: naming the option that has nothing to act on.
+        InputError: naming the option that has nothing to act on, or that is no name.
     """
+    check_named(device, dtype)
     for option, given in (("device", device), ("dtype", dtype)):
         if given is not None and value is not None and not (isinstance(value, str) or hasattr(value, "__fspath__")):
             raise InputError(

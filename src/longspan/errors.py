@@ -40,6 +40,17 @@ def one_sentence(problem: str) -> Iterator[None]:
         raise InputError(f"{problem}: {last_line(error)}") from error
 
 
+@contextmanager
+def named(argument: str) -> Iterator[None]:
+    """Errors of opening a model begin with the argument that named it, where they do not tell it: there are several."""
+    try:
+        yield
+    except InputError as error:
+        if argument in str(error):
+            raise
+        raise InputError(f"{argument}: {error}") from error
+
+
 _OUT_OF_MEMORY = re.compile(
     r"can't allocate memory|out of memory|cannot allocate memory|std::bad_alloc|failed to map segment|"
     r"can't start new thread|\(os error 12\)",

@@ -117,6 +117,8 @@ def _resolved(given: str | os.PathLike[str], argument: str) -> Path:
     text = os.fspath(given)
     if not isinstance(text, str):  # a path of bytes
         raise InputError(f"{argument} {text!r} is bytes; give a text")
+    if not text.strip():
+        raise InputError(f"{argument} is {show(text)}, which names nothing; give a path")
     if "\0" in text:
         raise InputError(f"{argument} {text!r} holds a NUL character; give a plain path")
     try:
@@ -132,7 +134,7 @@ def _resolved(given: str | os.PathLike[str], argument: str) -> Path:
         raise InputError(f"{argument} {text!r} holds half a character; give a plain path") from error
     except (OSError, RuntimeError) as error:  # a name too long, a link that points to itself, `~nobody`
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(f"{argument} {text!r} cannot be used ({reason.lower()}); give another place") from error
+        raise InputError(f"{argument} {show(text)} cannot be used ({reason.lower()}); give another place") from error
 
 
 # Whole or not at all -------------------------------------------------------------------------------------------------

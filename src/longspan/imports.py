@@ -28,6 +28,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -38,6 +39,10 @@ from longspan.errors import InputError, last_line
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+
+LONGEST_NAME = 80
+"""Characters of an unknown name that an error shows."""
 
 
 class MissingLibraryError(InputError):
@@ -103,6 +108,19 @@ def announce(table: str, places: Mapping[str, str]) -> None:
     _announced[table] |= places
 
 
+class UnknownNameError(InputError, KeyError):
+    """A name that a table has not, with the one that is like it; a `KeyError`, as mappings have it."""
+
+    def __init__(self, name: Any, table: Table[Any]) -> None:
+        known = sorted(table)
+        like = get_close_matches(name[:LONGEST_NAME], known, n=1) if isinstance(name, str) else []
+        remedy = f"did you mean {like[0]!r}?" if like else f"choose one of {', '.join(known)}"
+        shown = repr(name[:LONGEST_NAME]) if isinstance(name, str) else f"name of type {type(name).__name__}"
+        super().__init__(f"{table.name} have no {shown}; {remedy}")
+
+    __str__ = InputError.__str__  # that of `KeyError` puts quotes around it
+
+
 class Table(MutableMapping[str, Value]):
     """Name → value; a value given as its place, "module:attribute", is imported when it is asked for.
 
@@ -114,10 +132,14 @@ class Table(MutableMapping[str, Value]):
     """
 
     def __init__(self, name: str, own: Mapping[str, Any]) -> None:
+        self.name = name
         self._entries: dict[str, Any] = {**own, **_announced[name]}
 
     def __getitem__(self, name: str) -> Value:
-        value = self._entries[name]
+        try:
+            value = self._entries[name]
+        except (KeyError, TypeError):  # TypeError: a list or another that is no key
+            raise UnknownNameError(name, self) from None
         if isinstance(value, str):
             value = self._entries[name] = imported(value)
         return value

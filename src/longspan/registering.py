@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 from longspan.errors import InputError
+from longspan.settings import show
 
 Thing = TypeVar("Thing")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -41,11 +42,11 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
     """
     table, own, kind = _place(thing)
     if name is not None and kind != "reader":
-        raise InputError(f"name={name!r} is for readers; a {kind} has its own name, {own!r}")
+        raise InputError(f"name={show(name)} is for readers; a {kind} has its own name, {own!r}")
     chosen = own if name is None else name
     if not isinstance(chosen, str) or not _NAME.fullmatch(chosen) or keyword.iskeyword(chosen):
         raise InputError(
-            f"{kind} name {chosen!r} cannot be used; give small letters, digits, _ and -, beginning with a letter"
+            f"{kind} name {show(chosen)} cannot be used; give small letters, digits, _ and -, beginning with a letter"
         )
     if (chosen in table and table[chosen] is not thing) or (kind == "reader" and chosen in _data_sets()):
         raise InputError(f"there is a {kind} {chosen!r} already; give yours another name")
@@ -94,7 +95,7 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
 
         return READERS, str(getattr(thing, "__name__", "")).replace("_", "-"), "reader"
     raise InputError(
-        f"register got {thing!r}; give a class derived from Pattern, AttentionConfig, HeadSpec or Task, a function "
+        f"register got {show(thing)}; give a class derived from Pattern, AttentionConfig, HeadSpec or Task, a function "
         "that reads rows, or a FileKind"
     )
 

@@ -262,11 +262,12 @@ def show(value: Any) -> str:
     """A value as an error names it: its beginning, however large it is, and nothing that a terminal would obey."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return f"a number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
-    text = (
-        _SHORT.repr(value)
-        if isinstance(value, (dict, list, tuple))
-        else repr(value[: SHOWN + 1] if isinstance(value, (str, bytes)) else value)
-    )
+    if isinstance(value, (dict, list, tuple)):
+        text = _SHORT.repr(value)
+    elif isinstance(value, (str, bytes)):
+        text = repr(value[: SHOWN + 1])
+    else:
+        text = " ".join(_SHOWN_WHOLE.repr_instance(value, 0).split())  # arrays have lines
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
@@ -274,6 +275,10 @@ _SHORT = reprlib.Repr()
 """Shows what holds other things: its beginning, however many there are and however deep they lie."""
 _SHORT.maxlevel = 4
 _SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = SHOWN
+
+_SHOWN_WHOLE = reprlib.Repr()
+"""Shows what holds nothing, also where its `__repr__` raises."""
+_SHOWN_WHOLE.maxother = 1_000_000
 
 
 def show_key(key: Any) -> str:

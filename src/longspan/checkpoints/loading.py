@@ -13,7 +13,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from longspan.checkpoints.folder import check_tokenizer_files
-from longspan.checkpoints.sources import check_reachable, load_any
+from longspan.checkpoints.sources import check_path, check_reachable, load_any
 from longspan.devices import check_place, placed
 from longspan.errors import InputError, one_sentence
 from longspan.model_files import LARGEST_JSON, check_file, read_json
@@ -159,6 +159,7 @@ def load_tokenizer(source: str | Path, **options: Any) -> Any:
         InputError: there is none, its files are damaged, or it cannot encode a word.
     """
     directory = Path(os.path.expanduser(source))
+    check_path(directory, "tokenizer")
     if directory.is_dir():
         if not has_tokenizer(directory):
             raise InputError(f"{str(source)!r} has no tokenizer.json or other tokenizer file; put the model's there")

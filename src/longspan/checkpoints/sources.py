@@ -33,6 +33,8 @@ from longspan.settings import show
 
 PATIENCE = 4.0
 """Seconds after which a host that does not answer counts as out of reach."""
+SHOWN_PATH = 300
+"""Characters of a path that an error shows whole."""
 RUNS = "runs"
 """The folder in which `longspan train` puts models: what begins with it is never a name on the Hub."""
 
@@ -76,13 +78,15 @@ def check_reachable(name: str, what: str = "model", file: str = "config.json") -
             f"`longspan train` puts models into {RUNS}/: train it first, or " if name.split("/")[0] == RUNS else ""
         )
         raise InputError(
-            f"{what} directory '{Path(os.path.expanduser(name))}' does not exist; {trained}give an existing directory "
+            f"{what} directory {_quoted(os.path.expanduser(name))} does not exist; {trained}give an existing directory "
             "or a Hub name"
         )
     try:
         cached = huggingface_hub.try_to_load_from_cache(name, file)
     except ValueError as error:  # the Hub has no such names
-        raise InputError(f"{what} '{name}' is neither a directory nor a Hub name; give one of the two") from error
+        raise InputError(
+            f"{what} {_quoted(name)} is neither a directory nor a Hub name; give one of the two"
+        ) from error
     if isinstance(cached, str):
         return
     host = urlparse(huggingface_hub.constants.ENDPOINT).hostname or ""
@@ -92,6 +96,11 @@ def check_reachable(name: str, what: str = "model", file: str = "config.json") -
             f"{what} '{name}' is neither a directory nor a name that can be fetched: {host} cannot be reached and the "
             f"cache has no such {what} ({reason}); give a directory, or fetch it where there is a network"
         )
+
+
+def _quoted(name: str) -> str:
+    """A name in quotes, as it is but for characters that break a line or steer a terminal."""
+    return f"'{name}'" if name.isprintable() and len(name) <= SHOWN_PATH else show(name)
 
 
 def _unreachable(host: str) -> str | None:

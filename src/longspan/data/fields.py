@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from longspan.characters import check_characters, counted
 from longspan.errors import InputError
+from longspan.settings import show
 
 Record = dict[str, Any]
 
@@ -92,8 +93,8 @@ Row = TypeVar("Row")
 
 def check_on_error(on_error: str) -> None:
     """Raise `InputError` unless it is "raise" or "skip"."""
-    if on_error not in ("raise", "skip"):
-        raise InputError(f"on_error={on_error!r} is unknown; choose 'raise' or 'skip'")
+    if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
+        raise InputError(f"on_error={show(on_error)} is unknown; choose 'raise' or 'skip'")
 
 
 @contextmanager

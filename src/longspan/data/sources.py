@@ -30,6 +30,7 @@ from typing import Any, Generic, Self, TypeVar
 from longspan.data.catalogue import KNOWN, missing
 from longspan.errors import InputError
 from longspan.imports import find
+from longspan.settings import check_kind, check_several, show
 
 logger = logging.getLogger(__name__)
 
@@ -116,8 +117,16 @@ def read(
     Raises:
         InputError: a source that is not found, or a negative limit (at once); a row of another kind from a reader.
     """
+    if not isinstance(data, str | Path):
+        check_several(data, "data", "a path, a name, or a list of these")
+        data = list(data)
+        for one in data:
+            check_kind(one, "data", (str, Path), "a path or a name")
+    check_kind(split, "split", str, "the name of a split, such as 'train'")
+    if limit is not None:
+        check_kind(limit, "limit", int, "a number of rows, or None for all of them")
     if limit is not None and limit < 0:
-        raise InputError(f"limit={limit} is negative; give a number of rows, or None for all of them")
+        raise InputError(f"limit={show(limit)} is negative; give a number of rows, or None for all of them")
     sources = [find_source(one, split, kind) for one in ([data] if isinstance(data, str | Path) else data)]
 
     def rows() -> Iterator[Row]:
@@ -148,7 +157,7 @@ def find_source(data: str | Path, split: str, kind: Kind[Any]) -> Source:
     name, path = str(data), Path(data)
     if name == SYNTHETIC:
         return Source(name=name)
-    if path.exists():
+    if os.path.exists(path):
         return Source(name=name, files=_files(path, split, kind))
     if glob.has_magic(name):
         paths = sorted(Path(one) for one in glob.glob(name, recursive=True) if Path(one).is_file())

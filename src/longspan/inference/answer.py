@@ -6,6 +6,7 @@ questions, the best of them are read, and the words that answer are marked.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from longspan.characters import check_characters, mend, on_one_line, visible
 from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.blocks import Document
+from longspan.data.text.documents import check_encoding
 from longspan.data.text.folders import check_not_path, documents_in
 from longspan.data.text.passages import Passage
 from longspan.data.text.reading import abbreviating, document_of, read
@@ -27,7 +29,7 @@ from longspan.inference.passage_encoder import SecondLook, passage_encoder
 from longspan.inference.ranking import READ, SHOWN, PassageIndex, Ranking, load_weights
 from longspan.inference.readers import SpanReader, load_reader
 from longspan.inference.results import DocumentAnswer, RankedPassage, ScoredSentence, notes, quote_of, reads_english
-from longspan.settings import check_kind, check_several
+from longspan.settings import check_kind, check_several, show
 
 if TYPE_CHECKING:
     from longspan.inference.reranker import Reranker
@@ -107,17 +109,14 @@ def open_documents(
     Raises:
         InputError: a document that was named cannot be read, a folder holds none that can, or there is none at all.
     """
-    check_kind(raw, "raw", bool, "true or false")
-    single = isinstance(sources, str | Path | Document)
-    if not single:
-        check_several(sources, "document", "a text, a Path or a Document, or a list of these")
-    every = [sources] if single else list(sources)
+    every = sources_in(sources, encoding=encoding, raw=raw)
+    further = abbreviations_from(abbreviations)  # once, since an iterator is read once
     documents: list[Document] = []
     skipped: list[str] = []
     for number, source in enumerate(every, 1):
         if isinstance(source, Document):
             documents.append(source)
-        elif isinstance(source, Path) and source.is_dir():
+        elif isinstance(source, Path) and os.path.isdir(source):
             files, note = documents_in(source)
             skipped += [f"{on_one_line(str(source))}: {note}"] if note else []
             readable = []
@@ -133,7 +132,7 @@ def open_documents(
             documents.append(read(source, encoding, raw=raw))
         else:
             name = "the document" if len(every) == 1 else f"document {number}"
-            if not isinstance(source, str) or not source.strip():
+            if not source.strip():
                 raise InputError(f"{name} is empty; give a document with words in it")
             check_not_path(source, name, folders=True)
             text, halves = mend(source)
@@ -142,8 +141,31 @@ def open_documents(
                 skipped.append(mended)
     if not documents:
         raise InputError("there is no document to ask; give a text, a file or a folder")
-    further = abbreviations_from(abbreviations)  # once, since an iterator is read once
     return [abbreviating(document, further) for document in documents], skipped
+
+
+def sources_in(
+    sources: Source | Iterable[Source], *, encoding: str | None = None, raw: bool = False, argument: str = "document"
+) -> list[Source]:
+    """What names documents, as a list, with what is said of how they are read; nothing is opened.
+
+    Raises:
+        InputError: something else is among them; an encoding that is unknown, or of no file; `raw` is no truth value.
+    """
+    check_kind(raw, "raw", bool, "true or false")
+    if isinstance(sources, str | Path | Document):
+        every: list[Source] = [sources]
+    else:
+        check_several(sources, argument, "a text, a Path or a Document, or a list of these")
+        every = list(sources)
+    for number, source in enumerate(every, 1):
+        name = argument if len(every) == 1 else f"{argument} {number}"
+        check_kind(source, name, (str, Path, Document), "a text, a Path or a Document")
+    if encoding is not None:
+        check_encoding(encoding)
+        if every and not any(isinstance(source, Path) for source in every):
+            raise InputError(f"encoding={show(encoding)} is of files, and no {argument} is a Path; leave it out")
+    return every
 
 
 class Answerer:
@@ -304,13 +326,13 @@ def check_asked(question: str, top: int, threshold: float | None) -> None:
     if threshold is not None:
         check_kind(threshold, "threshold", Real, "a number from 0 to 1")
     if top < 1:
-        raise InputError(f"top={top} shows nothing; give at least 1")
+        raise InputError(f"top={show(top)} shows nothing; give at least 1")
     if threshold is not None and not 0 <= threshold <= 1:
-        raise InputError(f"threshold={threshold} is no probability; give a number from 0 to 1")
+        raise InputError(f"threshold={show(threshold)} is no probability; give a number from 0 to 1")
 
 
 def check_question(question: str) -> None:
     """Raise `InputError` for a question without a word in it."""
     if not isinstance(question, str) or not any(map(str.isalnum, question)):
-        raise InputError(f"question={question!r} asks nothing; give a question with words in it")
+        raise InputError(f"question={show(question)} asks nothing; give a question with words in it")
     check_characters(question, "the question")

@@ -16,9 +16,9 @@ from typing import Any
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import MOST, Measure, passages_of, within
 from longspan.data.text.reading import as_document
-from longspan.errors import InputError
+from longspan.errors import InputError, last_line
 from longspan.inference.results import Quote, quote_of
-from longspan.settings import check_kind
+from longspan.settings import check_kind, show
 
 FEWEST_WORDS = 4
 """The smallest bound on a passage's words; below it a passage is a sentence."""
@@ -96,9 +96,9 @@ def chunks(
         if bound is not None:
             check_kind(bound, name, Integral, "a whole number")
             if bound < fewest:
-                raise InputError(f"{name}={bound} leaves no room for a sentence; give at least {fewest}")
+                raise InputError(f"{name}={show(bound)} leaves no room for a sentence; give at least {fewest}")
     if overlap < 0:
-        raise InputError(f"overlap={overlap} is negative; give a number of sentences, or 0 for none")
+        raise InputError(f"overlap={show(overlap)} is negative; give a number of sentences, or 0 for none")
     count = _counter(tokenizer)
     opened = as_document(document, abbreviations)
     if max_words is None and max_tokens is not None:
@@ -149,6 +149,14 @@ def _counter(tokenizer: str | Path | Callable[..., Any] | None) -> Measure:
         ids = used(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
         return list(map(len, ids))
 
+    if callable(tokenizer):
+        try:
+            count(["a word"])
+        except Exception as error:
+            raise InputError(
+                f"tokenizer is {show(tokenizer)}, which takes no texts as a tokenizer of transformers does "
+                f"({last_line(error)}); give such a one, a folder or a name"
+            ) from error
     return count
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.characters import counted
-from longspan.devices import check_loads
-from longspan.errors import InputError
+from longspan.devices import check_loads, check_named
 from longspan.settings import check_kind
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ def classify(
     """
     from longspan.data.text.reading import as_document
 
-    if isinstance(document, str) and not document.strip():
-        raise InputError("document is blank; give a text with words in it, or a Path to a file")
     document = as_document(document)
     check_kind(model, "model", (str, Path, Classifier), "a folder, or what `load_classifier` returned")
     check_loads("model", model, device, dtype)
@@ -77,9 +74,15 @@ def classify(
     return classifier.classify(document)
 
 
-@lru_cache(maxsize=2)
 def load_classifier(model: str | Path, device: str | None = None, dtype: str | None = None) -> Classifier:
-    """Load a classifier once for many documents; arguments and errors as in `classify`."""
+    """Load a classifier once for many documents; arguments and errors as in `classify`. The latest two stay loaded."""
+    check_kind(model, "model", (str, Path), "a folder or a name")
+    check_named(device, dtype)
+    return _load(str(model), device, dtype)
+
+
+@lru_cache(maxsize=2)
+def _load(model: str, device: str | None, dtype: str | None) -> Classifier:
     from longspan.checkpoints.loading import load_pair
     from longspan.inference.model_use import other_use
     from longspan.models import LongspanForSequenceClassification

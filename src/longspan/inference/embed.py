@@ -11,7 +11,7 @@ model reads is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from longspan.characters import mend
-from longspan.devices import check_loads, check_numbers
+from longspan.devices import check_loads, check_named, check_numbers
 from longspan.errors import InputError
 from longspan.inference.encoders import (
     Encoder,
@@ -32,7 +32,7 @@ from longspan.inference.encoders import (
     of_length_one,
     padded,
 )
-from longspan.settings import check_kind, check_several, show
+from longspan.settings import check_kind, check_several, convert, show
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,6 +79,10 @@ def embed(
     single = isinstance(texts, str)
     if not single:
         check_several(texts, "texts", "a text, or a list of texts")
+        if isinstance(texts, Set):
+            raise InputError(
+                f"texts is {show(texts)}, whose order nobody knows; give a list, in the order of the vectors"
+            )
     every = [texts] if single else list(texts)
     for text in every:
         if isinstance(text, str):
@@ -96,6 +100,8 @@ def embed_words(
     dtype: str | None = None,
 ) -> np.ndarray:
     """Vectors `(N, D)` as `embed` gives them, also of words that are the name of a file, as a request may hold them."""
+    if purpose is not None:
+        convert(Literal["question", "passage"], purpose, "purpose")
     for text in texts:
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
@@ -199,6 +205,9 @@ def load_encoder(
     model: str | Path | None = None, device: str | None = None, dtype: str | None = None
 ) -> Encoder | PooledEncoder:
     """Load an encoder once for many texts; arguments and errors as in `embed`. The latest two stay loaded."""
+    if model is not None:
+        check_kind(model, "model", (str, Path), "a folder or a name")
+    check_named(device, dtype)
     check_numbers(dtype, model)
     return bundled_encoder(device) if model is None else _load(str(model), device, dtype)
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from longspan.devices import check_loads
+from longspan.devices import check_loads, check_named
 from longspan.errors import InputError, one_sentence
 from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check, check_kind, convert, show
 
@@ -105,6 +105,7 @@ def generate(
     if stream is not None and not callable(stream):
         raise InputError(f"stream is {show(stream)}; give a function that takes a text, or leave it out")
     convert(str, prompt, "prompt")
+    check_named(device, dtype)
     if tokenizer is None:
         check_kind(model, "model", (str, Path), "a folder, or a model together with its tokenizer")
         model, tokenizer = _load(str(model), device, dtype)

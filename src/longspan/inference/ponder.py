@@ -59,17 +59,17 @@ def ponder_times(model: Any, text: str, tokenizer: Any = None) -> Pondered:
     """
     import torch
 
+    check_kind(text, "text", str, "a text")
+    check_characters(text, "text")
+    check_not_path(text, "text", "give {path}.read_text()")
     if isinstance(model, str | PathLike):
         from longspan.checkpoints.loading import load_pair
 
         model, tokenizer = load_pair(fspath(model))
-    if tokenizer is None or not getattr(tokenizer, "is_fast", False):
-        raise InputError(f"tokenizer is {type(tokenizer).__name__}; give the model's own, a fast one of transformers")
-    check_kind(text, "text", str, "a text")
-    check_characters(text, "text")
-    check_not_path(text, "text", "give {path}.read_text()")
     if not hasattr(model, "config"):
         raise InputError(f"model is of type {type(model).__name__}; give a folder or a model")
+    if tokenizer is None or not getattr(tokenizer, "is_fast", False):
+        raise InputError(f"tokenizer is {type(tokenizer).__name__}; give the model's own, a fast one of transformers")
     encoded = tokenizer(text, return_offsets_mapping=True, return_tensors="pt", verbose=False)
     # An encoder beside a decoder, a head's encoder, or a decoder alone.
     reader = getattr(model, "encoder", None) or getattr(model, "model", None) or model

@@ -15,8 +15,10 @@ from typing import Any, NamedTuple, Protocol
 
 from longspan.data.questions.rows import Candidate, QuestionRow, Span, plain_row
 from longspan.data.text.blocks import Document
+from longspan.devices import check_named
 from longspan.errors import InputError
 from longspan.inference.results import Quote, RankedPassage, ShortAnswer, quote_of
+from longspan.settings import check_kind
 
 # Not in scripts that put no spaces between words: Thai and its neighbours, Chinese, Japanese.
 _INSIDE_WORD = re.compile(r"(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff])[^\W_]){2}")
@@ -328,7 +330,6 @@ def headed(row: QuestionRow) -> QuestionRow:
     return replace(row, candidates=tuple(Candidate(span) for span in joined))
 
 
-@lru_cache(maxsize=2)
 def load_reader(source: str | Path, device: str | None = None, dtype: str | None = None) -> SpanReader:
     """Load a model of questions once, for many.
 
@@ -340,13 +341,20 @@ def load_reader(source: str | Path, device: str | None = None, dtype: str | None
     Raises:
         InputError: it cannot be loaded, or cannot answer questions; a device that is not there.
     """
+    check_kind(source, "model", (str, Path), "a folder or a name")
+    check_named(device, dtype)
+    return _load(str(source), device, dtype)
+
+
+@lru_cache(maxsize=2)
+def _load(source: str, device: str | None, dtype: str | None) -> SpanReader:
     from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
     from longspan.checkpoints.sentence_modules import is_sentence_encoder
     from longspan.checkpoints.sources import load_any
     from longspan.devices import check_place, placed
 
     if is_sentence_encoder(source):
-        raise InputError(f"model {str(source)!r} is a sentence encoder: use --encoder (encoder=… in Python)")
+        raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python)")
     check_place(device, dtype)
     model = placed(load_any(source).float(), device, dtype).eval()
     tokenizer = load_tokenizer(source)

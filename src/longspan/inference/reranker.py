@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from longspan.devices import check_loads
-from longspan.errors import InputError
+from longspan.errors import InputError, named
 from longspan.inference.encoders import batches_of
 from longspan.settings import check_kind
 
@@ -106,4 +106,5 @@ def load_reranker(source: str | Path | Reranker, device: str | None = None, dtyp
     if hasattr(source, "scores"):
         return source  # pyright: ignore[reportReturnType]
     check_kind(source, "reranker", (str, Path), "a folder, a name, or what `load_reranker` returned")
-    return _load(str(source), device, dtype)
+    with named("reranker"):
+        return _load(str(source), device, dtype)

@@ -24,7 +24,7 @@ from longspan.checkpoints.sentence_modules import SentenceModules, sentence_modu
 from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence
 from longspan.devices import check_loads
-from longspan.errors import InputError
+from longspan.errors import InputError, named
 from longspan.inference.encoders import batches_of, of_length_one
 from longspan.settings import check_kind
 
@@ -256,4 +256,5 @@ def load_sentence_encoder(
     if hasattr(source, "similarities"):
         return source  # pyright: ignore[reportReturnType]
     check_kind(source, "encoder", (str, Path), "a folder, a name, or what `load_sentence_encoder` returned")
-    return _load(str(source), device, dtype)
+    with named("encoder"):
+        return _load(str(source), device, dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from longspan.data.text.blocks import Document, kind_of_document
 from longspan.data.text.folders import check_not_path
 from longspan.data.text.reading import DocumentSentence, abbreviating, document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, contents_of
-from longspan.devices import check_loads, check_numbers
+from longspan.devices import check_loads, check_named, check_numbers
 from longspan.errors import InputError
 from longspan.inference.encoders import Encoder, bundled_encoder, one_thread
 from longspan.inference.results import (
@@ -35,7 +35,7 @@ from longspan.inference.results import (
     notes,
     reads_english,
 )
-from longspan.settings import check_kind
+from longspan.settings import check_kind, show
 from longspan.tasks.summaries.clues import Sentences, antecedents
 from longspan.tasks.summaries.picker import Picker
 from longspan.tasks.summaries.query import relevance_of
@@ -141,7 +141,9 @@ def summarize(
         document = text
     elif isinstance(text, Path):
         document = read(text, raw=raw)
-    elif not isinstance(text, str) or not text.strip():
+    elif not isinstance(text, str):
+        raise InputError(f"text is {show(text)}, of type {type(text).__name__}; give a text, a Path or a Document")
+    elif not text.strip():
         raise InputError("text holds nothing to summarise; give a document with words in it")
     else:
         check_not_path(text, "text")
@@ -151,7 +153,13 @@ def summarize(
     if model is not None and not hasattr(model, "summarize"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
     if encoder is not None and query is None:
-        raise InputError(f"encoder={encoder} tells how near sentences are to a query; give a query, or leave it out")
+        raise InputError(
+            f"encoder={show(encoder)} tells how near sentences are to a query; give a query, or leave it out"
+        )
+    if decoding is not None:
+        check_kind(decoding, "decoding", Decoding, "a Decoding of longspan.inference.results")
+    if stream is not None and not callable(stream):
+        raise InputError(f"stream is {show(stream)}; give a function that takes a text, or leave it out")
     if device is not None or dtype is not None:
         check_loads("model", model, device, dtype)
     loaded: Any = None if model is None or isinstance(model, str | Path) else model
@@ -182,11 +190,18 @@ def load_summarizer(
     """Load a model once to summarise many texts; arguments and errors as in `summarize`. The latest two stay loaded."""
     if language is not None:
         check_language(language)
+    if model is not None:
+        check_kind(model, "model", (str, Path), "a folder or a name")
+    if decoding is not None:
+        check_kind(decoding, "decoding", Decoding, "a Decoding of longspan.inference.results")
+    if device is not None or dtype is not None:
+        check_named(device, dtype)
     if encoder is not None:
         for name, value in (("model", model), ("decoding", decoding)):
             if value is not None:
                 raise InputError(
-                    f"encoder={encoder} is for the bundled model, and {name}={value} is not; give one of them"
+                    f"encoder={show(encoder)} is for the bundled model, and {name}={show(value)} is not; give one of "
+                    "them"
                 )
         from longspan.inference.sentence_encoder import load_sentence_encoder
 
@@ -194,8 +209,11 @@ def load_summarizer(
     if model is not None:
         return _load(str(model), language, decoding, device, dtype)
     if decoding is not None:
+        chosen = [one for one in fields(Decoding) if getattr(decoding, one.name) != one.default]
+        told = ", ".join(f"{one.name}={getattr(decoding, one.name)}" for one in chosen) or "decoding"
         raise InputError(
-            "the bundled model picks sentences and decodes nothing; leave the options for decoding out, or give a model"
+            f"{told} is for a model that writes, and the bundled model picks sentences; leave the options for decoding "
+            "out, or give a model"
         )
     if dtype is not None:
         check_numbers(dtype, model)

@@ -12,16 +12,17 @@ from typing import Any, Literal
 
 from longspan.characters import counted
 from longspan.data.labelled import TEXT_FIELDS
+from longspan.data.text.documents import check_encoding
 from longspan.errors import InputError
 from longspan.files import claimed, clear_stale, output_folder
 from longspan.imports import require
 from longspan.mapping.inputs import arrow, check_apart, find_inputs, stamp_of
-from longspan.mapping.job import Input, Job, Part, changed_inputs, check_same, rows_of_part, save_job, saved_job
+from longspan.mapping.job import JOB, Input, Job, Part, changed_inputs, check_same, rows_of_part, save_job, saved_job
 from longspan.mapping.local import Crew, Damaged
 from longspan.mapping.results import DamagedInputError, Desk, document_schema, finished_parts
 from longspan.mapping.rows import plan_tables, schema_text, text_column
 from longspan.mapping.work import Verb, added_columns, check_names, verb_of
-from longspan.settings import Count, Whole, check_arguments, check_several
+from longspan.settings import Count, Whole, check_arguments, check_several, show
 from longspan.version import __version__
 
 Engine = Literal["local", "ray"]
@@ -118,12 +119,20 @@ def map_documents(
     """
     given = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows, "raw": raw}
     check_arguments(map_documents, {**given, "text_field": text_field, "prefix": prefix, "encoding": encoding})
+    if encoding is not None:
+        check_encoding(encoding)
+    if not prefix.isprintable():
+        raise InputError(f"prefix is {show(prefix)}; give one without line ends and control characters")
     options = {name: _plain(value) for name, value in options.items() if value is not None}
     chosen = verb_of(verb, options)
     arrow()
     if engine == "ray":
         require(RAY, extra="ray", purpose="the engine ray")
     folder = output_folder(output)
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError as error:  # which Parquet cannot be written to
+        raise InputError(f"output {str(output)!r} holds half a character; give a plain path") from error
     sources = [inputs] if isinstance(inputs, str | Path) else inputs
     check_several(sources, "inputs", "files, folders or patterns")
     files, documents, notes = find_inputs(list(sources))
@@ -141,7 +150,7 @@ def map_documents(
         documents=documents,
         part_rows=part_rows or 0,
     )
-    with claimed(folder):
+    with claimed(folder) as remove:
         stored = saved_job(folder)
         if stored is None:
             job = _planned(asked, chosen)
@@ -158,6 +167,10 @@ def map_documents(
             damaged = []
             if missing:
                 damaged = do_parts(job, folder, missing, engine, workers=workers, threads=threads, report=report)
+        except InputError:  # such as a model that is none: the folder is not kept for a job that cannot be done
+            if stored is None and not finished_parts(job, folder):
+                remove(JOB)
+            raise
         finally:
             clear_stale(folder)  # what workers that were ended had begun to write
         if damaged:

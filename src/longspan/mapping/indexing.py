@@ -19,11 +19,12 @@ import numpy as np
 from longspan.characters import on_one_line
 from longspan.errors import InputError, one_sentence
 from longspan.files import clear_stale, output_folder
-from longspan.inference.answer import Source
-from longspan.inference.indexing.growing import BUILDING
+from longspan.inference.answer import Source, sources_in
+from longspan.inference.indexing.growing import BUILDING, LIST
 from longspan.inference.indexing.parts import Prepared
 from longspan.inference.indexing.preparing import Preparer
 from longspan.inference.indexing.search import SearchIndex, has_search_index
+from longspan.inference.indexing.sources import not_left_empty
 from longspan.inference.indexing.store import has_index
 from longspan.mapping.documents import Progress, do_parts, stamps_of
 from longspan.mapping.inputs import arrow
@@ -72,17 +73,20 @@ def index_by_workers(
     """
     check_arguments(index_by_workers, {"workers": workers, "threads": threads, "encoder": encoder})
     arrow()
+    documents = sources_in(documents, encoding=encoding, raw=raw, argument="documents")
     folder = output_folder(output)
     if has_index(folder):
         raise InputError(
             f"workers={workers}, but the index {on_one_line(str(output))!r} is one with a model, which one process "
             "makes; leave it out"
         )
-    opening = SearchIndex if has_search_index(folder) else SearchIndex.new
-    library = opening(folder, encoder, device=device)
     same = partial(_job, encoding=encoding, raw=raw, device=device)
     ahead = partial(_ahead, folder / BUILDING, same, workers=workers, threads=threads, report=report)
-    library.notes += library.add(documents, encoding=encoding, raw=raw, ahead=ahead)
+    with not_left_empty(folder, LIST):
+        opening = SearchIndex if has_search_index(folder) else SearchIndex.new
+        library = opening(folder, encoder, device=device)
+        skipped = library.add(documents, encoding=encoding, raw=raw, ahead=ahead)
+        library.notes += skipped  # those before were read anew
     return library
 
 

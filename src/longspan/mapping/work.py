@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from longspan.data.text.sentences import check_language
 from longspan.errors import InputError
 from longspan.inference.results import Decoding, Extent, Length, notes
 from longspan.mapping.inputs import arrow
@@ -75,9 +76,11 @@ class Summarize(_Alone):
         """Refuse lengths that are none, and an encoder that has no query to compare with."""
         Extent(sentences=self.sentences, words=self.words, length=self.length)
         check(self)
+        if self.language is not None:
+            check_language(self.language)
         if self.encoder is not None and self.query is None:
             raise InputError(
-                f"encoder={self.encoder} tells how near sentences are to a query; give a query, or leave it out"
+                f"encoder={show(self.encoder)} tells how near sentences are to a query; give a query, or leave it out"
             )
 
     def columns(self) -> dict[str, Any]:
@@ -129,8 +132,10 @@ class Embed(_Alone):
     dtype: Dtype | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no text."""
+        """Refuse what is no text, and a language that is none."""
         check(self)
+        if self.language is not None:
+            check_language(self.language)
 
     def columns(self) -> dict[str, Any]:
         """See `Verb`."""

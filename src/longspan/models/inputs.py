@@ -11,11 +11,17 @@ from torch import Tensor
 
 from longspan.attention.parts.documents import begins, check_documents, counted_in
 from longspan.errors import InputError
+from longspan.ops.attend.call import check_tensor
 from longspan.stacks import StackConfig
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
     from longspan.ops.shards import Shards
+
+
+TENSORS = ("input_ids", "attention_mask", "global_attention_mask", "token_type_ids", "inputs_embeds", "position_ids")
+TENSORS += ("importance", "belongs_to")
+"""Fields of `ModelInputs` that a caller gives as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +53,10 @@ class ModelInputs:
     documents: Tensor | None = None
     first_position: int = 0
     shards: Shards | None = None
+
+    def __post_init__(self) -> None:
+        for name in TENSORS:
+            check_batch(name, getattr(self, name))
 
 
 def border_of(config: ModelFields, inputs: ModelInputs) -> Tensor:
@@ -130,6 +140,11 @@ NOT_IN_GRAPH = (
 )
 
 
+def check_batch(name: str, given: Any) -> None:
+    """Raise `InputError` for an argument of a model that is neither a tensor nor None, such as a list of ids."""
+    check_tensor(name, given, "give a tensor, as a tokenizer makes with return_tensors='pt'")
+
+
 def documents_of(
     given: Tensor | None,
     seq_idx: Tensor | None,
@@ -161,6 +176,8 @@ def documents_of(
     if torch.compiler.is_compiling() and (seq_idx is not None or ends):
         raise InputError(f"seq_idx and cu_seq_lens_q say that {NOT_IN_GRAPH}")
     shape, documents = tuple(given.shape[:2]), None
+    for name, tensor in (("seq_idx", seq_idx), ("position_ids", position_ids)):
+        check_batch(name, tensor)
     if seq_idx is not None:
         if tuple(seq_idx.shape) != shape or seq_idx.is_floating_point() or seq_idx.dtype == torch.bool:
             raise InputError(

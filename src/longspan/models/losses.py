@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from longspan.errors import InputError
+from longspan.models.inputs import check_batch
 
 if TYPE_CHECKING:
     from longspan.models.configuration import LongspanConfig
@@ -166,6 +167,7 @@ def distillation_loss(vectors: Tensor, labels: Tensor, exists: Tensor) -> Tensor
 
 def check_labels(labels: Tensor, predicted: torch.Size) -> None:
     """Raise `InputError` unless `labels` have the shape of the predictions, one label for each."""
+    check_batch("labels", labels)
     if labels.shape != predicted:
         raise InputError(
             f"labels has shape {tuple(labels.shape)}, the predictions {tuple(predicted)}; give one label each"

@@ -21,6 +21,7 @@ from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import (
     ModelInputs,
     border_of,
+    check_batch,
     check_packed,
     checked_importance,
     checked_structure,
@@ -63,6 +64,7 @@ def bool_mask(
     name: str, mask: Tensor | None, hidden: Tensor, *, of: str = "input", check: bool = True
 ) -> Tensor | None:
     """A mask `(B, T)` of states `(B, T, E)` as bool, on their device; `check` looks at its values too."""
+    check_batch(name, mask)
     if mask is None:
         return None
     if tuple(mask.shape) != tuple(hidden.shape[:2]):

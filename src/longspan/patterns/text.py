@@ -22,6 +22,7 @@ from longspan.patterns.kinds import (
 )
 from longspan.patterns.prefix import Prefix
 from longspan.patterns.random_blocks import DrawnBlocks, PlannedBlocks, RandomBlocks
+from longspan.settings import check_kind
 
 _KINDS = (
     *(Full, Causal, Window, First, Blocks, Strided, Fixed, Prefix),
@@ -36,13 +37,18 @@ _LONGEST = 20_000
 """Most characters of a pattern's text."""
 
 
-@lru_cache(maxsize=256)
 def parse(text: str) -> Pattern:
     """Read a pattern from text, such as `"window(128) | first(1)"` or `"causal() & (blocks(64) | strided(64))"`.
 
     Names are those of the classes in lower case with underscores. `window(128)` means 128 on each side.
     `per_head(…)` takes one pattern for each head. Raises `InputError` with what is wrong and what there is.
     """
+    check_kind(text, "pattern", str, 'a text, such as "window(128) | first(1)"')
+    return _parsed(text)
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Pattern:
     shown = shortened(repr(text))
     if len(text) > _LONGEST:
         raise InputError(f"pattern {shown} has {len(text)} characters; write it in at most {_LONGEST}")

@@ -26,6 +26,7 @@ from longspan.errors import InputError
 from longspan.files import output_file, write_whole
 from longspan.inference.outline import Section
 from longspan.inference.results import ScoredSentence, Summary
+from longspan.settings import check_kind, show
 
 
 def page_frame(title: str, style: str, body: Iterable[str], *, pictures: bool = False) -> str:
@@ -96,8 +97,10 @@ def check_page(path: str | os.PathLike[str], reads: Iterable[str | os.PathLike[s
         InputError: the name does not end with .html or .htm, the folder is missing or cannot be written, or the file is
             one that is read.
     """
+    path = os.fspath(path) if isinstance(path, os.PathLike) else path
+    check_kind(path, "html", str, "the path of a page")
     if Path(path).suffix.lower() not in {".html", ".htm"}:
-        raise InputError(f"html {str(path)!r} is no name of a page; let it end with .html")
+        raise InputError(f"html {show(path)} is no name of a page; let it end with .html")
     return output_file(path, "html", reads)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.settings import show
+from longspan.settings import check_kind, check_several, show
 
 MASK = "global_attention_mask"
 
@@ -30,10 +31,18 @@ class DataCollatorWithGlobalAttention:
     """
 
     def __init__(self, collator: Callable[[list[Any]], Any], global_token_ids: Collection[int] = ()) -> None:
+        if not callable(collator):
+            raise InputError(f"collator is {show(collator)}; give a function that makes a batch of rows")
+        check_several(global_token_ids, "global_token_ids", "ids of tokens")
+        for one in global_token_ids:
+            check_kind(one, "global_token_ids", Integral, "whole numbers, the ids of tokens")
         self.collator = collator
         self.global_token_ids = list(global_token_ids)
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> Any:
+        check_several(features, "features", "rows, each a mapping with 'input_ids'")
+        for row, feature in enumerate(features):
+            check_kind(feature, f"row {row} of features", Mapping, "a mapping with 'input_ids'")
         masks = [feature.get(MASK) for feature in features]
         for row, (mask, feature) in enumerate(zip(masks, features, strict=True)):
             if mask is None and not self.global_token_ids:

@@ -11,7 +11,7 @@ from typing import Any
 from longspan.changes import STAGES, assign, is_factor
 from longspan.errors import InputError
 from longspan.plain_yaml import read_yaml
-from longspan.settings import check_keys, from_plain, key_of, show, show_key
+from longspan.settings import check_keys, check_kind, check_several, from_plain, key_of, show, show_key
 from longspan.tasks import TASKS, task_class
 from longspan.tasks.writing import WritingTask
 from longspan.training.recipe import Recipe, check_key
@@ -75,6 +75,8 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
         InputError: a file that cannot be read, an unknown key (naming the near match), a wrong type, a value out of its
             range, or anything else for which the recipe could not run.
     """
+    check_kind(recipe, "recipe", (str, Path), "a file, or the name of a recipe")
+    check_several([] if isinstance(changes, str) else changes, "changes", "texts, such as ['optimisation.seed=3']")
     data = read_recipe(find_recipe(recipe))
     check_keys(data, (EXTENDS, *map(key_of, fields(Recipe))))  # so that a misspelt `extends` is told its near match
     if smoke:
@@ -93,7 +95,8 @@ def parse_changes(changes: Iterable[str], example: str) -> dict[str, Any]:
         InputError: one is of another form.
     """
     values: dict[str, Any] = {}
-    for change in changes:
+    for change in [changes] if isinstance(changes, str) else changes:
+        check_kind(change, "change", str, f"a text, such as {example}")
         key, equals, text = change.partition("=")
         if not equals or not key:
             raise InputError(f"change {show(change)} is not of the form key=value, such as {example}")

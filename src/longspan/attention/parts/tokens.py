@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import mask_of_slots, real_slots, slots_of_mask
+from longspan.ops.attend.call import check_tensor, mask_of_slots, real_slots, slots_of_mask
 from longspan.ops.runtime import shared_in_pass
 from longspan.patterns import Prefix
 
@@ -65,6 +65,8 @@ class Tokens:
     in_buffer: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("mask", "is_global", "global_slots", "belongs_to", "places", "border", "importance", "documents"):
+            check_tensor(name, getattr(self, name))
         for name in ("mask", "is_global"):
             flags = getattr(self, name)
             if flags is not None and (flags.dtype != torch.bool or flags.dim() != 2):

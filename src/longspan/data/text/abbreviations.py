@@ -23,7 +23,7 @@ from importlib.resources import files
 from typing import Any
 
 from longspan.errors import InputError
-from longspan.settings import show
+from longspan.settings import check_several, show
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def abbreviations_from(words: Iterable[str]) -> frozenset[str]:
     """
     if isinstance(words, str):
         raise InputError(f"abbreviations={show(words)} is one string; give a list of them, [{show(words)}]")
+    check_several(words, "abbreviations", "words, such as ['Anm.'], or leave it out")
     found = set()
     for word in words:
         if not isinstance(word, str) or not word.strip(".") or any(map(str.isspace, word)):

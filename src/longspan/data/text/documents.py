@@ -7,6 +7,7 @@ import re
 
 from longspan.characters import on_one_line
 from longspan.errors import InputError
+from longspan.settings import check_kind
 
 ENOUGH = 60
 """Bytes from which on an encoding can be guessed, for the remedy in an error."""
@@ -55,6 +56,7 @@ def is_page(text: str, suffix: str) -> bool:
 
 def check_encoding(encoding: str, what: str = "") -> str:
     """The name of an encoding that a text file may have; `InputError` for any other."""
+    check_kind(encoding, what or "encoding", str, "the name of one, such as 'utf-8' or 'latin-1'")
     try:
         codec = codecs.lookup(encoding).name.replace("-", "_")
         known = codec not in _NOT_OF_FILES and isinstance(b"a".decode(encoding, "replace"), str)

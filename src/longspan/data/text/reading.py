@@ -7,6 +7,7 @@ blocks, then tell what they are: turns, headings, items, references, boilerplate
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from longspan.data.text.sentences import check_language, guess_language, split_s
 from longspan.data.text.tidying import apparatus, conversations, structure, threads, turns
 from longspan.errors import InputError
 from longspan.imports import MissingLibraryError, importing
-from longspan.settings import show
+from longspan.settings import check_kind, show
 
 logger = logging.getLogger(__name__)
 
@@ -113,6 +114,10 @@ def read(
             no file but a device, a socket or a named pipe; it, or what it unpacks to, is too large; or the 'documents'
             extra is not installed, or a library of it cannot be imported.
     """
+    path = os.fspath(path) if isinstance(path, os.PathLike) else path
+    check_kind(path, "path", str, "the path of a file, or '-' for standard input")
+    check_kind(raw, "raw", bool, "true or false")
+    abbreviations = abbreviations_from(abbreviations)  # before a long file is read
     source = Source.of_path(path, encoding)
     try:
         with importing(extra="documents", purpose="reading it"):
@@ -171,6 +176,8 @@ def as_document(given: str | Path | Document, abbreviations: Iterable[str] = ())
             f"document is {show(given)}, of type {type(given).__name__}; give a text, a Path or a Document"
         )
     if isinstance(given, str):
+        if not given.strip():
+            raise InputError("document is blank; give a text with words in it, or a Path to a file")
         check_not_path(given, "document")
     document = read(given) if isinstance(given, Path) else document_of(_mended(given, "the document"))
     return abbreviating(document, abbreviations)

@@ -7,6 +7,7 @@ best.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,12 +22,15 @@ from longspan.data.text.passages import Passage, passages_of
 from longspan.devices import check_numbers, check_place
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
-from longspan.inference.answer import Answerer, Source, open_documents
+from longspan.inference.answer import Answerer, Source, open_documents, sources_in
+from longspan.inference.indexing.growing import LIST
 from longspan.inference.indexing.search import SearchIndex, has_search_index
-from longspan.inference.indexing.sources import Added, digest_of
+from longspan.inference.indexing.sources import Added, digest_of, not_left_empty
 from longspan.inference.indexing.states import StateReader, made_by, open_model
 from longspan.inference.indexing.store import (
+    COPY,
     DTYPES,
+    MANIFEST,
     Contents,
     Entry,
     Piece,
@@ -86,6 +90,7 @@ def index(
         InputError: as `longspan.answer`; the model is another one than the index was made by; something else
             lies in the folder. What was finished before stays in the index.
     """
+    documents = sources_in(documents, encoding=encoding, raw=raw, argument="documents")
     folder = output_folder(output)
     if model is None and not has_index(folder):
         return _searchable(documents, output, lower_layers, encoding, raw, encoder, device)
@@ -101,9 +106,13 @@ def index(
             )
     else:
         assert model is not None
-        library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype, device=device)
+        with not_left_empty(folder, MANIFEST, COPY):
+            library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype, device=device)
+            skipped = library.add(documents, encoding=encoding, raw=raw)
+            library.notes += skipped  # those before were read anew
+        return library
     skipped = library.add(documents, encoding=encoding, raw=raw)
-    library.notes += skipped
+    library.notes += skipped  # those before were read anew
     return library
 
 
@@ -119,13 +128,14 @@ def _searchable(
     """An index without a model, made or added to."""
     if lower_layers is not None:
         raise InputError(
-            f"lower_layers={lower_layers} decomposes a model, and none is given; give one, or leave it out"
+            f"lower_layers={show(lower_layers)} decomposes a model, and none is given; give one, or leave it out"
         )
     folder = output_folder(output)
-    opening = SearchIndex if has_search_index(folder) else SearchIndex.new
-    library = opening(folder, encoder, device=device)
-    skipped = library.add(documents, encoding=encoding, raw=raw)
-    library.notes += skipped
+    with not_left_empty(folder, LIST):
+        opening = SearchIndex if has_search_index(folder) else SearchIndex.new
+        library = opening(folder, encoder, device=device)
+        skipped = library.add(documents, encoding=encoding, raw=raw)
+        library.notes += skipped  # those before were read anew
     return library
 
 
@@ -332,7 +342,7 @@ def _documents(
     """Documents one at a time; of a folder those that cannot be read are passed over, and said in `skipped`."""
     every: list[tuple[Any, bool]] = []
     for source in [given] if isinstance(given, str | Path | Document) else given:
-        if isinstance(source, Path) and source.is_dir():
+        if isinstance(source, Path) and os.path.isdir(source):
             files, note = documents_in(source)
             skipped += [f"{on_one_line(str(source))}: {note}"] if note else []
             every += [(file, False) for file in files]
@@ -342,7 +352,7 @@ def _documents(
         raise InputError("there is no document to index; give a text, a file or a folder")
     for source, named in progress_bar(every, doing="indexing", unit=" documents"):
         try:
-            documents, more = open_documents(source, encoding=encoding, raw=raw)
+            documents, more = open_documents(source, encoding=encoding if isinstance(source, Path) else None, raw=raw)
         except InputError as error:
             if named:
                 raise

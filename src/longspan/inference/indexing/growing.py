@@ -117,7 +117,7 @@ class GrowingIndex:
         return known is not None and known["stamp"] == stamp
 
     def _opened(self, source: Source, encoding: str | None, raw: bool) -> list[Document]:
-        documents, more = open_documents(source, encoding=encoding, raw=raw)
+        documents, more = open_documents(source, encoding=encoding if isinstance(source, Path) else None, raw=raw)
         self.notes += more
         return documents
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +35,31 @@ def digest_of(document: Document) -> str:
     return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
+@contextmanager
+def not_left_empty(folder: Path, *lists: str) -> Iterator[None]:
+    """Have a folder that holds no index, and at the end of a block that fails nothing but its lists, as it was before.
+
+    An index whose first document cannot be read would else be left behind, new and empty.
+    """
+    was_there, had = folder.exists(), any((folder / name).exists() for name in lists)
+    try:
+        yield
+    except BaseException:
+        if not had and folder.exists() and set(os.listdir(folder)) <= set(lists):
+            for name in lists:
+                (folder / name).unlink(missing_ok=True)
+            if not was_there:
+                folder.rmdir()
+        raise
+
+
 def sources_of(
     given: Source | Sequence[Source], skipped: list[str]
 ) -> Iterator[tuple[str | None, bool, list[int], Source]]:
     """Each source with the key of its file, whether a folder that was named holds it, and the file's stamp."""
     every: list[tuple[str, Source]] = []
     for source in [given] if isinstance(given, str | Path | Document) else given:
-        if isinstance(source, Path) and source.is_dir():
+        if isinstance(source, Path) and os.path.isdir(source):
             files, note = documents_in(source)
             skipped += [f"{on_one_line(str(source))}: {note}"] if note else []
             every += [("+", file) for file in files]
@@ -49,7 +68,7 @@ def sources_of(
     if not every:
         raise InputError("there is no document to index; give a text, a file or a folder")
     for mark, source in progress_bar(every, doing="indexing", unit=" documents"):
-        if isinstance(source, Path) and source.is_file():
+        if isinstance(source, Path) and os.path.isfile(source):
             yield str(source.resolve()), mark == "+", stamp_of(source), source
         else:
             yield None, False, [], source

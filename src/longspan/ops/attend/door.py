@@ -65,7 +65,7 @@ def attend(
         InputError: shapes or dtypes do not fit, or the chosen backend cannot serve the call.
     """
     if not isinstance(backend, str) or (backend != "auto" and backend not in NAMED):
-        raise InputError(f"backend={backend!r} does not exist; choose one of auto, {', '.join(NAMED)}")
+        raise InputError(f"backend={show(backend)} does not exist; choose one of auto, {', '.join(NAMED)}")
     options = {"key_mask": key_mask, "globals": globals, "global_rows": global_rows, "scale": scale}
     call = checked(
         query, key, value, pattern, terms, **options, dropout_prob=dropout_prob, query_offset=query_offset
@@ -129,7 +129,9 @@ def checked(
             f"query, key and value have dtypes {query.dtype}, {key.dtype}, {value.dtype}; give all the same"
         )
     if not isinstance(pattern, Pattern):
-        raise InputError(f"pattern={pattern!r} is no pattern; give one of longspan.patterns, or parse its text first")
+        raise InputError(
+            f"pattern={show(pattern)} is no pattern; give one of longspan.patterns, or parse its text first"
+        )
     heads = traits_of(pattern).heads
     if heads not in (None, query.shape[1]):
         raise InputError(f"pattern has {heads} heads and query has {query.shape[1]}; give one pattern for each head")
@@ -139,7 +141,7 @@ def checked(
             f"give bool of shape {(key.shape[0], key.shape[2])}"
         )
     if not 0 <= dropout_prob <= 1:
-        raise InputError(f"dropout_prob={dropout_prob} is no probability; give a number from 0 to 1")
+        raise InputError(f"dropout_prob={show(dropout_prob)} is no probability; give a number from 0 to 1")
     slots = None if globals is None else _slots(globals, query, key, key_mask, query_offset)
     if terms:
         terms = _checked_terms(terms, query, key, None if globals is None or globals.dtype == torch.bool else globals)

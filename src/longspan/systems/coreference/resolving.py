@@ -10,6 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longspan.devices import check_named
+from longspan.settings import check_kind
 from longspan.systems.coreference.rows import CoreferenceRow
 
 if TYPE_CHECKING:
@@ -88,9 +90,8 @@ class Resolver:
         return Resolved(text=text, row=replace(row, clusters=clusters), places=spans)
 
 
-@lru_cache(maxsize=2)
 def load_resolver(source: str | Path, device: str | None = None, dtype: str | None = None) -> Resolver:
-    """Load a model of coreference once, for many documents.
+    """Load a model of coreference once, for many documents; the latest two stay loaded.
 
     Args:
         source: its folder.
@@ -100,6 +101,13 @@ def load_resolver(source: str | Path, device: str | None = None, dtype: str | No
     Raises:
         InputError: it cannot be loaded, or is none; a device that is not there.
     """
+    check_kind(source, "model", (str, Path), "a folder or a name")
+    check_named(device, dtype)
+    return _load(str(source), device, dtype)
+
+
+@lru_cache(maxsize=2)
+def _load(source: str, device: str | None, dtype: str | None) -> Resolver:
     from longspan.checkpoints.loading import load_pair
     from longspan.inference.model_use import other_use
     from longspan.models import LongspanForCoreference

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import check_characters
-from longspan.devices import check_loads
+from longspan.devices import check_loads, check_named
 from longspan.errors import InputError
 from longspan.inference.answer import Source, check_question, open_documents
-from longspan.settings import check_kind
+from longspan.settings import check_kind, show
 from longspan.systems.wikihop.rows import ChoiceRow
 
 
@@ -105,9 +105,16 @@ class Chooser:
         )
 
 
-@lru_cache(maxsize=2)
 def load_chooser(model: str | Path, device: str | None = None, dtype: str | None = None) -> Chooser:
-    """Load a model that chooses once, for many questions; arguments and errors as in `choose`."""
+    """Load a model that chooses once, for many questions; arguments and errors as in `choose`. The latest two stay
+    loaded."""
+    check_kind(model, "model", (str, Path), "a folder or a name")
+    check_named(device, dtype)
+    return _load(str(model), device, dtype)
+
+
+@lru_cache(maxsize=2)
+def _load(model: str, device: str | None, dtype: str | None) -> Chooser:
     from longspan.checkpoints.loading import load_pair
     from longspan.models import LongspanForCandidateScoring
     from longspan.systems.wikihop.task import CandidateChoice
@@ -116,7 +123,7 @@ def load_chooser(model: str | Path, device: str | None = None, dtype: str | None
     loaded, tokenizer = load_pair(model, device, dtype)
     if not isinstance(loaded, LongspanForCandidateScoring):
         raise InputError(
-            f"model {str(model)!r} is a {type(loaded).__name__}, which does not choose among candidates; give one that "
+            f"model {model!r} is a {type(loaded).__name__}, which does not choose among candidates; give one that "
             "`longspan train` made for the task candidate_choice"
         )
     beside = task_beside(Path(model))
@@ -127,11 +134,11 @@ def load_chooser(model: str | Path, device: str | None = None, dtype: str | None
 
 def check_candidates(candidates: Sequence[str]) -> None:
     """Refuse none at all, blank ones and two that are the same."""
-    if isinstance(candidates, str) or not candidates:
-        raise InputError(f"candidates={candidates!r} gives nothing to choose from; give a list of one text or more")
+    if not isinstance(candidates, list | tuple) or not candidates:
+        raise InputError(f"candidates={show(candidates)} gives nothing to choose from; give a list of one text or more")
     for one in candidates:
         if not isinstance(one, str) or not one.strip():
-            raise InputError(f"candidate {one!r} is blank; give texts with words in them")
+            raise InputError(f"candidate {show(one)} is blank; give texts with words in them")
         check_characters(one, "a candidate")
     if twice := [one for one in candidates if list(candidates).count(one) > 1]:
         raise InputError(f"candidate {twice[0]!r} is given twice; give each once")

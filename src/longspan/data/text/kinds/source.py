@@ -21,6 +21,8 @@ from longspan.errors import InputError
 
 LARGEST = 1 << 28
 """Bytes; more is no document for one call, and would need a hundred times as much memory."""
+LONGEST_NAME = 300
+"""Characters of a name that an error shows, such as that no file can have a name of 5,000."""
 HEAD = 1 << 13
 """Bytes in which the signature of a kind is looked for."""
 
@@ -147,6 +149,7 @@ def _whole(file: BinaryIO, name: str) -> bytes:
 @contextmanager
 def _errors(name: str) -> Iterator[None]:
     """What the system raises, as one sentence."""
+    name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
     try:
         yield
     except FileNotFoundError:
