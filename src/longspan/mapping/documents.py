@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from longspan.characters import counted
 from longspan.data.labelled import TEXT_FIELDS
+from longspan.data.text.abbreviations import abbreviations_from
 from longspan.errors import InputError
 from longspan.files import claimed, clear_stale, output_folder
 from longspan.imports import require
@@ -107,7 +108,8 @@ def map_documents(
         encoding, raw: as in `longspan.data.text.reading.read`.
         part_rows: rows of a part; None takes a 256th of all, between 8 and 512.
         report: is called with the progress, often.
-        **options: of the verb, as `longspan map VERB --help` names them: `model`, `sentences`, …
+        **options: of the verb, as `longspan map VERB --help` names them: `model`, `sentences`, …; `abbreviations` are
+            the words themselves, as for `longspan.summarize`.
 
     Returns:
         A `Mapped`, which counts rows and errors.
@@ -119,6 +121,8 @@ def map_documents(
     given = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows, "raw": raw}
     check_arguments(map_documents, {**given, "text_field": text_field, "prefix": prefix, "encoding": encoding})
     options = {name: _plain(value) for name, value in options.items() if value is not None}
+    if "abbreviations" in options:  # their words, wherever they were listed, are what a job is known by
+        options["abbreviations"] = sorted(abbreviations_from(options["abbreviations"]))
     chosen = verb_of(verb, options)
     arrow()
     if engine == "ray":
