@@ -8,16 +8,21 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
 RETRIES = (0.1, 0.5)
 """Seconds after which a process is started again that could not be."""
+NO_MEMORY = 3
+"""Exit code of a bounded process where memory ran out in Python."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -37,6 +42,57 @@ def start(process: BaseProcess) -> None:
             else:
                 return
         process.start()
+
+
+def run_bounded(place: str, data: bytes, memory: int, seconds: int = 600) -> bytes | None:
+    """What a function makes of some bytes in a process of its own, for a library that may abort the one it is in.
+
+    Args:
+        place: of the function, "module:name"; it takes the bytes and gives a text.
+        data: what it is given.
+        memory: bytes that the process may take (Linux; other systems set no bound).
+        seconds: of processor time that it may take, likewise.
+
+    Returns:
+        The text, in UTF-8; None where the process was ended, by a limit or by a fault.
+
+    Raises:
+        RuntimeError: the function raised something else than `MemoryError`.
+    """
+    # -P: no module of the folder in which the user happens to stand.
+    command = [sys.executable, "-P", "-c", f"from {__name__} import _bounded; _bounded()"]
+    path = os.pathsep.join(one or os.getcwd() for one in sys.path)
+    done = subprocess.run(
+        [*command, place, str(memory), str(seconds)],
+        input=data,
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    if done.returncode < 0 or done.returncode == NO_MEMORY:
+        return None
+    if done.returncode:
+        raise RuntimeError(done.stderr.decode("utf-8", "replace"))
+    return done.stdout
+
+
+def _bounded() -> None:
+    """The process of `run_bounded`."""
+    place, memory, seconds = sys.argv[1:]
+    data = sys.stdin.buffer.read()
+    module, _, name = place.partition(":")
+    function = getattr(import_module(module), name)
+    with suppress(ImportError):  # Windows has no limits
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
+        resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
+    try:
+        sys.stdout.buffer.write(function(data).encode())
+        sys.stdout.flush()
+    except MemoryError:
+        os._exit(NO_MEMORY)
 
 
 @contextmanager

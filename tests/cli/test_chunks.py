@@ -79,15 +79,35 @@ def test_words_of_a_file_end_no_sentence(tmp_path: Path, capsys: pytest.CaptureF
         assert json.loads(capsys.readouterr().out)[0]["sentences"] == [0, count]
 
 
+VERBS_WITH_WORDS = (
+    ("chunks", "note.txt"),
+    ("embed", "note.txt"),
+    ("summarize", "note.txt"),
+    ("answer", "note.txt", "one?"),
+    ("map", "summarize", "note.txt", "--output", "out", "--workers", 0),
+    ("index", "note.txt", "--output", "out"),
+    ("index", "note.txt", "--output", "out", "--workers", 0),
+    ("serve", "--port", 0),
+)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "cannot be read: No such file"), (b"\xff\xfe\xfa", "it is no text in UTF-8"), (b"z. B.", "holds 'z. B.'")],
+    [
+        (None, "cannot be read: No such file"),
+        (b"\xff\xfe\xfa", "it is no text in UTF-8"),
+        (b"z. B.", "holds 'z. B.'"),
+        (b"Anm.\n" * 20_000, "words.txt is longer than 64 KiB"),
+    ],
 )
 def test_a_file_of_words_that_cannot_be_used_is_one_sentence(
     content: bytes | None, message: str, tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The same one of every verb that takes such a file, with nothing written."""
     monkeypatch.chdir(tmp_path)
     Path("note.txt").write_text("One is here. Two is there.\n")
     if content is not None:
         Path("words.txt").write_bytes(content)
-    assert message in refused("chunks", "note.txt", "--abbreviations", "words.txt")
+    sentences = {refused(*words, "--abbreviations", "words.txt") for words in VERBS_WITH_WORDS}
+    assert len(sentences) == 1
+    assert message in sentences.pop()

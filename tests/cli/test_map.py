@@ -82,3 +82,19 @@ def test_mistakes_are_refused(refused: Callable[..., str], tmp_path: Path, monke
     (tmp_path / "full/note.txt").write_text("Bees dance.")
     assert "is not empty" in refused("map", "embed", "note.txt", "--output", "full")
     assert "'embedd' is not one of" in refused("map", "embedd", rows, "--output", "out")
+
+
+def test_a_changed_file_of_abbreviations_is_another_job(
+    tmp_path: Path, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines(Path("rows.jsonl"), {"text": "Siehe Anm. Nichts gilt hier."})
+    words = Path("words.txt")
+    words.write_text("# of the court\nAnm.\n")
+    call = ["map", "summarize", "rows.jsonl", "--output", "out", "--workers", "0", "--abbreviations", "words.txt"]
+    assert main(call) == 0
+    words.write_text("anm\n")  # the same word
+    assert main(call) == 0
+    words.write_text("Anm.\nAbb.\n")
+    assert "its abbreviations is ['anm'], not ['abb', 'anm']" in refused(*call)
+    assert "holds another job" in refused(*call[:-2])

@@ -403,3 +403,41 @@ def test_mistakes_are_one_sentence(
         map_documents(output=tmp_path / "out", **{"workers": 0, **call})
     assert said in str(error.value)
     assert not list((tmp_path / "out").glob("part-*"))
+
+
+@pytest.mark.parametrize(
+    ("verb", "options"), [("summarize", {"sentences": 1}), ("embed", {}), ("answer", {"question": "was gilt?"})]
+)
+def test_abbreviations_of_the_user_end_no_sentence(
+    verb: str, options: dict[str, Any], write_lines: Write, read_parts: Read, tmp_path: Path
+) -> None:
+    """In texts of tables and in files; `Anm.` would end the first sentence of two."""
+    text = "Siehe Anm. Nichts gilt hier."
+    (tmp_path / "note.txt").write_text(text)
+    for name, source in {"rows": write_lines([{"text": text}]), "files": tmp_path / "note.txt"}.items():
+        given = {"abbreviations": iter(["Anm."]), "workers": 0, **options}
+        map_documents(verb, source, tmp_path / name, **given)
+        (row,) = read_parts(tmp_path / name)
+        assert row["error"] is None
+        if verb == "summarize":
+            assert row["summary"] == text
+        elif verb == "answer":
+            assert [one["text"] for one in row["passages"]] == [text]
+        else:
+            whole = longspan.embed_document(text, abbreviations=["Anm."]).vector
+            np.testing.assert_allclose(row["vector"], whole, atol=1e-6)
+
+
+def test_abbreviations_belong_to_the_job(write_lines: Write, tmp_path: Path) -> None:
+    """The words, not the order or the letter case in which they are given; a verb that cuts no sentences has none."""
+    rows, out = write_lines([{"text": "Siehe Anm. Nichts gilt hier."}]), tmp_path / "out"
+    map_documents("summarize", rows, out, workers=0, abbreviations=["Anm.", "Abb."])
+    assert map_documents("summarize", rows, out, workers=0, abbreviations=["abb", "Anm"]).written == 0
+    for other in (["Anm."], None):
+        with pytest.raises(InputError, match=r"holds another job: its abbreviations is \['abb', 'anm'\], not"):
+            map_documents("summarize", rows, out, workers=0, abbreviations=other)
+    for words, message in (("Anm", "is one string"), (["z. B."], "holds 'z. B.'"), (5, "of type int; give a list")):
+        with pytest.raises(InputError, match=message):
+            map_documents("summarize", rows, tmp_path / "new", workers=0, abbreviations=words)
+    with pytest.raises(InputError, match="abbreviations is an option of summarize and answer and embed, not of coref"):
+        map_documents("coref", rows, tmp_path / "new", workers=0, model="m", abbreviations=["Anm."])

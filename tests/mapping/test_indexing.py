@@ -182,3 +182,34 @@ def test_killed_and_gone_on_with(library: Path, tmp_path: Path) -> None:
     assert index_by_workers(library, out, workers=2).added.documents == 59
     longspan.index(library, tmp_path / "one")
     assert files_of(out) == files_of(tmp_path / "one")
+
+
+def test_abbreviations_reach_every_process(tmp_path: Path) -> None:
+    """Two sentences of 70 words are two passages; as one sentence they are cut once, elsewhere."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    file = folder / "note.txt"
+    file.write_text("dies ist " * 35 + "in Anm. Nichts " + "gilt hier " * 35 + ".\n")
+    longspan.index(folder, tmp_path / "cut")
+    longspan.index(folder, tmp_path / "whole", abbreviations=["Anm."])
+    for name, words in (("cut", ()), ("whole", ["Anm."])):
+        passages = [one.text for one in longspan.chunks(file, abbreviations=words)]
+        found = SearchIndex(tmp_path / name).answer("was gilt hier in Anm.?", top=9)
+        assert sorted(one.text for one in found.passages) == sorted(passages)
+    assert passages != [one.text for one in longspan.chunks(file)]
+    for workers in (0, 1):
+        index_by_workers(folder, tmp_path / f"by {workers}", workers=workers, abbreviations=iter(["Anm."]))
+        assert files_of(tmp_path / f"by {workers}") == files_of(tmp_path / "whole")
+
+
+def test_what_was_left_is_not_taken_with_other_abbreviations(library: Path, tmp_path: Path) -> None:
+    def interrupt(progress: Progress) -> None:
+        if progress.done:
+            raise KeyboardInterrupt
+
+    (library / "00.md").write_text("Siehe dazu auch die Anm. Nichts anderes gilt hier " * 40 + ".\n")
+    with pytest.raises(KeyboardInterrupt):
+        index_by_workers(library, tmp_path / "several", workers=0, report=interrupt)
+    index_by_workers(library, tmp_path / "several", workers=0, abbreviations=["Anm."])
+    longspan.index(library, tmp_path / "one", abbreviations=["Anm."])
+    assert files_of(tmp_path / "several") == files_of(tmp_path / "one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -251,3 +252,20 @@ def test_models_are_checked_before_the_server_listens(
     assert printed.out == ""
     assert "no model with labels" in printed.err
     assert "Traceback" not in printed.err
+
+
+def test_words_of_the_server_end_no_sentence(tmp_path: Path) -> None:
+    """Of a text and of a file; what a process is told fits its command, however many words there are."""
+    models = Models(abbreviations=("Anm.", *(f"wört{number}" for number in range(6_000))))
+    *_, written = models.command(Limits())
+    assert len(written.encode()) < 1 << 17
+    options = json.loads(written)
+    del options["limits"]
+    desk = Desk(lambda **_: None, **options)
+    file = tmp_path / "note.txt"
+    file.write_text("Siehe Anm. Nichts gilt hier.")
+    for given in ({"id": "k", "name": "n", "path": str(file)}, {"id": None, "name": "n", "text": file.read_text()}):
+        assert desk.read(given)["sentences"] == 1
+        assert desk.summarize(given, {"sentences": 1}, None, scores=False)["of"] == 1
+    with pytest.raises(InputError, match=r"abbreviations holds 'z\. B\.'"):
+        Models(abbreviations=("z. B.",)).check(Limits())

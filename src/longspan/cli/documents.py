@@ -39,6 +39,8 @@ Abbreviations = Annotated[
         show_default=False,
     ),
 ]
+LARGEST_LIST = 1 << 16
+"""Bytes of a file of abbreviations."""
 Encoding = Annotated[str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")]
 
 
@@ -46,15 +48,20 @@ def abbreviations_in(file: Path | None) -> list[str]:
     """The words of a file of abbreviations, one in each line; lines that begin with "#" are comments.
 
     Raises:
-        InputError: the file cannot be read, or is no text in UTF-8.
+        InputError: the file cannot be read, is no text in UTF-8, or longer than any such list.
     """
     if file is None:
         return []
+    named = f"--abbreviations {on_one_line(str(file))}"
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        with file.open("rb") as opened:
+            data = opened.read(LARGEST_LIST + 1)
+        lines = data.decode("utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:  # ValueError: bytes that are no UTF-8, or a zero byte in the path
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
-        raise InputError(f"--abbreviations {on_one_line(str(file))} cannot be read: {reason}") from error
+        raise InputError(f"{named} cannot be read: {reason}") from error
+    if len(data) > LARGEST_LIST:
+        raise InputError(f"{named} is longer than {LARGEST_LIST >> 10} KiB; give a list of the words that matter")
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Device, Encoder, Encoding, Raw
+from longspan.cli.documents import Abbreviations, Device, Encoder, Encoding, Raw, abbreviations_in
 from longspan.cli.terminal import say
 from longspan.errors import InputError
 
@@ -36,6 +36,7 @@ def index(
     threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
     raw: Raw = False,
     encoding: Encoding = None,
+    abbreviations: Abbreviations = None,
 ) -> None:
     """Read a collection once, so that questions over it are answered quickly (`longspan answer --index`).
 
@@ -54,6 +55,7 @@ def index(
     if "-" in documents:
         raise InputError("standard input has no name to point into; give files or folders")
     sources = [Path(source) for source in documents]
+    further = abbreviations_in(abbreviations)
     if workers is None:
         library: DocumentIndex | SearchIndex = make(
             sources,
@@ -65,9 +67,10 @@ def index(
             raw=raw,
             encoder=encoder,
             device=device,
+            abbreviations=further,
         )
     else:
-        options = {"encoding": encoding, "raw": raw, "encoder": encoder, "device": device}
+        options = {"encoding": encoding, "raw": raw, "encoder": encoder, "device": device, "abbreviations": further}
         library = _by_workers(sources, output, model, lower_layers, workers=workers, threads=threads, **options)
     for note in library.notes:
         say(f"note: {note}", error=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from longspan.characters import counted, duration
-from longspan.cli.documents import Device, Dtype, Encoder, Encoding, Raw
+from longspan.cli.documents import Abbreviations, Device, Dtype, Encoder, Encoding, Raw, abbreviations_in
 from longspan.cli.terminal import name_of, redraw, say
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def map(
     ] = None,
     encoding: Encoding = None,
     raw: Raw = False,
+    abbreviations: Abbreviations = None,
 ) -> None:
     """Do a verb for every row of tables, or every document of folders, and write Parquet.
 
@@ -116,6 +117,7 @@ def map(
         "question_field": question_field,
         "top": top,
         "threshold": threshold,
+        "abbreviations": abbreviations_in(abbreviations) if abbreviations is not None else None,
     }
     lines = Lines()
     try:

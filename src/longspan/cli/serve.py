@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli.documents import Device, Dtype, Encoder, Reranker
+from longspan.cli.documents import Abbreviations, Device, Dtype, Encoder, Reranker, abbreviations_in
 from longspan.cli.terminal import say
 
 
@@ -36,6 +36,7 @@ def serve(
     reranker: Reranker = None,
     device: Device = None,
     dtype: Dtype = None,
+    abbreviations: Abbreviations = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Open a page on this machine to read documents in: summaries beside them, and answers lit up in place.
@@ -46,7 +47,8 @@ def serve(
     `/v1/embeddings` in OpenAI's shape; `/v1/rerank` with `--reranker`.
 
     `--encoder` and `--reranker` read questions and passages in the place of the bundled encoder, as in `longspan
-    answer`; the encoder also gives the vectors of `/embed`.
+    answer`; the encoder also gives the vectors of `/embed`. The words of `--abbreviations` end no sentence of whatever
+    is read here; the file is read once, when the server starts.
 
     Examples: `longspan serve --open`, `longspan serve --port 0`, `longspan serve --host 0.0.0.0 --workers 4`.
     """
@@ -54,6 +56,7 @@ def serve(
     from longspan.serve.limits import MEBIBYTE, Limits
     from longspan.serve.server import serve as run
 
+    further = tuple(abbreviations_in(abbreviations))
     limits = Limits(
         file_bytes=megabytes * MEBIBYTE, seconds=seconds, memory=memory * MEBIBYTE, queue=queue, workers=workers
     )
@@ -74,7 +77,7 @@ def serve(
             token=token,
             names=allow_host or (),
             limits=limits,
-            models=Models(encoder=encoder, reranker=reranker, device=device, dtype=dtype),
+            models=Models(encoder=encoder, reranker=reranker, device=device, dtype=dtype, abbreviations=further),
             started=started,
         )
     except KeyboardInterrupt:  # how it is ended

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from longspan.characters import counted
 from longspan.data.labelled import TEXT_FIELDS
+from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.documents import check_encoding
 from longspan.errors import InputError
 from longspan.files import claimed, clear_stale, output_folder
@@ -108,7 +109,8 @@ def map_documents(
         encoding, raw: as in `longspan.data.text.reading.read`.
         part_rows: rows of a part; None takes a 256th of all, between 8 and 512.
         report: is called with the progress, often.
-        **options: of the verb, as `longspan map VERB --help` names them: `model`, `sentences`, …
+        **options: of the verb, as `longspan map VERB --help` names them: `model`, `sentences`, …; `abbreviations` are
+            the words themselves, as for `longspan.summarize`.
 
     Returns:
         A `Mapped`, which counts rows and errors.
@@ -124,6 +126,8 @@ def map_documents(
     if not prefix.isprintable():
         raise InputError(f"prefix is {show(prefix)}; give one without line ends and control characters")
     options = {name: _plain(value) for name, value in options.items() if value is not None}
+    if "abbreviations" in options:  # their words, wherever they were listed, are what a job is known by
+        options["abbreviations"] = sorted(abbreviations_from(options["abbreviations"]))
     chosen = verb_of(verb, options)
     arrow()
     if engine == "ray":

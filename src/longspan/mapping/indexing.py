@@ -9,7 +9,7 @@ call that was ended, whenever it was, the next one takes the parts whose files h
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from longspan.characters import on_one_line
+from longspan.data.text.abbreviations import abbreviations_from
 from longspan.errors import InputError, one_sentence
 from longspan.files import clear_stale, output_folder
 from longspan.inference.answer import Source, sources_in
@@ -48,6 +49,7 @@ def index_by_workers(
     raw: bool = False,
     encoder: str | Path | None = None,
     device: str | None = None,
+    abbreviations: Iterable[str] = (),
     report: Callable[[Progress], None] | None = None,
 ) -> SearchIndex:
     """Make an index without a model, or add to one, as `longspan.index` does, with several processes.
@@ -63,6 +65,7 @@ def index_by_workers(
         encoding, raw: as for `longspan.index`.
         encoder: as for `longspan.index`, but no encoder that is loaded.
         device: where each process computes.
+        abbreviations: as for `longspan.index`.
         report: is called with the progress, often.
 
     Returns:
@@ -72,6 +75,7 @@ def index_by_workers(
         InputError: as `longspan.index`; the index is one with a model; no worker can start.
     """
     check_arguments(index_by_workers, {"workers": workers, "threads": threads, "encoder": encoder})
+    further = sorted(abbreviations_from(abbreviations))
     arrow()
     documents = sources_in(documents, encoding=encoding, raw=raw, argument="documents")
     folder = output_folder(output)
@@ -80,20 +84,29 @@ def index_by_workers(
             f"workers={workers}, but the index {on_one_line(str(output))!r} is one with a model, which one process "
             "makes; leave it out"
         )
-    same = partial(_job, encoding=encoding, raw=raw, device=device)
+    same = partial(_job, encoding=encoding, raw=raw, device=device, abbreviations=further)
     ahead = partial(_ahead, folder / BUILDING, same, workers=workers, threads=threads, report=report)
     with not_left_empty(folder, LIST):
         opening = SearchIndex if has_search_index(folder) else SearchIndex.new
         library = opening(folder, encoder, device=device)
-        skipped = library.add(documents, encoding=encoding, raw=raw, ahead=ahead)
+        skipped = library.add(documents, encoding=encoding, raw=raw, abbreviations=further, ahead=ahead)
         library.notes += skipped  # those before were read anew
     return library
 
 
-def _job(preparer: Preparer, inputs: tuple[Input, ...], *, encoding: str | None, raw: bool, device: str | None) -> Job:
+def _job(
+    preparer: Preparer,
+    inputs: tuple[Input, ...],
+    *,
+    encoding: str | None,
+    raw: bool,
+    device: str | None,
+    abbreviations: list[str],
+) -> Job:
     """What has to be done with these files."""
     options = {"language": preparer.language, "vectors": preparer.encoder is not None, "encoder": preparer.source}
-    options = {name: value for name, value in {**options, "device": device}.items() if value is not None}
+    options |= {"device": device, "abbreviations": abbreviations or None}
+    options = {name: value for name, value in options.items() if value is not None}
     return Job(
         version=__version__,
         verb=INDEX,

@@ -23,12 +23,14 @@ class Prepare:
         vectors: whether passages get vectors, or words alone are kept.
         encoder: where the one lies that makes them; None means the bundled one.
         device: where it computes; None means the processor.
+        abbreviations: further words that no sentence ends with.
     """
 
     language: str
     vectors: bool
     encoder: str | None = None
     device: str | None = None
+    abbreviations: list[str] | None = None
 
     def __post_init__(self) -> None:
         check(self)
@@ -50,6 +52,7 @@ class Prepare:
 
     def ready(self, *, raw: bool) -> Callable[[str | Document, Mapping[str, Any]], dict[str, Any]]:
         """See `longspan.mapping.work.Verb`."""
+        from longspan.data.text.reading import abbreviating
         from longspan.inference.indexing.preparing import Preparer
 
         encoder: Any = None
@@ -65,7 +68,8 @@ class Prepare:
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
             assert not isinstance(document, str), "an index is made of files"
-            done = prepare(replace(document, name=on_one_line(document.name)))
+            named = replace(document, name=on_one_line(document.name))
+            done = prepare(abbreviating(named, self.abbreviations or ()))
             return {
                 "digest": done.digest,
                 "document": done.encoded,

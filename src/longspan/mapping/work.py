@@ -7,7 +7,7 @@ is called for every document; and, where it can, a check of its options before a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -71,6 +71,7 @@ class Summarize(_Alone):
     long_documents: Literal["lengthen", "parts"] | None = None
     device: str | None = None
     dtype: Dtype | None = None
+    abbreviations: list[str] | None = None
 
     def __post_init__(self) -> None:
         """Refuse lengths that are none, and an encoder that has no query to compare with."""
@@ -106,7 +107,7 @@ class Summarize(_Alone):
         loaded = load_summarizer(self.model, self.language, decoding, self.device, self.dtype, self.encoder)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            opened, note = _opened(document, raw)
+            opened, note = _opened(document, raw, self.abbreviations)
             summary = summarize(opened, self.sentences, loaded, **options)
             return {
                 "summary": summary.text,
@@ -130,6 +131,7 @@ class Embed(_Alone):
     language: str | None = None
     device: str | None = None
     dtype: Dtype | None = None
+    abbreviations: list[str] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no text, and a language that is none."""
@@ -149,21 +151,23 @@ class Embed(_Alone):
         encoder = the_encoder(self.model, self.encoder, self.device, self.dtype)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            done = embed_document(_opened(document, raw)[0], encoder, language=self.language)
+            done = embed_document(_opened(document, raw, self.abbreviations)[0], encoder, language=self.language)
             return {"vector": done.vector, "tokens": done.tokens}
 
         return do
 
 
-def _opened(document: str | Document, raw: bool) -> tuple[Document, str | None]:
+def _opened(
+    document: str | Document, raw: bool, abbreviations: Iterable[str] | None = None
+) -> tuple[Document, str | None]:
     """The text of a row as a document, even where it is the name of a file, and a note on what was mended."""
     from longspan.characters import mend
-    from longspan.data.text.reading import document_of
+    from longspan.data.text.reading import abbreviating, document_of
 
     if not isinstance(document, str):
-        return document, None
+        return abbreviating(document, abbreviations or ()), None
     text, halves = mend(document)
-    return document_of(text, raw=raw), notes(halves=halves)
+    return abbreviating(document_of(text, raw=raw), abbreviations or ()), notes(halves=halves)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +183,7 @@ class Answer:
     threshold: Share | None = None
     device: str | None = None
     dtype: Dtype | None = None
+    abbreviations: list[str] | None = None
 
     def __post_init__(self) -> None:
         """Refuse to ask nothing, or twice."""
@@ -226,7 +231,7 @@ class Answer:
 
         def do(document: str | Document, row: Mapping[str, Any]) -> dict[str, Any]:
             question = self.question if self.question_field is None else row[self.question_field]
-            opened, note = _opened(document, raw)
+            opened, note = _opened(document, raw, self.abbreviations)
             found = answer(opened, question, **options)  # pyright: ignore[reportArgumentType]
             quote = found.short.quote if found.short is not None else found.passages[0].sentence
             return {

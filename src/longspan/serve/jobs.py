@@ -19,10 +19,11 @@ import sys
 import time
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from longspan.data.text.abbreviations import abbreviations_from
 from longspan.errors import InputError
 from longspan.serve.job import Job
 from longspan.serve.limits import Limits
@@ -36,32 +37,37 @@ JOB_BYTES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Models:
-    """What reads, in the place of the bundled encoder, for answers, vectors and summaries about a topic.
+    """What reads, in the place of the bundled encoder, for answers, vectors and summaries about a topic, and how.
 
     Attributes:
         encoder: folder or Hub name of a sentence encoder.
         reranker: folder or Hub name of a cross-encoder, which reads the best passages of an answer again.
         device: where all of them compute, the bundled encoder too; None is the processor.
         dtype: of the weights of those two; None is float32.
+        abbreviations: further words that no sentence of any document ends with.
     """
 
     encoder: str | None = None
     reranker: str | None = None
     device: str | None = None
     dtype: str | None = None
+    abbreviations: tuple[str, ...] = ()
 
     def command(self, limits: Limits) -> list[str]:
         """The command of a worker with these models."""
         options = {"limits": asdict(limits), **asdict(self)}
-        return [sys.executable, "-m", "longspan.serve.worker", json.dumps(options)]
+        # Short, as the system bounds the length of an argument.
+        written = json.dumps(options, ensure_ascii=False, separators=(",", ":"))
+        return [sys.executable, "-m", "longspan.serve.worker", written]
 
     def check(self, limits: Limits) -> None:
         """Load them once, in a worker that is given nothing to do.
 
         Raises:
-            InputError: one of them cannot be loaded, or is of another kind.
+            InputError: one of them cannot be loaded, or is of another kind, or an abbreviation is no word.
         """
-        if self == Models():
+        abbreviations_from(self.abbreviations)
+        if replace(self, abbreviations=()) == Models():
             return
         done = subprocess.run(self.command(limits), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
         for line in done.stdout.splitlines():

@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,8 +22,9 @@ from uuid import uuid4
 import numpy as np
 
 from longspan.characters import on_one_line, shown
+from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.blocks import SPOKEN, Document
-from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
+from longspan.data.text.reading import DocumentSentence, abbreviating, document_of, read, sentences_of
 from longspan.errors import InputError, disk_reason, is_out_of_memory, memory_sentence
 from longspan.inference.answer import Answerer, check_question, load_models
 from longspan.inference.encoders import Encoder, bundled_encoder, of_length_one
@@ -95,6 +96,7 @@ class Desk:
         report: is told of progress.
         encoder, reranker, device, dtype: as in `longspan.answer`; the encoder also gives the vectors that are asked
             for, and tells how near sentences are to the topic of a summary.
+        abbreviations: further words that no sentence of any document ends with.
         sentences: whose vectors are given at most.
 
     Raises:
@@ -108,10 +110,12 @@ class Desk:
         reranker: str | None = None,
         device: str | None = None,
         dtype: str | None = None,
+        abbreviations: Iterable[str] = (),
         sentences: int = Limits.sentences,
     ) -> None:
         self.report = report
         self.most_sentences = sentences
+        self.abbreviations = abbreviations_from(abbreviations)
         _, self.own_encoder, self.reranker = load_models(None, encoder, reranker, device, dtype)
         # Named again for every set of documents, and loaded once.
         self.models: dict[str, Any] = {"encoder": encoder, "reranker": reranker, "device": device, "dtype": dtype}
@@ -307,9 +311,10 @@ class Desk:
                 if "text" in document:
                     if not document["text"].strip():
                         raise InputError("the text is empty; give one with words in it")
-                    return document_of(document["text"], name=name), [*document.get("notes", []), *notes.sentences]
+                    found = abbreviating(document_of(document["text"], name=name), self.abbreviations)
+                    return found, [*document.get("notes", []), *notes.sentences]
                 path = document["path"]
-                found = replace(read(Path(path)), name=name)
+                found = replace(read(Path(path), abbreviations=self.abbreviations), name=name)
                 return found, [note.replace(path, name) for note in notes.sentences]
             except InputError as error:  # what the file is called here is nobody's business
                 raise InputError(str(error).replace(str(document.get("path", "")) or name, name)) from error

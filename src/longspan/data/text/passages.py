@@ -155,7 +155,7 @@ def units_of(document: Document, language: str | None = None) -> list[DocumentSe
         section = index if block.kind == "heading" else section
         lines = ()
         if block.kind == "note":
-            lines = ((one.start, one.text) for one in split_sentences(block.text, language))
+            lines = ((one.start, one.text) for one in split_sentences(block.text, language, document.abbreviations))
         elif block.kind in BY_LINES:
             lines = _lines_of(block.text)
         for first, words in lines:

@@ -8,7 +8,7 @@ best.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from longspan.characters import on_one_line
 from longspan.checkpoints.sources import local_folder
+from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.blocks import Document
 from longspan.data.text.folders import documents_in
 from longspan.data.text.passages import Passage, passages_of
@@ -63,6 +64,7 @@ def index(
     raw: bool = False,
     encoder: str | Path | None = None,
     device: str | None = None,
+    abbreviations: Iterable[str] = (),
 ) -> DocumentIndex | SearchIndex:
     """Make an index of documents, or add documents to one that is there.
 
@@ -82,6 +84,7 @@ def index(
             `longspan.answer`.
         device: where the model or the encoder computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None
             is the processor.
+        abbreviations: as for `longspan.answer`, of the documents that are read now.
 
     Returns:
         The index; `added` and `notes` say what was done.
@@ -92,8 +95,9 @@ def index(
     """
     documents = sources_in(documents, encoding=encoding, raw=raw, argument="documents")
     folder = output_folder(output)
+    reading: dict[str, Any] = {"encoding": encoding, "raw": raw, "abbreviations": abbreviations_from(abbreviations)}
     if model is None and not has_index(folder):
-        return _searchable(documents, output, lower_layers, encoding, raw, encoder, device)
+        return _searchable(documents, output, lower_layers, reading, encoder, device)
     if has_search_index(folder) or encoder is not None:
         given = f"model={show(model)}" if encoder is None else f"encoder={show(encoder)}"
         raise InputError(f"{given} does not fit the index {on_one_line(str(output))!r}; leave it out, or make another")
@@ -108,10 +112,10 @@ def index(
         assert model is not None
         with not_left_empty(folder, MANIFEST, COPY):
             library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype, device=device)
-            skipped = library.add(documents, encoding=encoding, raw=raw)
+            skipped = library.add(documents, **reading)
             library.notes += skipped  # those before were read anew
         return library
-    skipped = library.add(documents, encoding=encoding, raw=raw)
+    skipped = library.add(documents, **reading)
     library.notes += skipped  # those before were read anew
     return library
 
@@ -120,8 +124,7 @@ def _searchable(
     documents: Source | Sequence[Source],
     output: str | Path,
     lower_layers: int | None,
-    encoding: str | None,
-    raw: bool,
+    reading: dict[str, Any],
     encoder: str | Path | None,
     device: str | None,
 ) -> SearchIndex:
@@ -134,7 +137,7 @@ def _searchable(
     with not_left_empty(folder, LIST):
         opening = SearchIndex if has_search_index(folder) else SearchIndex.new
         library = opening(folder, encoder, device=device)
-        skipped = library.add(documents, encoding=encoding, raw=raw)
+        skipped = library.add(documents, **reading)
         library.notes += skipped  # those before were read anew
     return library
 
@@ -282,19 +285,27 @@ class DocumentIndex:
 
     # Adding ----------------------------------------------------------------------------------------------------------
 
-    def add(self, documents: Source | Sequence[Source], *, encoding: str | None = None, raw: bool = False) -> list[str]:
+    def add(
+        self,
+        documents: Source | Sequence[Source],
+        *,
+        encoding: str | None = None,
+        raw: bool = False,
+        abbreviations: Iterable[str] = (),
+    ) -> list[str]:
         """Add documents that are not there yet; what was passed over, in sentences. Arguments and errors as in `index`.
 
         An interruption, or a document that cannot be read, leaves those before it in the index.
         """
         skipped: list[str] = []
+        reading = {"encoding": encoding, "raw": raw, "abbreviations": abbreviations_from(abbreviations)}
         with claimed(self.folder):
             self._read()
             known = {one["digest"] for one in self._whole()}
             waiting: list[Entry] = []
             self.added = Added()
             try:
-                for document in _documents(documents, encoding, raw, skipped):
+                for document in _documents(documents, skipped, **reading):
                     if digest_of(document) in known:
                         self.added = replace(self.added, known=self.added.known + 1)
                         continue
@@ -336,9 +347,7 @@ class DocumentIndex:
         )
 
 
-def _documents(
-    given: Source | Sequence[Source], encoding: str | None, raw: bool, skipped: list[str]
-) -> Iterator[Document]:
+def _documents(given: Source | Sequence[Source], skipped: list[str], **reading: Any) -> Iterator[Document]:
     """Documents one at a time; of a folder those that cannot be read are passed over, and said in `skipped`."""
     every: list[tuple[Any, bool]] = []
     for source in [given] if isinstance(given, str | Path | Document) else given:
@@ -352,7 +361,8 @@ def _documents(
         raise InputError("there is no document to index; give a text, a file or a folder")
     for source, named in progress_bar(every, doing="indexing", unit=" documents"):
         try:
-            documents, more = open_documents(source, encoding=encoding if isinstance(source, Path) else None, raw=raw)
+            of_file = reading if isinstance(source, Path) else {**reading, "encoding": None}
+            documents, more = open_documents(source, **of_file)
         except InputError as error:
             if named:
                 raise

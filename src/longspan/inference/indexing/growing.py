@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.blocks import Document
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
@@ -57,6 +59,7 @@ class GrowingIndex:
         *,
         encoding: str | None = None,
         raw: bool = False,
+        abbreviations: Iterable[str] = (),
         ahead: Ahead | None = None,
     ) -> list[str]:
         """Add documents that are new or have changed; what was passed over, in sentences.
@@ -65,11 +68,12 @@ class GrowingIndex:
         interruption, or a document that cannot be read, leaves those before it in the index.
         """
         skipped: list[str] = []
+        opened = partial(self._opened, encoding=encoding, raw=raw, abbreviations=abbreviations_from(abbreviations))
         with claimed(self.folder):
             self._read()
             self.added = Added()
             self._known = self._entries
-            prepared = None if ahead is None else self._prepared(ahead, documents, encoding, raw)
+            prepared = None if ahead is None else self._prepared(ahead, documents, opened)
             waiting: list[tuple[dict[str, Any], Prepared]] = []
             try:
                 for key, inside, stamp, source in sources_of(documents, skipped):
@@ -78,7 +82,7 @@ class GrowingIndex:
                         continue
                     try:
                         ready = prepared(source) if prepared is not None and isinstance(source, Path) else None
-                        new = self._new(key, stamp, [ready] if ready else self._opened(source, encoding, raw))
+                        new = self._new(key, stamp, [ready] if ready else opened(source))
                     except InputError as error:
                         if not inside:
                             raise
@@ -99,14 +103,14 @@ class GrowingIndex:
         return skipped
 
     def _prepared(
-        self, ahead: Ahead, documents: Source | Sequence[Source], encoding: str | None, raw: bool
+        self, ahead: Ahead, documents: Source | Sequence[Source], opened: Callable[[Source], list[Document]]
     ) -> Callable[[Path], Prepared | None] | None:
         """Have the files that are new or have changed prepared; None where there is none."""
         with without_bars():
             new = [one for key, _, stamp, one in sources_of(documents, []) if not self._is_known(key, stamp)]
         for source in new if self._list["language"] is None else ():
             with suppress(InputError):  # which is said when its turn comes
-                self._preparer(self._opened(source, encoding, raw)[0])
+                self._preparer(opened(source)[0])
                 break
         files = list(dict.fromkeys(one for one in new if isinstance(one, Path)))
         return ahead(self._preparer(None), files) if files and self._list["language"] is not None else None
@@ -116,8 +120,9 @@ class GrowingIndex:
         known = self._known.get(key) if key else None
         return known is not None and known["stamp"] == stamp
 
-    def _opened(self, source: Source, encoding: str | None, raw: bool) -> list[Document]:
-        documents, more = open_documents(source, encoding=encoding if isinstance(source, Path) else None, raw=raw)
+    def _opened(self, source: Source, **reading: Any) -> list[Document]:
+        of_file = reading if isinstance(source, Path) else {**reading, "encoding": None}
+        documents, more = open_documents(source, **of_file)
         self.notes += more
         return documents
 

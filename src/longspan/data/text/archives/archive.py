@@ -79,13 +79,22 @@ class Archive:
                 data = b"".join(iter(lambda: opened.read(PIECE), b""))
         except DAMAGED as error:
             raise self.damaged(error) from None
-        self._text += len(data)
+        self.count(len(data))
         self._marks += data.count(b"<") + data.count(b"=")
-        if self._text > LARGEST_TEXT:
-            raise self._too_large(f"holds more than {LARGEST_TEXT >> 20} MiB of text and marks")
         if self._marks > MOST_MARKS:
             raise self._too_large(f"holds more than {MOST_MARKS:,} tags and attributes")
         return data
+
+    def count(self, characters: int) -> None:
+        """Count what was read, and what is made of it where a file of few bytes can name it many times, as a cell that
+        is repeated or tables in each other do.
+
+        Raises:
+            InputError: it is more than `LARGEST_TEXT` together.
+        """
+        self._text += characters
+        if self._text > LARGEST_TEXT:
+            raise self._too_large(f"holds more than {LARGEST_TEXT >> 20} MiB of text and marks")
 
     def tree(self, name: str, purpose: str) -> Any:
         """The root of an XML part, as lxml has it; None where there is no such part.

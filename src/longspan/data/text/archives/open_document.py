@@ -37,8 +37,9 @@ def content_of(archive: Archive) -> Any:
     return root
 
 
-def parts_of_text(root: Any) -> Iterator[Part]:
+def parts_of_text(archive: Archive) -> Iterator[Part]:
     """The headings, paragraphs, items, tables and notes of a text, in order; a note stands behind its paragraph."""
+    root = content_of(archive)
     styles = {one.get(f"{_STYLE}name"): one.get(f"{_STYLE}parent-style-name") for one in root.iter(f"{_STYLE}style")}
     waiting: list[tuple[Any, int]] = [(one, 0) for one in root.iter(f"{_OFFICE}text")]
     while waiting:
@@ -46,9 +47,9 @@ def parts_of_text(root: Any) -> Iterator[Part]:
         if element.tag in _NOT_SHOWN:
             continue
         if element.tag in {f"{_TEXT}p", f"{_TEXT}h"}:
-            yield from _paragraph(element, depth, styles)
+            yield from _paragraph(element, depth, styles, archive)
         elif element.tag == f"{_TABLE}table":
-            rows = [[" ".join(row) for row in cells] for cells in _cells(element)]
+            rows = [[" ".join(row) for row in cells] for cells in _cells(element, archive)]
             if rows := [row for row in rows if any(row)]:
                 yield "table", "\n".join(f"| {' | '.join(row)} |" for row in rows), 0
         else:
@@ -56,7 +57,7 @@ def parts_of_text(root: Any) -> Iterator[Part]:
             waiting.extend((child, deeper) for child in reversed(element))
 
 
-def _paragraph(element: Any, depth: int, styles: dict[str, str]) -> Iterator[Part]:
+def _paragraph(element: Any, depth: int, styles: dict[str, str], archive: Archive) -> Iterator[Part]:
     text = " ".join(_words(element).split())
     if text:
         own = element.get(f"{_TEXT}style-name") or ""
@@ -70,12 +71,19 @@ def _paragraph(element: Any, depth: int, styles: dict[str, str]) -> Iterator[Par
         else:
             yield kind, text, depth if kind == "item" else 0
     for note in element.iter(f"{_TEXT}note-body"):
-        if words := " ".join(" ".join(_words(part) for part in note.iter(f"{_TEXT}p")).split()):
+        if words := " ".join(" ".join(_counted(part, archive) for part in note.iter(f"{_TEXT}p")).split()):
             yield "note", words, 0
     for box in element.iter(f"{{{_SPACE}drawing:1.0}}text-box"):
         for part in box.iter(f"{_TEXT}p"):
-            if words := " ".join(_words(part).split()):
+            if words := " ".join(_counted(part, archive).split()):
                 yield "paragraph", words, 0
+
+
+def _counted(paragraph: Any, archive: Archive) -> str:
+    """The words of a paragraph that may be in another one of its like, and be read with each."""
+    words = _words(paragraph)
+    archive.count(len(words))
+    return words
 
 
 def _words(paragraph: Any) -> str:
@@ -97,24 +105,33 @@ def _words(paragraph: Any) -> str:
     return "".join(pieces)
 
 
-def rows_of_sheets(root: Any) -> Iterator[tuple[str, Iterator[list[str]]]]:
+def rows_of_sheets(archive: Archive) -> Iterator[tuple[str, Iterator[list[str]]]]:
     """Each sheet's name and rows; what is repeated, and empty, to the end of the sheet is not."""
-    for sheet in root.iter(f"{_TABLE}table"):
+    for sheet in content_of(archive).iter(f"{_TABLE}table"):
         if sheet.getparent().tag == f"{_OFFICE}spreadsheet":
-            yield sheet.get(f"{_TABLE}name") or "", ([" ".join(cell) for cell in row] for row in _cells(sheet))
+            yield sheet.get(f"{_TABLE}name") or "", ([" ".join(cell) for cell in row] for row in _cells(sheet, archive))
 
 
-def _cells(table: Any) -> Iterator[list[list[str]]]:
+def _cells(table: Any, archive: Archive) -> Iterator[list[list[str]]]:
     """The rows of a table, each a list of cells, each a list of paragraphs."""
     for row in table.iter(f"{_TABLE}table-row"):
         cells: list[list[str]] = []
         for cell in row:
             if cell.tag in {f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell"}:
-                words = [" ".join(_words(part).split()) for part in cell.iter(f"{_TEXT}p")]
-                cells += [words] * _times(cell, "columns", any(words))
+                words = [" ".join(_counted(part, archive).split()) for part in cell.iter(f"{_TEXT}p")]
+                times = _times(cell, "columns", any(words))
+                archive.count((times - 1) * _size([words]))
+                cells += [words] * times
         while cells and not any(cells[-1]):
             cells.pop()
-        yield from [cells] * (_times(row, "rows", True) if cells else 1)
+        times = _times(row, "rows", True) if cells else 1
+        archive.count((times - 1) * _size(cells))
+        yield from [cells] * times
+
+
+def _size(cells: list[list[str]]) -> int:
+    """Characters of some cells, and one for each."""
+    return len(cells) + sum(len(words) for cell in cells for words in cell)
 
 
 def _times(element: Any, what: str, is_filled: bool) -> int:

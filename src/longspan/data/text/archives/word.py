@@ -62,6 +62,7 @@ class _Reader:
     """The blocks of one file, with its styles and notes at hand."""
 
     def __init__(self, archive: Archive) -> None:
+        self.count = archive.count
         whole = _related(archive, "")
         document = whole.get("officeDocument", "")
         related = _related(archive, document)
@@ -143,7 +144,9 @@ class _Reader:
 
     def _words(self, element: Any) -> str:
         """The words of all paragraphs in a cell or a note."""
-        return " ".join(_text(part, self.scripts) for part in element.iter(f"{_W}p")).strip()
+        texts = [_text(part, self.scripts) for part in element.iter(f"{_W}p")]
+        self.count(sum(map(len, texts)))  # paragraphs in each other are read with each
+        return " ".join(texts).strip()
 
     def _notes(self, root: Any) -> Iterator[tuple[str, str]]:
         """The number and the text of each foot- or endnote."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from longspan.characters import mend
 from longspan.data.text.blocks import Block, Document, Traced
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import FileKind
@@ -49,7 +50,7 @@ LAYOUTS = {
 """Program → how it writes; the first that fits is taken."""
 
 _HEAD = re.compile(r'\s*[\[{](?s:.*?)"(?:from|author|user|sender|speaker|messages|segments)"\s*:')
-_LINK = re.compile(r"<(?:(?:https?|mailto):[^|>]*|[@#!][^|>]*)\|([^>]*)>|<((?:https?|mailto):[^>]*|[@#!][^>]*)>")
+_LINK = re.compile(r"<(?:(?:https?|mailto):[^|<>]*|[@#!][^|<>]*)\|([^<>]*)>|<((?:https?|mailto):[^|<>]*|[@#!][^|<>]*)>")
 
 
 def _messages(source: Source) -> list[tuple[str, str]] | None:
@@ -82,14 +83,15 @@ def _below(record: Mapping[str, Any], key: str) -> str | None:
     value: Any = record
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    return value if isinstance(value, str) and value.strip() else None
+    return " ".join(mend(value)[0].split()) or None if isinstance(value, str) else None
 
 
 def _text(value: Any) -> str:
     """A text, or what Telegram makes of one with marks: a list of texts and of objects with one."""
     if isinstance(value, list):
-        return "".join(one if isinstance(one, str) else _text(one.get("text")) for one in value if one)
-    return _LINK.sub(lambda link: link[1] or link[2], value) if isinstance(value, str) else ""
+        pieces = [one.get("text") if isinstance(one, Mapping) else one for one in value]
+        return mend("".join(one for one in pieces if isinstance(one, str)))[0]
+    return mend(_LINK.sub(lambda link: link[1] or link[2], value))[0] if isinstance(value, str) else ""
 
 
 def _read(source: Source) -> Document:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longspan.data.text.archives.open_document import content_of, parts_of_text
+from longspan.data.text.archives.open_document import parts_of_text
 from longspan.data.text.blocks import Document, document_from_parts
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import FileKind
@@ -15,7 +15,7 @@ def _is_text(source: Source) -> bool:
 
 def _read(source: Source) -> Document:
     assert source.archive is not None
-    return document_from_parts(parts_of_text(content_of(source.archive)), source.name)
+    return document_from_parts(parts_of_text(source.archive), source.name)
 
 
 OPEN_TEXT = FileKind(

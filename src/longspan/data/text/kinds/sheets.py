@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, time
@@ -11,15 +12,20 @@ from typing import Any
 
 from longspan.characters import mend
 from longspan.data.text.archives.archive import Archive
-from longspan.data.text.archives.open_document import content_of, rows_of_sheets
+from longspan.data.text.archives.open_document import rows_of_sheets
 from longspan.data.text.blocks import Document, Part, document_from_parts
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import FileKind
 from longspan.errors import InputError, last_line
 from longspan.imports import require
+from longspan.workers import run_bounded
 
 MOST_CELLS = 4_000_000
 """Of a table, empty ones between others too."""
+LARGEST = 1 << 26
+"""Characters of all cells."""
+MEMORY = 1 << 30
+"""Bytes that the process may take that reads a workbook, besides the file."""
 SEPARATORS = ",;\t|"
 SAMPLED = 20
 """Lines by which the separator is found."""
@@ -37,21 +43,27 @@ def _read_text(source: Source) -> Document:
     if text.startswith("sep=") and len(lines[0].strip()) == 5:  # as Excel writes it
         separator, text = lines[0][4], text.partition("\n")[2]
     try:
-        rows = list(_bounded(csv.reader(StringIO(text, newline=""), delimiter=separator, strict=False), source.name))
-    except csv.Error as error:
+        rows = csv.reader(StringIO(text, newline=""), delimiter=separator, strict=False)
+        sheets = _bounded([("", rows)], source.name)
+    except (csv.Error, TypeError, ValueError) as error:  # the last two: of a separator that can be none
         raise InputError(f"{source.name} is no table ({error}); save it again, or rename it to .txt") from None
-    return document_from_parts(_parts([("", rows)]), source.name)
+    return document_from_parts(_parts(sheets), source.name)
 
 
-def _bounded(rows: Iterable[Sequence[Any]], name: str) -> Iterator[list[str]]:
-    cells = 0
-    for row in rows:
-        cells += len(row) + 1
-        if cells > MOST_CELLS:
-            raise InputError(
-                f"{name} holds more than {MOST_CELLS:,} cells, too much for one document; cut it into parts"
-            )
-        yield [_shown(value) for value in row]
+def _bounded(sheets: Iterable[tuple[str, Iterable[Sequence[Any]]]], name: str) -> list[tuple[str, list[list[str]]]]:
+    """All rows as they are shown, unless there are more cells or characters in them than one document can have."""
+    cells = characters = 0
+    shown: list[tuple[str, list[list[str]]]] = []
+    for title, rows in sheets:
+        shown.append((title, []))
+        for row in rows:
+            cells += len(row) + 1
+            characters += sum(len(value) for value in row if isinstance(value, str))
+            if cells > MOST_CELLS or characters > LARGEST:
+                most = f"{MOST_CELLS:,} cells" if cells > MOST_CELLS else f"{LARGEST >> 20} MiB of text"
+                raise InputError(f"{name} holds more than {most}, too much for one document; cut it into parts")
+            shown[-1][1].append([_shown(value) for value in row])
+    return shown
 
 
 def _shown(value: Any) -> str:
@@ -84,28 +96,43 @@ def _is_workbook(source: Source) -> bool:
 
 
 def _read_workbook(source: Source) -> Document:
-    library = require("python_calamine", extra="documents", purpose="reading workbooks")
+    require("python_calamine", extra="documents", purpose="reading workbooks")
     if source.archive is not None:
         _check_size(source.archive)
-    try:
-        book = library.CalamineWorkbook.from_filelike(BytesIO(source.data))
-        sheets = [
-            (name, list(_bounded(book.get_sheet_by_name(name).to_python(), source.name)))
-            for name in _shown_sheets(book, library)
-        ]
-    except InputError:
-        raise
-    except (library.CalamineError, OSError, ValueError) as error:
-        if "assword" in str(error):
-            raise InputError(f"{source.name} is locked with a password; save a copy without one") from None
-        raise InputError(f"{source.name} is damaged ({last_line(error)}); save it or download it again") from None
-    return document_from_parts(_parts(sheets), source.name)
+    written = run_bounded(f"{__name__}:main", source.data, MEMORY + 4 * len(source.data))
+    if written is None:
+        raise InputError(
+            f"{source.name} needs more than {MEMORY >> 20} MiB of memory to be read, or is damaged in a way that the "
+            "reader does not survive; save the part that matters as a file of its own"
+        )
+    answer = json.loads(written)
+    if "sheets" in answer:
+        return document_from_parts(_parts(answer["sheets"]), source.name)
+    if "large" in answer:
+        raise InputError(f"{source.name} {answer['large']}")
+    if "assword" in answer["reason"]:
+        raise InputError(f"{source.name} is locked with a password; save a copy without one")
+    raise InputError(f"{source.name} is damaged ({answer['reason']}); save it or download it again")
 
 
-def _shown_sheets(book: Any, library: Any) -> list[str]:
-    """The names of the sheets that are not hidden, nor charts."""
+def main(data: bytes) -> str:
+    """The sheets of a workbook that are not hidden, nor charts, as JSON, or why it cannot be read.
+
+    This runs in a process of its own, whose memory is bounded: the library makes room for every cell up to the last
+    one, and where there is not enough it aborts the process that it is in.
+    """
+    import python_calamine as library
+
     shown, sheet = library.SheetVisibleEnum.Visible, library.SheetTypeEnum.WorkSheet
-    return [one.name for one in book.sheets_metadata if one.visible == shown and one.typ == sheet]
+    try:
+        book = library.CalamineWorkbook.from_filelike(BytesIO(data))
+        names = [one.name for one in book.sheets_metadata if one.visible == shown and one.typ == sheet]
+        sheets = _bounded(((name, book.get_sheet_by_name(name).to_python()) for name in names), "")
+    except InputError as error:
+        return json.dumps({"large": str(error).strip()})
+    except (library.CalamineError, OSError, ValueError) as error:
+        return json.dumps({"reason": last_line(error)})
+    return json.dumps({"sheets": sheets})
 
 
 def _check_size(archive: Archive) -> None:
@@ -132,8 +159,7 @@ def _is_open_sheet(source: Source) -> bool:
 
 def _read_open_sheet(source: Source) -> Document:
     assert source.archive is not None
-    sheets = [(name, list(_bounded(rows, source.name))) for name, rows in rows_of_sheets(content_of(source.archive))]
-    return document_from_parts(_parts(sheets), source.name)
+    return document_from_parts(_parts(_bounded(rows_of_sheets(source.archive), source.name)), source.name)
 
 
 VALUES = FileKind(

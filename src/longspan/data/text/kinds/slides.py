@@ -42,7 +42,9 @@ def _parts(archive: Archive) -> Iterator[Part]:
         slide = _tree(archive, name)
         if slide is None or slide.get("show") in {"0", "false"}:
             continue
-        yield from _slide(slide)
+        for part in _slide(slide):
+            archive.count(len(part[1]))  # shapes in each other are read with each
+            yield part
         for diagram in _related(archive, name, "diagramData").values():
             yield from _diagram(_tree(archive, diagram))
         for notes in _related(archive, name, "notesSlide").values():
@@ -65,7 +67,7 @@ def _slide(slide: Any) -> Iterator[Part]:
         if shape in titles or kind in _NOT_TEXT or _is_hidden(shape):
             continue
         for table in shape.iter(f"{_A}tbl"):
-            rows = [[_words(cell) for cell in row.iter(f"{_A}tc")] for row in table.iter(f"{_A}tr")]
+            rows = [[_words(cell) for cell in row.findall(f"{_A}tc")] for row in table.findall(f"{_A}tr")]
             if rows := [row for row in rows if any(row)]:
                 yield "table", "\n".join(f"| {' | '.join(row)} |" for row in rows), 0
         if shape.tag != f"{_P}graphicFrame":

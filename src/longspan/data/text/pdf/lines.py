@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
 import re
-import subprocess
-import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, groupby, islice, pairwise
@@ -26,6 +23,7 @@ from typing import Any
 from longspan.data.text.scripts import LEVEL, LOWERED, RAISED
 from longspan.errors import InputError
 from longspan.imports import require
+from longspan.workers import run_bounded
 
 _LIGATURES = {0x0B: "ff", 0x0C: "fi", 0x0E: "ffi", 0x0F: "ffl"}
 _LIGATURES |= {0x1B: "ff", 0x1C: "fi", 0x1D: "fl", 0x1E: "ffi", 0x1F: "ffl"}
@@ -59,8 +57,6 @@ MEMORY = 1 << 30
 """Bytes that the process may take which lays a file out, besides the file itself."""
 PASSWORD = 4
 """PDFium's number for a file that asks for one."""
-TOO_MUCH = 3
-"""Exit code of `main` where memory ran out in Python; PDFium aborts the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,18 +98,13 @@ def lines_of_pages(data: bytes, name: str) -> tuple[list[list[Line]], list[int]]
     """The lines of each page, which another process reads (see `main`), and the pages, from 0, that are pictures."""
     require("pypdfium2", extra="documents", purpose="reading PDF")
     limit = MEMORY + 2 * len(data)
-    # -P: no module of the folder in which the user happens to stand.
-    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", str(limit)]
-    path = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    done = subprocess.run(command, input=data, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": path})
-    if done.returncode < 0 or done.returncode == TOO_MUCH:
+    written = run_bounded(f"{__name__}:main", data, limit)
+    if written is None:
         raise InputError(
             f"{name} needs more than {limit >> 20} MiB of memory to be laid out, or is damaged in a way that PDFium "
             "does not survive; print it to a new PDF, or convert it to text"
         )
-    if done.returncode:
-        raise RuntimeError(done.stderr.decode("utf-8", "replace"))
-    answer = json.loads(done.stdout)
+    answer = json.loads(written)
     if "pages" in answer:
         return [list(map(line_of, page)) for page in answer["pages"]], answer["pictures"]
     if answer["number"] == PASSWORD:
@@ -122,32 +113,23 @@ def lines_of_pages(data: bytes, name: str) -> tuple[list[list[Line]], list[int]]
     raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text")
 
 
-def main() -> None:
-    """Read a PDF file from standard input and write the lines of its pages to standard output, as JSON.
+def main(data: bytes) -> str:
+    """The lines of the pages of a PDF file, as JSON, or why it cannot be read.
 
-    This is a process of its own, whose memory is bounded by the bytes in its first argument, for PDFium cannot be
-    stopped: it draws whatever the forms of a page name, and forms that draw each other twice, forty levels deep, are
-    10¹² objects in a file of a few kilobytes. Where memory runs out, PDFium aborts the process that it is in.
+    This runs in a process of its own, whose memory is bounded, for PDFium cannot be stopped: it draws whatever the
+    forms of a page name, and forms that draw each other twice, forty levels deep, are 10¹² objects in a file of a few
+    kilobytes. Where memory runs out, PDFium aborts the process that it is in.
     """
     import pypdfium2
 
-    data = sys.stdin.buffer.read()
-    with suppress(ImportError):  # Windows has no limits
-        import resource
-
-        most = int(sys.argv[1])
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with closing(pypdfium2.PdfDocument(data)) as document:
             pages = [[astuple(line) for line in lines_of_page(document, page)] for page in range(len(document))]
             few = [number for number, page in enumerate(pages) if sum(len(line[0]) for line in page) < FEW_LETTERS]
             pictures = [number for number in few if is_picture(document, number)]
-            json.dump({"pages": pages, "pictures": pictures}, sys.stdout)
+            return json.dumps({"pages": pages, "pictures": pictures})
     except pypdfium2.PdfiumError as error:
-        json.dump({"reason": str(error), "number": getattr(error, "err_code", None)}, sys.stdout)
-    except MemoryError:
-        os._exit(TOO_MUCH)
+        return json.dumps({"reason": str(error), "number": getattr(error, "err_code", None)})
 
 
 def line_of(fields: list[Any]) -> Line:
