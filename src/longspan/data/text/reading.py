@@ -21,7 +21,8 @@ from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import kind_of
 from longspan.data.text.plain_text import blocks_of_text, is_log, lines_of_log, paragraphs_of
 from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
-from longspan.data.text.tidying import apparatus, conversations, structure, threads, turns
+from longspan.data.text.tidying import apparatus, contents, conversations, notices, structure, threads, turns
+from longspan.data.text.titles import title_of
 from longspan.errors import InputError
 from longspan.imports import MissingLibraryError, importing
 from longspan.settings import show
@@ -41,15 +42,15 @@ STEPS: tuple[Step, ...] = (
     apparatus.with_code,
     apparatus.with_tables,
     apparatus.with_captions,
+    contents.without_contents,
     structure.with_headings,
     structure.with_items,
     structure.with_usage,
     structure.with_joined_lines,
     apparatus.without_credits,
-    apparatus.without_licences,
+    notices.without_notices,
     apparatus.without_banners,
     structure.without_rules,
-    apparatus.without_contents,
     apparatus.with_references,
     structure.without_repeated_headings,
     structure.with_abstract,
@@ -65,8 +66,6 @@ GUESSES: frozenset[Step] = frozenset(
     }
 )
 """Steps that guess from its form what a text is; formats with a structure of their own need them not."""
-TITLE_WITHIN = 12
-"""Blocks at the beginning among which the title stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +140,7 @@ def document_in(source: Source, *, raw: bool = False) -> Document:
     else:
         blocks = list(result.blocks)
         logger.warning("note: %s holds a table, which is no prose: no sentences are found in it", name)
-    title = result.title or _title(blocks)
+    title = result.title or title_of(blocks)
     return replace(result, blocks=tuple(blocks), title=title, extracted=not kind.has_places)
 
 
@@ -193,16 +192,7 @@ def as_they_are(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
-    return Document(text=text, blocks=tuple(blocks), title=_title(blocks), name=name)
-
-
-def _title(blocks: Sequence[Block]) -> str | None:
-    """The heading that the document begins with, else the only one of level 1, if it stands near."""
-    first = next((block for block in blocks if block.kind != "boilerplate"), None)
-    top = [index for index, block in enumerate(blocks) if block.kind == "heading" and block.level == 1]
-    if first is not None and first.kind == "heading":
-        return first.text
-    return blocks[top[0]].text if len(top) == 1 and top[0] < TITLE_WITHIN else None
+    return Document(text=text, blocks=tuple(blocks), title=title_of(blocks), name=name)
 
 
 def _mended(text: str, name: str) -> str:

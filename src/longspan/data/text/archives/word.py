@@ -10,6 +10,7 @@ from typing import Any
 from longspan.data.text.archives.archive import Archive
 from longspan.data.text.blocks import Document, Kind, Part, document_from_parts
 from longspan.data.text.scripts import LEVEL, LOWERED, RAISED, with_scripts
+from longspan.data.text.titles import could_be_title
 from longspan.errors import InputError
 
 DEEPEST = 6
@@ -54,8 +55,8 @@ def document_from_word(archive: Archive) -> Document:
     parts = list(reader.blocks(reader.body))
     if not parts:
         raise InputError(f"{archive.name} holds no text, maybe pictures of it; run text recognition first")
-    titles = [text for kind, text, level in parts if kind == "heading" and level == 1]
-    return document_from_parts(parts, archive.name, reader.title or (titles[0] if titles else None))
+    titles = [reader.title, *(text for kind, text, level in parts if kind == "heading" and level == 1)]
+    return document_from_parts(parts, archive.name, next(filter(could_be_title, titles), None))
 
 
 class _Reader:

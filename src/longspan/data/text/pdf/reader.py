@@ -33,6 +33,7 @@ from longspan.data.text.pdf.lines import Line, lines_of_pages
 from longspan.data.text.pdf.margins import common_size, lines_in_margins
 from longspan.data.text.pdf.rows import notes_marked, plain, rows_of
 from longspan.data.text.plain_text import SECTIONS
+from longspan.data.text.titles import could_be_title
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ def document_from_pdf(data: bytes, name: str) -> Document:
     ordered = [list(_page(page, inside, frame)) for page, inside in zip(pages, pieces, strict=True)]
     text, blocks, starts = laid_out(ordered)
     titles = [piece for piece in ordered[0] if piece.kind == "heading" and piece.size > TITLE * size]
+    titles = [piece for piece in titles if could_be_title(piece.text)]
     title = max(titles, key=lambda piece: piece.size).text if titles else None
     document = Document(
         text=text,
