@@ -21,7 +21,7 @@ from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import kind_of
 from longspan.data.text.plain_text import blocks_of_text, is_log, lines_of_log, paragraphs_of
 from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
-from longspan.data.text.tidying import apparatus, contents, conversations, notices, structure, threads, turns
+from longspan.data.text.tidying import apparatus, contents, conversations, labels, notices, structure, threads, turns
 from longspan.data.text.titles import title_of
 from longspan.errors import InputError
 from longspan.imports import MissingLibraryError, importing
@@ -38,6 +38,7 @@ STEPS: tuple[Step, ...] = (
     conversations.with_conversation,
     turns.with_turns,
     turns.without_tags,
+    labels.with_labels,
     structure.without_paragraph_numbers,
     apparatus.with_code,
     apparatus.with_tables,

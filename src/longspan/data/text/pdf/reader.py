@@ -304,9 +304,18 @@ def laid_out(pages: Iterable[Sequence[Piece]]) -> tuple[str, list[Block], list[i
                 parts.append(line if number == len(shown) - 1 else f"{line}\n")
                 length += len(parts[-1])
     blocks = [
-        Block(kind=owner.kind, body=_body(lines[key], owner.kind), level=owner.level) for key, owner in begun.items()
+        Block(kind=owner.kind, body=_body(lines[key], owner.kind), level=owner.level, label=_label(owner))
+        for key, owner in begun.items()
     ]
     return "".join(parts), blocks, starts
+
+
+def _label(piece: Piece) -> str:
+    """The words in bold that a piece begins with, behind the mark of an item."""
+    first = piece.lines[0]
+    words = " ".join(first.text.split(" ")[: first.label])
+    mark = (BULLET.match(words) or NUMBERED.match(words)) if piece.kind == "item" else None
+    return words[mark.end() :] if mark else words
 
 
 def _body(lines: Sequence[tuple[int, str]], kind: Kind) -> Traced:
