@@ -136,11 +136,14 @@ def document_in(source: Source, *, raw: bool = False) -> Document:
     assert kind is not None
     if raw:
         blocks = as_they_are(result.blocks)
-    elif kind.is_prose:
-        blocks = tidied(result.blocks, guess=False)
-    else:
+    elif not kind.is_prose:
         blocks = list(result.blocks)
         logger.warning("note: %s holds a table, which is no prose: no sentences are found in it", name)
+    elif any(block.kind == "code" for block in result.blocks) and not any(_is_told(block) for block in result.blocks):
+        blocks = list(result.blocks)
+        logger.warning("note: %s holds code, which is no prose: no sentences are found in it", name)
+    else:
+        blocks = tidied(result.blocks, guess=False)
     title = result.title or title_of(blocks)
     return replace(result, blocks=tuple(blocks), title=title, extracted=not kind.has_places)
 
@@ -194,6 +197,11 @@ def as_they_are(blocks: Sequence[Block]) -> list[Block]:
 
 def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
     return Document(text=text, blocks=tuple(blocks), title=title_of(blocks), name=name)
+
+
+def _is_told(block: Block) -> bool:
+    """Whether a block may hold sentences."""
+    return block.kind in {*SPOKEN, "table", "caption", "note"}
 
 
 def _mended(text: str, name: str) -> str:
