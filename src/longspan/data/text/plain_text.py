@@ -162,8 +162,12 @@ def _is_label_above(lines: list[str], index: int) -> bool:
     before = lines[index - 1]
     margin = len(before) - len(before.lstrip())
     short = len(before.strip()) <= LABEL and not ENDED.search(before.rstrip()) and before.rstrip()[-1:] not in ",;-"
-    return short and not BULLET.match(before) and not NUMBER.match(before) and not STATEMENT.match(before) and all(
-        len(line) - len(line.lstrip()) > margin + 3 for line in lines[index:] if line.strip()
+    return (
+        short
+        and not BULLET.match(before)
+        and not NUMBER.match(before)
+        and not STATEMENT.match(before)
+        and all(len(line) - len(line.lstrip()) > margin + 3 for line in lines[index:] if line.strip())
     )
 
 

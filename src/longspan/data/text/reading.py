@@ -182,12 +182,17 @@ def as_document(given: str | Path | Document, abbreviations: Iterable[str] = ())
 def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
     """The blocks after every step; without `GUESSES` where the document's format has told its structure.
 
-    A document of which nothing would be left is left as it is.
+    A document of which nothing would be left is left as it is, but for notices of rights on a page of links.
     """
     tidy = list(blocks)
     for step in STEPS:
         tidy = step(tidy) if guess or step not in GUESSES else tidy
-    return tidy if any(block.kind in SPOKEN for block in tidy) else as_they_are(blocks)
+    if any(block.kind in SPOKEN for block in tidy):
+        return tidy
+    kept = [replace(block, kind="paragraph") if block.kind == "boilerplate" else block for block in blocks]
+    places = [block.kind == "boilerplate" for block in notices.without_notices(kept)]
+    whole = as_they_are(blocks)
+    return [replace(block, kind="boilerplate") if one else block for block, one in zip(whole, places, strict=True)]
 
 
 def as_they_are(blocks: Sequence[Block]) -> list[Block]:

@@ -1,4 +1,4 @@
-"""The title of a document, by its first blocks: not the name of a section, the number of a chapter or the head of a page."""
+"""The title of a document, by its first blocks: no name of a section, number of a chapter or head of a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ PROSE = 120
 """Characters of a paragraph that ends as a sentence, with which the text has begun."""
 
 MANUAL_NAMES = re.compile(
-    r"\W*(?:name|nom|bezeichnung|nombre|nome|naam|namn|navn|nazwa|název|meno|nume|nimi|név|ad|isim|ime|имя|название|назва|ім[’']я|име"
+    r"\W*(?:name|nom|bezeichnung|nombre|nome|naam|namn|navn|nazwa|název|meno|nume|nimi|név|ad|isim|ime|имя"
+    r"|название|назва|ім[’']я|име"
     r"|όνομα|名前|名称|名稱|名字|이름|tên|اسم|שם)\W*",
     re.IGNORECASE,
 )
@@ -26,47 +27,72 @@ MANUAL_NAMES = re.compile(
 _PAGE = re.compile(r"\s*([\w.:+-]{1,40}\([0-9]\w{0,4}\))(?!\S)")
 _COMMAND = re.compile(r"\s*([\w./:+@-]{1,40})(?:,\s+[\w./:+@-]{1,40})*\s+(?:-{1,3}|[\u2010-\u2014])\s")
 _SECTION = re.compile(
-    r"zusammenfassung|kurzfassung|einleitung|einführung|inhalt(?:sverzeichnis)?|literatur(?:verzeichnis)?|vorwort|danksagung|anhang"
+    r"zusammenfassung|kurzfassung|einleitung|einführung|inhalt(?:sverzeichnis)?|literatur(?:verzeichnis)?"
+    r"|vorwort|danksagung|anhang"
     r"|résumé|sommaire|bibliographie|références|remerciements|avant-propos|annexes?|préface|table des matières"
-    r"|resumen|introducción|índice|referencias|bibliografía|prólogo|agradecimientos|anexos?|sumário|resumo|introdução|referências"
-    r"|agradecimentos|prefácio|riassunto|sommario|introduzione|indice|bibliografia|riferimenti|prefazione|ringraziamenti"
-    r"|samenvatting|inleiding|inhoud(?:sopgave)?|literatuur|voorwoord|dankwoord|sammanfattning|inledning|innehåll(?:sförteckning)?"
-    r"|referenser|förord|streszczenie|wstęp|wprowadzenie|spis treści|bibliografia|аннотация|введение|оглавление|содержание|предисловие"
-    r"|список литературы|реферат|要旨|概要|抄録|はじめに|目次|参考文献|まえがき|序文|序|謝辞|摘要|引言|目录|目錄|前言|致谢|参考文献|参考资料|초록|서론|목차"
-    r"|key ?words?|index terms|schlüsselwörter|mots[- ]clés|palabras clave|synopsis|description|executive summary|legal notices?"
-    r"|copyright(?: notice)?|licen[cs]e|trademarks?|notices?|status of this memo|notes?|comments?|navigation|menu|search|home|index|page"
-    r"|untitled(?: document)?|no title|document\d*|dokument\d*|microsoft word.*|new page|introduction|table of contents|abbreviations"
-    r"|acknowledge?ments?|dedication|preamble|begin|start|list of (?:figures|tables)|about the authors?|article info|graphical abstract"
-    r"|(?:original |research |review |full[- ]length |short )?(?:article|paper|communication|report|letter)s?|open access|editorial|preprint"
-    r"|draft|confidential|contents lists available.*|available online.*|r e s e a r c h.*|a r t i c l e.*|a b s t r a c t",
+    r"|resumen|introducción|índice|referencias|bibliografía|prólogo|agradecimientos|anexos?|sumário|resumo"
+    r"|introdução|referências"
+    r"|agradecimentos|prefácio|riassunto|sommario|introduzione|indice|bibliografia|riferimenti|prefazione"
+    r"|ringraziamenti"
+    r"|samenvatting|inleiding|inhoud(?:sopgave)?|literatuur|voorwoord|dankwoord|sammanfattning|inledning"
+    r"|innehåll(?:sförteckning)?"
+    r"|referenser|förord|streszczenie|wstęp|wprowadzenie|spis treści|bibliografia|аннотация|введение|оглавление"
+    r"|содержание|предисловие"
+    r"|список литературы|реферат|要旨|概要|抄録|はじめに|目次|参考文献|まえがき|序文|序|謝辞|摘要|引言|目录"
+    r"|目錄|前言|致谢|参考文献|参考资料|초록|서론|목차"
+    r"|key ?words?|index terms|schlüsselwörter|mots[- ]clés|palabras clave|synopsis|description"
+    r"|executive summary|legal notices?"
+    r"|copyright(?: notice)?|licen[cs]e|trademarks?|notices?|status of this memo|notes?|comments?|navigation"
+    r"|menu|search|home|index|page"
+    r"|untitled(?: document)?|no title|document\d*|dokument\d*|microsoft word.*|new page|introduction"
+    r"|table of contents|abbreviations"
+    r"|acknowledge?ments?|dedication|preamble|begin|start|list of (?:figures|tables)|about the authors?"
+    r"|article info|graphical abstract"
+    r"|(?:original |research |review |full[- ]length |short )?(?:article|paper|communication|report|letter)s?"
+    r"|open access|editorial|preprint"
+    r"|draft|confidential|contents lists available.*|available online.*|r e s e a r c h.*|a r t i c l e.*"
+    r"|a b s t r a c t",
     re.IGNORECASE,
 )
 """Names that sections, not documents, have."""
 _CHAPTER_NUMBER = re.compile(
-    r"(?:chapter|kapitel|chapitre|cap[íi]tulo|capitolo|hoofdstuk|rozdział|глава|part|teil|partie|parte|deel|del|часть|book|buch|livre|libro"
-    r"|livro|volume|act|akt|acte|scene|section|abschnitt|appendix|anhang|annexe|luku|kapitola|fejezet|capitol|bölüm)[\s.]*"
-    r"(?:the\s)?(?:\d{1,3}|[ivxlc]{1,8}|[a-z]|one|two|three|four|five|six|seven|eight|nine|ten|first|second|third|last|premier|première"
-    r"|primero?|prima|erste[rs]?|первая)[.:]?|(?:erstes|zweites|drittes|första|andra) (?:kapitel|buch|kapitlet)|第\s*[\d一二三四五六七八九十百０-９]+\s*[章節节部回卷編编話话]"
+    r"(?:chapter|kapitel|chapitre|cap[íi]tulo|capitolo|hoofdstuk|rozdział|глава|part|teil|partie|parte|deel|del"
+    r"|часть|book|buch|livre|libro"
+    r"|livro|volume|act|akt|acte|scene|section|abschnitt|appendix|anhang|annexe|luku|kapitola|fejezet|capitol"
+    r"|bölüm)[\s.]*"
+    r"(?:the\s)?(?:\d{1,3}|[ivxlc]{1,8}|[a-z]|one|two|three|four|five|six|seven|eight|nine|ten|first|second"
+    r"|third|last|premier|première"
+    r"|primero?|prima|erste[rs]?|первая)[.:]?|(?:erstes|zweites|drittes|första|andra) (?:kapitel|buch|kapitlet)"
+    r"|第\s*[\d一二三四五六七八九十百０-９]+\s*[章節节部回卷編编話话]"
     r"|[ivxlc]{1,8}[.:]?|\d{1,3}[.:]?",
     re.IGNORECASE,
 )
 _HEAD_OF_PAGE = re.compile(
-    r"arxiv:|\W*(?:https?:|www\.|doi:?\s*10\.|issn\b|isbn\b)|.*\b(?:vol(?:ume)?|no|nr|issue|iss|bd|band|jg|jahrgang|tome|t|núm|núm|num|pp?|"
-    r"год|том|вып)\b\.?\s*[\divxlc]+\b.*\b(?:19|20)\d\d\b|.*\b(?:19|20)\d\d\b.*\b(?:vol(?:ume)?|no|nr|issue|pp)\b\.?\s*\d"
-    r"|.*第\s*\d+\s*[巻卷期号號].*|(?:in )?proceedings of\b.*|journal of [^:]*\b(?:\d|xxx).*|(?:published|accepted|received|submitted|to appear|under review)\b.*"
-    r"|(?:page|seite|página|pagina|p\.)\s*\d+.*|(?:version|edition|release|revision|auflage|ausgabe|édition|edición|versión|stand)\b[\W\d]*[\d.]+\W*(?:\(.*\))?"
-    r"|(?:\w+ )?(?:edition|ausgabe|auflage|édition)\W*|copyright\b.*|©.*|\(c\) .*|downloaded from.*|provided by.*|(?:by|von|par|por|di|da|door|av|af)\s.{1,60}"
+    r"arxiv:|\W*(?:https?:|www\.|doi:?\s*10\.|issn\b|isbn\b)|.*\b(?:vol(?:ume)?|no|nr|issue|iss|bd|band|jg"
+    r"|jahrgang|tome|t|núm|núm|num|pp?|"
+    r"год|том|вып)\b\.?\s*[\divxlc]+\b.*\b(?:19|20)\d\d\b|.*\b(?:19|20)\d\d\b.*\b(?:vol(?:ume)?|no|nr|issue"
+    r"|pp)\b\.?\s*\d"
+    r"|.*第\s*\d+\s*[巻卷期号號].*|(?:in )?proceedings of\b.*|journal of [^:]*\b(?:\d|xxx).*|(?:published"
+    r"|accepted|received|submitted|to appear|under review)\b.*"
+    r"|(?:page|seite|página|pagina|p\.)\s*\d+.*|(?:version|edition|release|revision|auflage|ausgabe|édition"
+    r"|edición|versión|stand)\b[\W\d]*[\d.]+\W*(?:\(.*\))?"
+    r"|(?:\w+ )?(?:edition|ausgabe|auflage|édition)\W*|copyright\b.*|©.*|\(c\) .*|downloaded from.*"
+    r"|provided by.*|(?:by|von|par|por|di|da|door|av|af)\s.{1,60}"
     r"|(?:network working group|internet[- ]draft|internet engineering task force|request for comments)\b.*"
-    r"|\W*\d{1,2}[\s./-]+\w+[\s./-]+\d{2,4}\W*|\W*\w+ (?:\d{1,2}, )?(?:19|20)\d\d\W*|\W*(?:19|20)\d\d(?:-\d\d){0,2}\W*|\W*[\d\s./:-]+\W*",
+    r"|\W*\d{1,2}[\s./-]+\w+[\s./-]+\d{2,4}\W*|\W*\w+ (?:\d{1,2}, )?(?:19|20)\d\d\W*|\W*(?:19"
+    r"|20)\d\d(?:-\d\d){0,2}\W*|\W*[\d\s./:-]+\W*",
     re.IGNORECASE,
 )
 _ENTRY = re.compile(
-    r"\s*\[\d{1,3}\]\s|(?=.*\b(?:19|20)\d\d\b).*(?:\bet al\b|\bpp?\.\s?\d|\bvol\.|\bdoi\b|, eds?\b|\bin: )|[^\d]{3,80}[,.] ?\(?(?:19|20)\d\d[a-z]?\)?\. .*",
+    r"\s*\[\d{1,3}\]\s|(?=.*\b(?:19|20)\d\d\b).*(?:\bet al\b|\bpp?\.\s?\d|\bvol\.|\bdoi\b|, eds?\b|\bin: )"
+    r"|[^\d]{3,80}[,.] ?\(?(?:19|20)\d\d[a-z]?\)?\. .*",
     re.IGNORECASE,
 )
 _FRAMED = re.compile(r"(?:^|\n)\s*Title:\s*(?P<title>[^\n]+(?:\n[ \t]{3,}[^\n]+)*)")
 _GUTENBERG = re.compile(
-    r"\W*(?:the )?project gutenberg(?:['’]s)?(?:™|-tm)?(?: e-?(?:book|text)s?)?(?: of|,)? (?P<title>[^\n*]+?)(?:, by [^\n]*)?\W*$", re.I
+    r"\W*(?:the )?project gutenberg(?:['’]s)?(?:™|-tm)?(?: e-?(?:book|text)s?)?(?: of"
+    r"|,)? (?P<title>[^\n*]+?)(?:, by [^\n]*)?\W*$",
+    re.I,
 )
 _CLUES = re.compile(r"\s+[|–—•·:»-]{1,2}\s+")
 
@@ -107,12 +133,17 @@ def title_of(blocks: Sequence[Block]) -> str | None:
 
 
 def could_be_title(text: str) -> bool:
-    """Whether a line can be the title of a document, and is no section, number of a chapter, head of a page or source."""
+    """Whether a line can be a title, and is no name of a section, number of a chapter, head of a page or source."""
     line = " ".join(text.split()).strip(" *_#=")
     bare = line.strip(" .:;-–—")
     if not bare or len(bare) > LONGEST or not re.search(r"[^\W\d_]", bare):
         return False
-    if SECTIONS.fullmatch(bare) or _SECTION.fullmatch(bare) or MANUAL_NAMES.fullmatch(bare) or _CHAPTER_NUMBER.fullmatch(bare):
+    if (
+        SECTIONS.fullmatch(bare)
+        or _SECTION.fullmatch(bare)
+        or MANUAL_NAMES.fullmatch(bare)
+        or _CHAPTER_NUMBER.fullmatch(bare)
+    ):
         return False
     numbered = re.match(r"(?:\d{1,2}(?:\.\d{1,2})*|[IVX]{1,5}|[A-Z])[.)]?\s+(?=\S)", bare)
     if numbered and (SECTIONS.fullmatch(bare[numbered.end() :]) or _SECTION.fullmatch(bare[numbered.end() :])):

@@ -37,7 +37,9 @@ _PARTS = frozenset(
     {"body", "main", "article", "section", "div", "center", "table", "tbody", "tr", "td", "font", "span"}
 )
 """Elements that hold a whole article, its heading and all."""
-_BESIDE = re.compile(r"(?:^|[-_\s])(?:legal-?notice|copyright|licen[cs]e|appendix|titlepage|toc)(?:$|[-_\s])", re.IGNORECASE)
+_BESIDE = re.compile(
+    r"(?:^|[-_\s])(?:legal-?notice|copyright|licen[cs]e|appendix|titlepage|toc)(?:$|[-_\s])", re.IGNORECASE
+)
 """Classes of what stands beside the text, however long it is: DocBook's licences are longer than some manuals."""
 _WORD = re.compile(r"\w+")
 _TAG = re.compile(r"<[^<>]*>")

@@ -41,7 +41,11 @@ def content_of(archive: Archive) -> Any:
 def parts_of_text(root: Any) -> Iterator[Part]:
     """The headings, paragraphs, items, tables and notes of a text, in order; a note stands behind its paragraph."""
     styles = {one.get(f"{_STYLE}name"): one.get(f"{_STYLE}parent-style-name") for one in root.iter(f"{_STYLE}style")}
-    bold = {one.getparent().get(f"{_STYLE}name") for one in root.iter(f"{_STYLE}text-properties") if one.get(_WEIGHT) == "bold"}
+    bold = {
+        one.getparent().get(f"{_STYLE}name")
+        for one in root.iter(f"{_STYLE}text-properties")
+        if one.get(_WEIGHT) == "bold"
+    }
     waiting: list[tuple[Any, int]] = [(one, 0) for one in root.iter(f"{_OFFICE}text")]
     while waiting:
         element, depth = waiting.pop()
@@ -71,8 +75,9 @@ def _paragraph(element: Any, depth: int, styles: dict[str, str], bold: set[str |
             yield "heading", text, min(int(level), DEEPEST) if level in set("123456789") else 1
         else:
             first = next(iter(element), None)
-            strong = first is not None and not (element.text or "").strip() and first.tag == f"{_TEXT}span"
-            label = " ".join(_words(first).split()) if strong and first.get(f"{_TEXT}style-name") in bold else ""
+            label = ""
+            if first is not None and not (element.text or "").strip() and first.get(f"{_TEXT}style-name") in bold:
+                label = " ".join(_words(first).split())
             yield kind, text, depth if kind == "item" else 0, label
     for note in element.iter(f"{_TEXT}note-body"):
         if words := " ".join(" ".join(_words(part) for part in note.iter(f"{_TEXT}p")).split()):

@@ -14,15 +14,19 @@ _NOUNS |= {"figure": "Figure", "table": "Table"}
 _FORMULAS, _ROWS = frozenset({"equation", "multline"}), frozenset({"align", "gather", "eqnarray", "flalign", "alignat"})
 """Environments with one number, and those with a number for each row."""
 _EVENT = re.compile(
-    r"(?<!\\)%[^\n]*|\\begin\{(?P<begin>[A-Za-z]+\*?)\}|\\end\{(?P<end>[A-Za-z]+\*?)\}|\\(?P<section>chapter|section|subsection"
+    r"(?<!\\)%[^\n]*|\\begin\{(?P<begin>[A-Za-z]+\*?)\}|\\end\{(?P<end>[A-Za-z]+\*?)\}|\\(?P<section>chapter"
+    r"|section|subsection"
     r"|subsubsection)(?P<star>\*?)(?=\s*[\[{])|\\(?P<appendix>appendix)\b|\\(?P<caption>caption)\*?(?=\s*[\[{])"
     r"|\\(?P<item>item)\b|\\label\s*\{(?P<label>[^{}]{1,200})\}|(?P<row>\\\\)|\\(?P<unnumbered>nonumber|notag)\b"
 )
 _THEOREM = re.compile(
-    r"\\newtheorem\s*\{(?P<name>[A-Za-z]+)\}\s*(?:\[(?P<shared>[A-Za-z]+)\])?\s*\{(?P<title>[^{}]{1,60})\}\s*(?:\[(?P<within>[A-Za-z]+)\])?"
+    r"\\newtheorem\s*\{(?P<name>[A-Za-z]+)\}\s*(?:\[(?P<shared>[A-Za-z]+)\])?\s*\{(?P<title>[^{}]{1,60})\}"
+    r"\s*(?:\[(?P<within>[A-Za-z]+)\])?"
 )
 _WITHIN = re.compile(r"\\numberwithin\s*\{(\w+)\}\s*\{(\w+)\}")
-_BOOK = re.compile(r"\\documentclass\s*(?:\[[^\]]*\])?\s*\{[^{}]*(?:book|report|scrreprt|memoir|thesis)[^{}]*\}", re.IGNORECASE)
+_BOOK = re.compile(
+    r"\\documentclass\s*(?:\[[^\]]*\])?\s*\{[^{}]*(?:book|report|scrreprt|memoir|thesis)[^{}]*\}", re.IGNORECASE
+)
 _REFERENCE = re.compile(r"(?P<tie>[~ ]?)\\(?P<name>[A-Za-z]*ref)\*?\s*(?:\[[^\][]*\]\s*)?\{(?P<labels>[^{}]*)\}")
 _LOST = re.compile(r"[~\s]?[(\[]\s*(?:[Ss]ee |cf\.? ?)?(?:[A-Z][a-z]{1,12}\.?)?\0+\s*[)\]]")
 
@@ -33,7 +37,7 @@ def theorems_of(text: str) -> dict[str, str]:
 
 
 def with_numbers(text: str) -> str:
-    """The source with the numbers that are printed in the place of its references; those to other files are left out."""
+    """The source with the numbers that are printed in the place of references; those to other files are left out."""
     if "ref" not in text:
         return text
     numbers = _numbers(text) if "\\label" in text else {}
@@ -89,7 +93,10 @@ def _numbers(text: str) -> dict[str, tuple[str, str]]:
                     counters.step("equation")
             open_.pop()
         elif event["caption"]:
-            kind = next((one.rstrip("*") for one, _ in reversed(open_) if one.rstrip("*").endswith(("figure", "table"))), "figure")
+            kind = next(
+                (one.rstrip("*") for one, _ in reversed(open_) if one.rstrip("*").endswith(("figure", "table"))),
+                "figure",
+            )
             kind = "table" if kind.endswith("table") else "figure"
             open_[-1] = (name, (_NOUNS[kind], counters.step(kind)))
         elif event["item"] and name == "enumerate":

@@ -1,5 +1,5 @@
-"""Tables of contents are no text: what stands below a name such as "Inhaltsverzeichnis" or "目次", and lines that end in
-dots and the number of a page.
+"""Tables of contents are no text: what stands below a name such as "Inhaltsverzeichnis" or "目次", and lines that end
+in dots and the number of a page.
 
 Where a table ends is told by its own titles, which come again as headings below it, and by the first sentence of prose.
 """
@@ -25,41 +25,53 @@ SENTENCE = 8
 _PAGE = r"(?:\d{1,4}|[ivxlc]{1,7}|[０-９]{1,4})"
 _LEADER = r"(?:[.．·•…‥・_]{4,}|(?:[.．·…‥・_][ \u3000]){3,}[.．·…‥・_]?|[…‥]{2,}|\s{3,}(?=\d))"
 _DOTS = re.compile(rf"[^\n]*?{_LEADER}[^\S\n]*{_PAGE}[^\S\n|]*$", re.IGNORECASE)
-_ENTRY = re.compile(rf"(?P<title>[^\n]*?[^\W\d_][^\n]*?)(?:{_LEADER}|[\s|,:–—-])\s*(?P<page>{_PAGE})[\s|]*$", re.IGNORECASE)
+_ENTRY = re.compile(
+    rf"(?P<title>[^\n]*?[^\W\d_][^\n]*?)(?:{_LEADER}|[\s|,:–—-])\s*(?P<page>{_PAGE})[\s|]*$", re.IGNORECASE
+)
 _NUMBER = re.compile(
-    r"\W*(?:(?:chapter|kapitel|chapitre|cap[íi]tulo|capitolo|hoofdstuk|rozdział|глава|part|teil|partie|parte|deel|часть|section"
-    r"|abschnitt|appendix|anhang)\s+)?(?:\d{1,3}(?:\.\d{1,3})*[.):]?|(?-i:[A-Z])(?:\.\d{1,3})*[.):]|[IVXLC]{1,7}[.):]|(?-i:[IVX]{2,7}))\s+|\W*第\s*[\d一二三四五六七八九十０-９]+\s*[章節节部]\s*"
+    r"\W*(?:(?:chapter|kapitel|chapitre|cap[íi]tulo|capitolo|hoofdstuk|rozdział|глава|part|teil|partie|parte"
+    r"|deel|часть|section"
+    r"|abschnitt|appendix|anhang)\s+)?(?:\d{1,3}(?:\.\d{1,3})*[.):]?|(?-i:[A-Z])(?:\.\d{1,3})*[.):]"
+    r"|[IVXLC]{1,7}[.):]|(?-i:[IVX]{2,7}))\s+|\W*第\s*[\d一二三四五六七八九十０-９]+\s*[章節节部]\s*"
     r"|\W*[-*•·|]?\s*",
     re.IGNORECASE,
 )
 _LABEL = re.compile(
-    r"(?:(?:chapter|kapitel|chapitre|cap[íi]tulo|capitolo|hoofdstuk|rozdział|глава|part|teil|partie|parte|deel|часть)\s+)?"
+    r"(?:(?:chapter|kapitel|chapitre|cap[íi]tulo|capitolo|hoofdstuk|rozdział|глава|part|teil|partie|parte|deel"
+    r"|часть)\s+)?"
     r"(?:\d{1,3}|[ivxlc]{1,7})|第\s*[\d一二三四五六七八九十]+\s*[章節节部]"
 )
 _RUN_TOGETHER = re.compile(r"[^\W\d][^\d]*?\s(\d{1,4})(?=\s|$)")
 _NAME = re.compile(
-    r"(?:table of )?contents|list of (?:figures|tables|illustrations|examples|procedures|equations)|illustrations|(?:on|in) this page"
+    r"(?:table of )?contents|list of (?:figures|tables|illustrations|examples|procedures|equations)"
+    r"|illustrations|(?:on|in) this page"
     r"|inhaltsverzeichnis|inhaltsübersicht|(?:abbildungs|tabellen)verzeichnis|auf dieser seite"
-    r"|table des (?:mati[èe]res|figures|illustrations|tableaux|chapitres)|liste des (?:figures|tableaux)|sur cette page"
-    r"|[íi]ndice (?:general|geral|de (?:contenidos?|conteúdos?|materias|matérias|figuras|tablas|tabelas|capítulos)|dei contenuti|generale)"
-    r"|tab(?:la|ela) de (?:contenidos?|conteúdos?)|en esta página|in questa pagina|nesta página|lista de (?:figuras|tablas|tabelas)"
+    r"|table des (?:mati[èe]res|figures|illustrations|tableaux|chapitres)|liste des (?:figures|tableaux)"
+    r"|sur cette page"
+    r"|[íi]ndice (?:general|geral|de (?:contenidos?|conteúdos?|materias|matérias|figuras|tablas|tabelas"
+    r"|capítulos)|dei contenuti|generale)"
+    r"|tab(?:la|ela) de (?:contenidos?|conteúdos?)|en esta página|in questa pagina|nesta página"
+    r"|lista de (?:figuras|tablas|tabelas)"
     r"|inhoudsopgave|inhoudstafel|lijst van (?:figuren|tabellen)|оглавление|список (?:рисунков|таблиц|иллюстраций)"
-    r"|[図表]?目次|もくじ|目[录錄]|图目录|表目录|목차|차례|spis (?:treści|rzeczy|rysunków|tabel|ilustracji)|innehållsförteckning"
+    r"|[図表]?目次|もくじ|目[录錄]|图目录|表目录|목차|차례|spis (?:treści|rzeczy|rysunków|tabel|ilustracji)"
+    r"|innehållsförteckning"
     r"|ind?holdsfortegnelse|innholdsfortegnelse|sisällys(?:luettelo)?|tartalom(?:jegyzék)?|cuprins|içindekiler"
     r"|(?:πίνακας )?περιεχ[οό]μ[εέ]ν(?:α|ων)|зм[іi]ст|съдържание|sadržaj|taula de continguts|mục lục|daftar isi"
     r"|(?:جدول )?المحتويات|الفهرس|תוכן ה?עניינים|विषय[- ]सूची",
     re.IGNORECASE,
 )
 _MAYBE_NAME = re.compile(
-    r"inhalte?|sommaire|table|[íi]ndice|index|contenidos?|sumario|sumário|conteúdos?|sommario|inhoud|содержание|内容|innehåll"
-    r"|indhold|innhold|sisältö|obsah|índex|overview|übersicht|chapters|kapitel|chapitres|capítulos|capitoli|hoofdstukken|rozdziały",
+    r"inhalte?|sommaire|table|[íi]ndice|index|contenidos?|sumario|sumário|conteúdos?|sommario|inhoud|содержание"
+    r"|内容|innehåll"
+    r"|indhold|innhold|sisältö|obsah|índex|overview|übersicht|chapters|kapitel|chapitres|capítulos|capitoli"
+    r"|hoofdstukken|rozdziały",
     re.IGNORECASE,
 )
 """Names of tables of contents that other sections have too."""
 
 
 def without_contents(blocks: Sequence[Block]) -> list[Block]:
-    """Tables of contents are boilerplate, with the name above them; paragraphs that repeat their titles are headings."""
+    """Tables of contents are boilerplate, with the name above them; what repeats their titles is a heading."""
     result = list(blocks)
     known: dict[str, int] | None = None
     titles: set[str] = set()
@@ -154,7 +166,7 @@ def _end_below_name(blocks: Sequence[Block], index: int) -> int | None:
         titles |= {line.title for line in found if line.title}
         end += 1
     if not entries:
-        return index + 1 if named and block.kind == "heading" and index < len(blocks) / 2 else None
+        return end if named and end > index + 1 else None
     paged = sum(line.page is not None for line in entries)
     linked = sum(blocks[place].kind == "boilerplate" for place in range(index + 1, end))
     sure = 2 * paged > len(entries) or 2 * linked >= end - index - 1 > 0 or (repeated and len(entries) > 1)
@@ -235,4 +247,3 @@ def _comes_again(blocks: Sequence[Block], places: range, known: dict[str, int]) 
     """Whether half of the titles in some blocks are those of blocks below them."""
     titles = [line.title for place in places for line in _lines(blocks[place])]
     return 2 * sum(known.get(title, -1) >= places.stop for title in titles) >= len(titles)
-

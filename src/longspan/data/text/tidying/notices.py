@@ -32,14 +32,15 @@ HEADING = 100
 """Characters of a heading at most."""
 
 _ROOTS = (
-    "licen", "lizenz", "лиценз", "copyright", "©", "(c)", "(c )", "droits", "rights", "rechte", "derechos", "diritti",
-    "direitos", "prawa", "rättigheter", "ensamrätt", "права", "trademark", "warenzeichen", "marken", "marques", "marcas",
-    "marchi", "handelsmerk", "varumärk", "znaki", "товарн", "warrant", "permission", "as is", "as-is", "reproduc",
-    "reproduz", "reproduk", "vervielfält", "verveelvoudigd", "public domain", "isbn", "catalog", "liab", "haftung",
-    "technical inaccuracies", "patent", "creative commons", "cc-by", "cc by", "cc0", "restricted", "redistribut",
-    "forward", "confidential", "gewähr", "著作権", "版权", "版權", "权利", "權利", "转载", "轉載", "転載", "複製", "複写", "商标",
-    "商標", "许可", "許可", "許諾", "ライセンス", "保証", "翻印", "urheber", "author's rights", "reference format",
-    "expression error", "confidentiality", "internet society", "internet-draft",
+    "licen", "lizenz", "лиценз", "copyright", "©", "(c)", "(c )", "droits", "rights", "rechte", "derechos",
+    "diritti", "direitos", "prawa", "rättigheter", "ensamrätt", "права", "trademark", "warenzeichen", "marken",
+    "marques", "marcas", "marchi", "handelsmerk", "varumärk", "znaki", "товарн", "warrant", "permission", "as is",
+    "as-is", "reproduc", "reproduz", "reproduk", "vervielfält", "verveelvoudigd", "public domain", "isbn",
+    "catalog", "liab", "haftung", "technical inaccuracies", "patent", "creative commons", "cc-by", "cc by", "cc0",
+    "restricted", "redistribut", "forward", "confidential", "gewähr", "著作権", "版权", "版權", "权利", "權利",
+    "转载", "轉載", "転載", "複製", "複写", "商标", "商標", "许可", "許可", "許諾", "ライセンス", "保証", "翻印",
+    "urheber", "author's rights", "reference format", "expression error", "confidentiality", "internet society",
+    "internet-draft",
 )  # fmt: skip
 """What a notice has at least one of, in small letters: the patterns below are tried on no other block."""
 
@@ -48,39 +49,55 @@ _PHRASE = re.compile(
     r"|permission is (?:hereby )?(?:granted|given)|permission (?:\w+ ){1,3}copy, (?:distribute|modify)"
     r"|provided (?:\w+ ){0,4}[\"“'‘`]{0,2}as[- ]is\b|[\"“]as[- ]is[\"”]|without (?:any )?warrant(?:y|ies)"
     r"|warrant(?:y|ies) of (?:any kind|merchantability)|disclaims? (?:all|any) (?:\w+ ){0,3}(?:warrant|liab)"
-    r"|creative commons|\bcc[- ]by\b|\bcc0\b|(?:placed|is|are) in the public domain|dual[- ]license"
+    r"|creative commons (?=[^.\n]{0,60}(?:licen|attribution|public domain|zero|\bcc\b))|\bcc[- ]by\b|\bcc0\b"
+    r"|(?:placed|is|are) in the public domain|dual[- ]license"
     r"|open[- ]access article|redistribution and use in source|copyright and related rights"
-    r"|(?:©|\(c\)|copyright) ?(?:\(c\) ?|© ?)?(?:by )?(?:the )?(?:[^\W\d_][\w.,&’'-]*,? ){0,6}(?:19|20)\d\d"
-    r"|(?:terms|conditions) of the [^.\n]{0,80}licen[cs]e|(?:distributed|released|available|published) under (?:\w+ ){0,3}"
+    r"|(?:©|\(c\)|copyright) ?(?:\(c\) ?|© ?)?(?:by )?(?:the )?(?:(?-i:[^\W\d_a-z])[\w.,&’'-]*,? ){0,6}(?:19|20)\d\d"
+    r"|(?:terms|conditions) of the [^.\n]{0,80}licen[cs]e|(?:distributed|released|available"
+    r"|published) under (?:\w+ ){0,3}"
     r"[^.\n]{0,40}(?:licen[cs]e|gfdl|gpl\b)|the licen[cs]e (?:is included|can be found|at https?:)"
     r"|(?:a )?copy of (?:the|this) (?:licen[cs]e|gfdl|gpl)|subject to the (?:\w+ )?rights, licenses"
     r"|no part of this (?:\w+ ){0,3}may be (?:reproduced|copied|used)|(?:reproduced|transmitted|copied) in any form"
-    r"|without (?:the )?(?:prior |express )?(?:written )?(?:prior )?(?:permission|consent) (?:of|from) the (?:publisher|author"
+    r"|without (?:the )?(?:prior |express )?(?:written )?(?:prior )?(?:permission|consent) (?:of"
+    r"|from) the (?:publisher|author"
     r"|copyright|owner)|(?:registered )?(?:trade|service)[- ]?marks? (?:\w+ ){0,3}(?:of|or)\b|claimed as trademarks"
-    r"|(?:trademarks|names|brands|marks) (?:\w+ ){0,4}(?:property|respective) (?:\w+ ){0,4}(?:owners|holders|companies)"
+    r"|(?:trademarks|names|brands|marks) (?:\w+ ){0,4}(?:property|respective) (?:\w+ ){0,4}(?:owners|holders"
+    r"|companies)"
     r"|liable (?:for|to) (?:any|you)|liability (?:for|is|or)\b[^.\n]{0,60}damages|as the licensor"
     r"|(?:us|u\.s\.) government (?:users )?restricted rights|does not (?:grant|give) (?:you )?any licen[cs]e"
     r"|(?:may have|covered by|one or more) (?:\w+ )?patents|technical inaccuracies or typographical"
     r"|takes no position regarding the validity"
-    r"|alle rechte (?:vorbehalten|reserviert)|urheberrechtlich geschützt|(?:nachdruck|vervielfältigung)\w*[^.\n]{0,80}"
+    r"|alle rechte (?:vorbehalten|reserviert)|urheberrechtlich geschützt|(?:nachdruck"
+    r"|vervielfältigung)\w*[^.\n]{0,80}"
     r"(?:genehmigung|verboten|untersagt|zustimmung|gestattet)|lizenz(?:iert)? [^.\n]{0,60}(?:creative|gnu|gpl|cc)"
-    r"|(?:eingetragene|geschützte) (?:waren|marken)\w*|(?:marken|warenzeichen) (?:\w+ ){0,3}(?:der|inhaber|eigentümer)"
-    r"|ohne (?:jede |jegliche )?gewähr(?:leistung)?\b|haftung (?:für|wird|ist)[^.\n]{0,80}(?:ausgeschlossen|übernommen)"
+    r"|(?:eingetragene|geschützte) (?:waren|marken)\w*|(?:marken|warenzeichen) (?:\w+ ){0,3}(?:der|inhaber"
+    r"|eigentümer)"
+    r"|ohne (?:jede |jegliche )?gewähr(?:leistung)?\b|haftung (?:für|wird|ist)[^.\n]{0,80}(?:ausgeschlossen"
+    r"|übernommen)"
     r"|(?:bedingungen|bestimmungen) der [^.\n]{0,60}lizenz"
-    r"|tous droits (?:de \w+ )?(?:\w+ )?réservés|toute reproduction[^.\n]{0,120}(?:interdite|autorisation|contrefaçon)"
-    r"|(?:termes|conditions) de la licence|marques? (?:déposées?|commerciales?|de commerce)|droits? d[’']auteur[^.\n]{0,40}(?:19|20)\d\d"
+    r"|tous droits (?:de \w+ )?(?:\w+ )?réservés|toute reproduction[^.\n]{0,120}(?:interdite|autorisation"
+    r"|contrefaçon)"
+    r"|(?:termes|conditions) de la licence|marques? (?:déposées?|commerciales?|de commerce)"
+    r"|droits? d[’']auteur[^.\n]{0,40}(?:19|20)\d\d"
     r"|todos los derechos reservados|(?:queda|está) (?:rigurosamente )?prohibida[^.\n]{0,80}reproducción"
     r"|(?:permiso|permite) (?:para )?(?:copiar|la reproducción)|(?:términos|condiciones) de la [^.\n]{0,60}licencia"
     r"|marcas? (?:comercial(?:es)? )?registradas?|tutti i diritti (?:sono )?riservati|marchi? (?:\w+ )?registrat[io]"
-    r"|(?:termini|condizioni) della [^.\n]{0,60}licenza|(?:vietata|riproduzione)[^.\n]{0,60}(?:riproduzione|vietata|autorizzazione)"
-    r"|todos os direitos (?:\w+ )?reservados|(?:termos|condições) da [^.\n]{0,60}licença|(?:proibida|reprodução)[^.\n]{0,80}"
-    r"(?:reprodução|proibida|autorização)|alle rechten voorbehouden|mag worden verveelvoudigd|voorwaarden van de [^.\n]{0,60}licentie"
+    r"|(?:termini|condizioni) della [^.\n]{0,60}licenza|(?:vietata|riproduzione)[^.\n]{0,60}(?:riproduzione"
+    r"|vietata|autorizzazione)"
+    r"|todos os direitos (?:\w+ )?reservados|(?:termos|condições) da [^.\n]{0,60}licença|(?:proibida"
+    r"|reprodução)[^.\n]{0,80}"
+    r"(?:reprodução|proibida|autorização)|alle rechten voorbehouden|mag worden verveelvoudigd"
+    r"|voorwaarden van de [^.\n]{0,60}licentie"
     r"|geregistreerde? (?:handels)?merk|(?:alla|samtliga) rättigheter (?:förbehåll|reserver)\w*|med ensamrätt"
-    r"|registrerade? varumärk|enligt [^.\n]{0,60}licens|wszelkie prawa (?:zastrzeżone|autorskie)|(?:zarejestrowany\w* )?"
+    r"|registrerade? varumärk|enligt [^.\n]{0,60}licens|wszelkie prawa (?:zastrzeżone|autorskie)"
+    r"|(?:zarejestrowany\w* )?"
     r"znak\w* (?:towarow|handlow)\w+|na (?:warunkach|licencji) |все права (?:защищены|сохранены)|товарн\w+ знак\w*"
-    r"|(?:на )?условиях (?:\w+ )?лицензии|никакая часть|(?:無断|許可なく|許諾なく)[^。\n]{0,30}(?:複製|転載|複写|転用)"
-    r"|(?:複製|転載|複写)[^。\n]{0,30}(?:禁|許諾|許可)|登録商標|商標です|著作権(?:は|者|法|表示)|ライセンスの(?:下|もと|条件)"
-    r"|版[权權]所有|保留(?:所有|一切|部分)?(?:权利|權利)|未[经經][^。\n]{0,30}(?:许可|許可|授权|授權|同意)|不得(?:以任何|转载|轉載|复制|複製|翻印)"
+    r"|(?:на )?условиях (?:\w+ )?лицензии|никакая часть|(?:無断|許可なく|許諾なく)[^。\n]{0,30}(?:複製|転載"
+    r"|複写|転用)"
+    r"|(?:複製|転載|複写)[^。\n]{0,30}(?:禁|許諾|許可)|登録商標|商標です|著作権(?:は|者|法|表示)"
+    r"|ライセンスの(?:下|もと|条件)"
+    r"|版[权權]所有|保留(?:所有|一切|部分)?(?:权利|權利)|未[经經][^。\n]{0,30}(?:许可|許可|授权|授權|同意)"
+    r"|不得(?:以任何|转载|轉載|复制|複製|翻印)"
     r"|注册商标|註冊商標|许可[证協协]|許可證",
     re.IGNORECASE,
 )
@@ -94,74 +111,106 @@ _FORMAL = re.compile(
 )
 """How mere formalities begin: permissions, the reference format of a publisher, trademarks, safe harbour."""
 _COPYRIGHT = re.compile(
-    r"\W*(?:copyright\b|©|\(c\)\s)[^\n]*\b(?:1[5-9]|20)\d\d\b[^\n]*|[^\n]{0,80}all rights reserved\W*|\W*isbn\b[^\n]*\d[^\n]*"
-    r"|library of congress\b[^\n]*|\W*(?:first|second|third|\w+th|\d+(?:st|nd|rd|th)) (?:edition|printing)\b[^\n]{0,40}"
-    r"|\W*edition notice\W*",
+    r"\W*(?:copyright\b|©|\(c\)\s)[^\n]*\b(?:1[5-9]|20)\d\d\b[^\n]*|[^\n]{0,80}all rights reserved\W*"
+    r"|\W*isbn\b[^\n]*\d[^\n]*"
+    r"|library of congress\b[^\n]*|\W*(?:first|second|third|\w+th|\d+(?:st|nd|rd|th)) (?:edition"
+    r"|printing)\b[^\n]{0,40}"
+    r"|\W*edition notice\W*|\d+\. (?:auflage|ausgabe)\b[^\n]{0,40}",
     re.IGNORECASE,
 )
 """Lines that are a notice although they look like headings."""
 _IMPRINT = re.compile(
-    r"\W*(?:(?:first )?published (?:by|in|at|\d)|first (?:published|edition|printed)|reprinted|this edition (?:applies|first"
-    r"|published|is)|a catalogue record|library of congress|british library|isbn\b|issn\b|typeset (?:in|by)|(?:typeset, )?"
-    r"printed (?:and|in|by|on)|this (?:book|publication|edition) is sold subject|before using this (?:information|product)"
-    r"|cover (?:design|image|photo)|doi:|erschienen (?:im|bei)|gedruckt (?:in|auf)|druck(?: und bindung)?:|dépôt légal"
-    r"|imprimé (?:en|par)|achevé d[’']imprimer|impreso en|depósito legal|stampato in|impresso (?:em|no)|gedrukt (?:in|door)"
-    r"|distributed by (?:\w+ ){1,6}(?:online|texts|books)|this (?:e-?)?(?:text|book|ebook) (?:is (?:based on|for the use of|made"
+    r"\W*(?:(?:first )?published (?:by|in|at|\d)|first (?:published|edition|printed)|reprinted"
+    r"|this edition (?:applies|first"
+    r"|published|is)|a catalogue record|library of congress|british library|isbn\b|issn\b|typeset (?:in|by)"
+    r"|(?:typeset, )?"
+    r"printed (?:and|in|by|on)|this (?:book|publication|edition) is sold subject"
+    r"|before using this (?:information|product)"
+    r"|cover (?:design|image|photo)|doi:|erschienen (?:im|bei)|gedruckt (?:in|auf)|druck(?: und bindung)?:"
+    r"|dépôt légal"
+    r"|imprimé (?:en|par)|achevé d[’']imprimer|impreso en|depósito legal|stampato in|impresso (?:em|no)"
+    r"|gedrukt (?:in|door)"
+    r"|distributed by (?:\w+ ){1,6}(?:online|texts|books)|this (?:e-?)?(?:text|book|ebook) (?:is (?:based on"
+    r"|for the use of|made"
     r" available|distributed)|was (?:scanned|digiti[sz]ed|typed|prepared))"
     r"|(?:this is the )?end of (?:this|the) [^\n]{0,80}(?:e-?text|e-?book|edition)"
-    r"|(?:発行|印刷|製本|編集|発行所|発行者)[::\s]|(?:出版|印刷|发行|發行)(?:社|者|单位)?[::\s]|(?:初版|第\d+版)(?:発行|第|\s|$)"
+    r"|(?:発行|印刷|製本|編集|発行所|発行者)[::\s]|(?:出版|印刷|发行|發行)(?:社|者|单位)?[::\s]|(?:初版"
+    r"|第\d+版)(?:発行|第|\s|$)"
     r"|you may (?:use|copy|redistribute) (?:it|this))",
     re.IGNORECASE,
 )
 """How what publishers and libraries put before and behind a text begins."""
 _NAMED = (
-    r"(?:full |important )?(?:legal|copyright|edition|trademark|licen[cs]e|proprietary|rights)(?:[- ](?:and|&)[- ]\w+)? "
+    r"(?:full |important )?(?:legal|copyright|edition|trademark|licen[cs]e|proprietary|rights)(?:[- ](?:and"
+    r"|&)[- ]\w+)? "
     r"(?:notices?|statements?|information|notes?|disclaimers?|acknowledge?ments?|remarks|page|terms)(?: and \w+)?"
-    r"|status of this (?:memo|document)|intellectual property(?: rights)?(?: statement| notice)?|disclaimers?(?: of \w+)?|trademarks?"
-    r"|(?:about )?copyrights?|licen[cs](?:e|es|ing)(?: information)?|notices?|legal|rights (?:and permissions|reserved)"
-    r"|(?:rechtliche|lizenz|urheberrechts|marken)-?\s?(?:hinweise?|vermerk)|rechtliches|impressum|urheberrecht|lizenz|copyright-?vermerk"
+    r"|status of this (?:memo|document)|intellectual property(?: rights)?(?: statement| notice)?"
+    r"|disclaimers?(?: of \w+)?|trademarks?"
+    r"|(?:about )?copyrights?|licen[cs](?:e|es|ing)(?: information)?|notices?|legal|rights (?:and permissions"
+    r"|reserved)"
+    r"|(?:rechtliche|lizenz|urheberrechts|marken)-?\s?(?:hinweise?|vermerk)|rechtliches|impressum|urheberrecht"
+    r"|lizenz|copyright-?vermerk"
     r"|mentions légales|avis (?:juridique|de copyright|légal)|licence|droits d[’']auteur|aviso (?:legal|de copyright)"
     r"|derechos de autor|licencia|note legali|avviso legale|licenza|avisos? lega(?:l|is)|direitos autorais|licença"
-    r"|juridische (?:kennisgeving|informatie)|licentie|nota prawna|prawa autorskie|licencja|juridisk information|licens"
-    r"|правовая информация|авторские права|лицензия|著作権(?:表示|について)?|ライセンス(?:について)?|商標(?:について)?|免責事項"
+    r"|juridische (?:kennisgeving|informatie)|licentie|nota prawna|prawa autorskie|licencja"
+    r"|juridisk information|licens"
+    r"|правовая информация|авторские права|лицензия|著作権(?:表示|について)?|ライセンス(?:について)?"
+    r"|商標(?:について)?|免責事項"
     r"|版权(?:声明|信息|页)?|版權(?:聲明|頁)?|许可(?:证|协议)?|法律声明|声明"
 )
-_NUMBER = r"(?:(?:appendix|annex|chapter|anhang|annexe|apéndice|appendice|付録|附录)\s+)?(?:[\dIVXA-Z]{1,4}(?:\.\d+)*[.:]?\s+)?"
+_NUMBER = (
+    r"(?:(?:appendix|annex|chapter|anhang|annexe|apéndice|appendice|付録|附录)\s+)?"
+    r"(?:[\dIVXA-Z]{1,4}(?:\.\d+)*[.:]?\s+)?"
+)
 _HEADED = re.compile(rf"{_NUMBER}(?:{_NAMED})\W*", re.IGNORECASE)
 _MEMO = re.compile(r"\W*(?:status of this (?:memo|document)|legal notices?|copyright notices?)\W*", re.IGNORECASE)
 """Headings below which nothing else stands."""
 _LICENCE = re.compile(
-    rf"{_NUMBER}(?:the |start: full )?(?:gnu (?:\w+ )?(?:free documentation|(?:lesser |affero |library )?general public)"
-    r"|creative commons|(?:full )?apache|mozilla public|eclipse public|open publication|artistic|mit|(?:\d-clause |modified )?bsd"
-    r"|academic free|boost software|sil open font|python software foundation|zlib|project gutenberg(?:™|-tm)?|full project gutenberg\S*|full)\b"
+    rf"{_NUMBER}(?:the |start: full )?(?:gnu (?:\w+ )?(?:free documentation|(?:lesser |affero "
+    rf"|library )?general public)"
+    r"|creative commons|(?:full )?apache|mozilla public|eclipse public|open publication|artistic|mit"
+    r"|(?:\d-clause |modified )?bsd"
+    r"|academic free|boost software|sil open font|python software foundation|zlib|project gutenberg(?:™|-tm)?"
+    r"|full project gutenberg\S*|full)\b"
     r"[^\n]{0,60}\blicen[cs]e\b[^\n]{0,40}|(?:[\dA-Z]\.\s)?(?:gfdl|gpl|lgpl|agpl)(?: \S+)?\W*",
     re.IGNORECASE,
 )
 """The heading of a licence that is printed in full."""
 _ABOUT = re.compile(
     r"licen[cs]|lizenz|copyright|copyleft|trademark|patent|intellectual property|disclaimer|terms (?:of|and|&)"
-    r"|conditions (?:of|for)|privacy|nutzungsbedingungen|geschäftsbedingungen|datenschutz|urheberrecht|conditions générales"
-    r"|propriété intellectuelle|propiedad intelectual|términos|termini|termos|warunki|villkor|voorwaarden|условия|лицензи"
-    r"|авторск|ライセンス|著作権|規約|许可|版权|条款|協議|协议|knowledge commons|open source|public domain|warranty|gewährleistung",
+    r"|conditions (?:of|for)|privacy|nutzungsbedingungen|geschäftsbedingungen|datenschutz|urheberrecht"
+    r"|conditions générales"
+    r"|propriété intellectuelle|propiedad intelectual|términos|termini|termos|warunki|villkor|voorwaarden"
+    r"|условия|лицензи"
+    r"|авторск|ライセンス|著作権|規約|许可|版权|条款|協議|协议|knowledge commons|open source|public domain"
+    r"|warranty|gewährleistung",
     re.IGNORECASE,
 )
 """What a document about rights has in its title."""
 _CONTRACT = re.compile(
-    r"\b(?:agreement|contract|lease|covenant|deed|undertaking|terms (?:of|and) \w+|eula|vertrag|vereinbarung|contrat|accord"
-    r"|contrato|acuerdo|contratto|accordo|acordo|overeenkomst|avtal|umowa)\b|vertrag\b|vereinbarung\b|договор|соглашение|契約|合同|协议",
+    r"\b(?:agreement|contract|lease|covenant|deed|undertaking|terms (?:of|and) \w+|eula|vertrag|vereinbarung"
+    r"|contrat|accord"
+    r"|contrato|acuerdo|contratto|accordo|acordo|overeenkomst|avtal|umowa)\b|vertrag\b|vereinbarung\b|договор"
+    r"|соглашение|契約|合同|协议",
     re.IGNORECASE,
 )
 _PARTIES = re.compile(
     r"\b(?:part(?:y|ies)|whereas|hereinafter|hereto|herein|hereby|shall|witnesseth|vertragspartei\w*|auftragnehmer\w*"
-    r"|auftraggeber\w*|(?:ver)?mieter\w*|parties|prestataire|partes|parti|partijen|parterna|strony|стороны|сторон)\b|甲|乙|双方",
+    r"|auftraggeber\w*|(?:ver)?mieter\w*|parties|prestataire|partes|parti|partijen|parterna|strony|стороны"
+    r"|сторон)\b|甲|乙|双方",
     re.IGNORECASE,
 )
 _LAW = re.compile(
-    r"\b(?:licen[cs]\w+|copyright\w*|copyleft|trademarks?|warrant\w+|liab\w+|redistribut\w+|reproduc\w+|permi(?:t|ssion)\w*"
-    r"|damages|proprietary|reserved|infring\w+|disclaim\w+|invariant|notices?|distribut(?:e|ed|ing|ion)|modif(?:y|ied|ication)\w*"
-    r"|cop(?:y|ies|ying)|verbatim|recipients?|patents?|grants?|granted|rights?|hereunder|hereby|thereof|herein|applicable|jurisdiction"
-    r"|terms|conditions|merchantab\w+|tort|negligence|contributors?|holders?|subject to|publisher|covered|conspicuous\w*"
-    r"|cover texts?|transparent|title page|document|endors\w+|derived|covenants?|sublicens\w+|derivative|gnu|gfdl|gpl|\w*lizenz\w*|haftung\w*"
+    r"\b(?:licen[cs]\w+|copyright\w*|copyleft|trademarks?|warrant\w+|liab\w+|redistribut\w+|reproduc\w+"
+    r"|permi(?:t|ssion)\w*"
+    r"|damages|proprietary|reserved|infring\w+|disclaim\w+|invariant|notices?|distribut(?:e|ed|ing|ion)"
+    r"|modif(?:y|ied|ication)\w*"
+    r"|cop(?:y|ies|ying)|verbatim|recipients?|patents?|grants?|granted|rights?|hereunder|hereby|thereof|herein"
+    r"|applicable|jurisdiction"
+    r"|terms|conditions|merchantab\w+|tort|negligence|contributors?|holders?|subject to|publisher|covered"
+    r"|conspicuous\w*"
+    r"|cover texts?|transparent|title page|document|endors\w+|derived|covenants?|sublicens\w+|derivative|gnu"
+    r"|gfdl|gpl|\w*lizenz\w*|haftung\w*"
     r"|urheber\w*|rechte|gewähr\w*|derechos|droits|diritti|direitos)\b|著作|権|許諾|ライセンス|複製|版权|许可",
     re.IGNORECASE,
 )
@@ -182,7 +231,12 @@ def without_notices(blocks: Sequence[Block]) -> list[Block]:
         sure = [is_one and index not in among for index, is_one in enumerate(sure)]
     for index, block in enumerate(blocks):
         outside = not first < index < last
-        if outside and block.kind in {*SPOKEN, "heading"} and _IMPRINT.match(block.text) and len(block.text) < 2 * SHORT:
+        if (
+            outside
+            and block.kind in {*SPOKEN, "heading"}
+            and _IMPRINT.match(block.text)
+            and len(block.text) < 2 * SHORT
+        ):
             sure[index] = True
     found = {*headed, *(index for index, is_one in enumerate(sure) if is_one)}
     found |= set(_between(blocks, found, first, last))
@@ -204,7 +258,7 @@ def _is_about_rights(blocks: Sequence[Block]) -> bool:
     spoken = [block for block in told if block.kind in SPOKEN]
     if _CONTRACT.search(title):
         parties = sum(len(_PARTIES.findall(block.text)) for block in spoken[:100])
-        return parties >= max(FEWEST, min(len(spoken), 100) / 4)
+        return parties >= max(2, min(len(spoken), 100) / 4)
     if not _ABOUT.search(title):
         return False
     total = sum(len(block.text) for block in spoken)
@@ -227,8 +281,11 @@ def _is_notice(block: Block) -> bool:
     if not starts:
         return False
     near = starts[0] < (80 if len(text) > 2 * SHORT else NEAR)
-    return len(text) < SHORT or (near and len(text) < SHORT + SHORT * len(starts)) or len(starts) > 2 or (
-        near and text.isupper()
+    return (
+        len(text) < SHORT
+        or (near and len(text) < SHORT + SHORT * len(starts))
+        or len(starts) > 2
+        or (near and text.isupper())
     )
 
 
@@ -251,7 +308,8 @@ def _sections(blocks: Sequence[Block], sure: Sequence[bool]) -> Iterator[range]:
             index += 1
             continue
         end = _end_of_section(blocks, index + 1)
-        if not _MEMO.fullmatch(title) and not _is_legal(blocks, range(index + 1, end), sure):
+        short = licence and sum(len(blocks[place].text) for place in range(index + 1, end)) < SHORT  # its version
+        if not short and not _MEMO.fullmatch(title) and not _is_legal(blocks, range(index + 1, end), sure):
             index += 1
             continue
         while licence and end < len(blocks):
