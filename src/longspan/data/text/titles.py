@@ -67,8 +67,9 @@ _CHAPTER_NUMBER = re.compile(
     r"|[ivxlc]{1,8}[.:]?|\d{1,3}[.:]?",
     re.IGNORECASE,
 )
+_EASTERN = re.compile(r"第\s*[\d一二三四五六七八九十百０-９]+\s*[章回卷編编]")
 _HEAD_OF_PAGE = re.compile(
-    r"arxiv:|\W*(?:https?:|www\.|doi:?\s*10\.|issn\b|isbn\b)|.*\b(?:vol(?:ume)?|no|nr|issue|iss|bd|band|jg"
+    r"(?:arxiv:|\W*(?:https?:|www\.|doi:?\s*10\.|issn\b|isbn\b)).*|.*\b(?:vol(?:ume)?|no|nr|issue|iss|bd|band|jg"
     r"|jahrgang|tome|t|núm|núm|num|pp?|"
     r"год|том|вып)\b\.?\s*[\divxlc]+\b.*\b(?:19|20)\d\d\b|.*\b(?:19|20)\d\d\b.*\b(?:vol(?:ume)?|no|nr|issue"
     r"|pp)\b\.?\s*\d"
@@ -113,10 +114,10 @@ def title_of(blocks: Sequence[Block]) -> str | None:
         if block.kind == "heading" and MANUAL_NAMES.fullmatch(text):
             return _of_manual(blocks, told[index + 1 : index + 2])
         if block.kind == "heading":
-            if could_be_title(text):
-                return text
             if _is_chapter(text) and chapters > 1:
                 return None
+            if could_be_title(text):
+                return text
             if SECTIONS.fullmatch(text.strip(" .:")) or _SECTION.fullmatch(text.strip(" .:#*")):
                 break
         elif block.kind in {"paragraph", "table", "code"}:
@@ -161,7 +162,8 @@ def title_of_page(title: str) -> str | None:
 
 
 def _is_chapter(text: str) -> bool:
-    return bool(_CHAPTER_NUMBER.fullmatch(text.strip(" .:")) or CHAPTER.fullmatch(text.strip()))
+    text = text.strip()
+    return bool(_CHAPTER_NUMBER.fullmatch(text.strip(" .:")) or CHAPTER.fullmatch(text) or _EASTERN.match(text))
 
 
 def _is_abstract(block: Block) -> bool:

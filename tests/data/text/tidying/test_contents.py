@@ -70,14 +70,12 @@ def test_a_table_of_contents(name: str, form: str) -> None:
 def test_on_a_page(tmp_path: Path, name: str) -> None:
     titles = TITLES[name]
     body = "".join(f"<h2>{title}</h2><p>{prose}</p>" for title, prose in zip(titles, PROSE, strict=True))
+    numbered = list(zip(titles, PAGES, strict=True))
+    rows = "".join(f"<tr><td>{title}</td><td>{page}</td></tr>" for title, page in numbered)
     entries = {
         "links": "<ul>" + "".join(f"<li><a href='#{title}'>{title}</a></li>" for title in titles) + "</ul>",
-        "table": "<table>"
-        + "".join(f"<tr><td>{title}</td><td>{page}</td></tr>" for title, page in zip(titles, PAGES, strict=True))
-        + "</table>",
-        "lines": "".join(
-            f"<p><a href='#{title}'>{title}</a> {page}</p>" for title, page in zip(titles, PAGES, strict=True)
-        ),
+        "table": f"<table>{rows}</table>",
+        "lines": "".join(f"<p><a href='#{title}'>{title}</a> {page}</p>" for title, page in numbered),
     }
     for form, table in entries.items():
         path = tmp_path / f"{form}.html"
@@ -96,8 +94,10 @@ def test_no_entry_answers() -> None:
 
 
 STAYS = {
-    "prose below a name": "# On boxes\n\n## Contents\n\nThe contents of the box were examined by two people. They found a ring.\n",
-    "an ambiguous name": "Kurs: Schnecken halten\n\nInhalt\n\n- Grundlagen der Haltung\n- Futter und Wasser\n- Krankheiten erkennen\n\n"
+    "prose below a name": "# On boxes\n\n## Contents\n\n"
+    "The contents of the box were examined by two people. They found a ring.\n",
+    "an ambiguous name": "Kurs: Schnecken halten\n\nInhalt\n\n"
+    "- Grundlagen der Haltung\n- Futter und Wasser\n- Krankheiten erkennen\n\n"
     "Der Kurs dauert zwei Tage und kostet 200 Euro. Er findet im Garten der Schule statt.\n",
     "numbers that rise": f"Report of the mill\n\n{PROSE[0]}\n\nWheat 12\nRye 15\nOats 20\nBarley 44\n\n{PROSE[1]}\n",
 }

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 
+DEEPEST = 50
+"""Environments in each other that are told apart."""
+
 _SECTIONS = ("chapter", "section", "subsection", "subsubsection")
 _NOUNS = {"chapter": "Chapter", "section": "Section", "subsection": "Section", "subsubsection": "Section"}
 _NOUNS |= {"figure": "Figure", "table": "Table"}
@@ -86,7 +89,8 @@ def _numbers(text: str) -> dict[str, tuple[str, str]]:
                 rows = 1
             elif begun == "enumerate":
                 counters.values["item"] = 0
-            open_.append((begun, place))
+            if len(open_) < DEEPEST:
+                open_.append((begun, place))
         elif event["end"] and len(open_) > 1:
             if name in _ROWS:
                 for _ in range(rows):

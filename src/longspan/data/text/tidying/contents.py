@@ -7,8 +7,9 @@ Where a table ends is told by its own titles, which come again as headings below
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from longspan.data.text.blocks import SPOKEN, Block
 from longspan.data.text.plain_text import ENDED
@@ -25,9 +26,9 @@ SENTENCE = 8
 _PAGE = r"(?:\d{1,4}|[ivxlc]{1,7}|[０-９]{1,4})"
 _LEADER = r"(?:[.．·•…‥・_]{4,}|(?:[.．·…‥・_][ \u3000]){3,}[.．·…‥・_]?|[…‥]{2,}|\s{3,}(?=\d))"
 _DOTS = re.compile(rf"[^\n]*?{_LEADER}[^\S\n]*{_PAGE}[^\S\n|]*$", re.IGNORECASE)
-_ENTRY = re.compile(
-    rf"(?P<title>[^\n]*?[^\W\d_][^\n]*?)(?:{_LEADER}|[\s|,:–—-])\s*(?P<page>{_PAGE})[\s|]*$", re.IGNORECASE
-)
+_PAGE_AT_END = re.compile(rf"(?<![^\W_])(?<!\d[.,])(?P<page>{_PAGE})$", re.IGNORECASE)
+_LEADERS = ("..", ". .", "…", "··", "· ·", "・・", "．．", "‥", "__", "_ _", "   ", "\t")
+"""Of which a line that `_DOTS` matches has one."""
 _NUMBER = re.compile(
     r"\W*(?:(?:chapter|kapitel|chapitre|cap[íi]tulo|capitolo|hoofdstuk|rozdział|глава|part|teil|partie|parte"
     r"|deel|часть|section"
@@ -73,15 +74,14 @@ _MAYBE_NAME = re.compile(
 def without_contents(blocks: Sequence[Block]) -> list[Block]:
     """Tables of contents are boilerplate, with the name above them; what repeats their titles is a heading."""
     result = list(blocks)
-    known: dict[str, int] | None = None
+    known = cache(partial(_last_places, tuple(blocks)))
     titles: set[str] = set()
-    index = 0
+    index = looked_at = 0
     while index < len(blocks):
-        end = _end_below_name(blocks, index)
-        if end is None and (run := _end_of_run(blocks, index)) > index:
-            if known is None:
-                known = _last_places(blocks)
-            end = run if _comes_again(blocks, range(index, run), known) else None
+        end = _end_below_name(blocks, index, known)
+        if end is None and index >= looked_at:
+            looked_at = _end_of_run(blocks, index)
+            end = looked_at if looked_at > index and _comes_again(blocks, range(index, looked_at), known()) else None
         for place in range(index, end or index):
             titles |= {line.title for line in _lines(blocks[place]) if line.title}
             result[place] = replace(blocks[place], kind="boilerplate", level=0)
@@ -105,7 +105,9 @@ def is_dotted(text: str) -> bool:
     """Whether most lines of a text end in dots, or a wide gap, and the number of a page."""
     lines = [line for line in text.split("\n") if line.strip()] if len(text) < LARGEST else []
     return (
-        bool(lines) and max(map(len, lines)) < LONG and 2 * sum(bool(_DOTS.match(line)) for line in lines) > len(lines)
+        bool(lines)
+        and max(map(len, lines)) < LONG
+        and 2 * sum(any(mark in line for mark in _LEADERS) and bool(_DOTS.match(line)) for line in lines) > len(lines)
     )
 
 
@@ -125,8 +127,11 @@ def _lines(block: Block) -> list[_Line]:
 
 def _line(line: str) -> _Line:
     line = line.strip()
-    match = _ENTRY.fullmatch(line) if len(line) < LONG else None
-    words = match["title"] if match else line
+    shown = line.rstrip(" |\t\u3000")
+    match = _PAGE_AT_END.search(shown) if len(line) < LONG else None
+    words = shown[: match.start()] if match else line
+    if match and not any(map(str.isalpha, words)):
+        match, words = None, line
     number = _NUMBER.match(words)
     title = words[number.end() :] if number and number.end() < len(words) else words
     page = match["page"] if match else ""
@@ -139,7 +144,7 @@ def _line(line: str) -> _Line:
     )
 
 
-def _end_below_name(blocks: Sequence[Block], index: int) -> int | None:
+def _end_below_name(blocks: Sequence[Block], index: int, known: Callable[[], dict[str, int]]) -> int | None:
     """The block behind a table of contents that a block names; None where it names none."""
     block = blocks[index]
     if block.kind not in {"heading", "paragraph", "item", "boilerplate"} or len(block.text) > LARGEST:
@@ -159,7 +164,7 @@ def _end_below_name(blocks: Sequence[Block], index: int) -> int | None:
     titles = {entry.title for entry in entries if entry.title}
     end, repeated = index + 1, False
     while end < len(blocks):
-        if (found := _entries(blocks, end, titles)) is None:
+        if (found := _entries(blocks, end, titles, known)) is None:
             repeated = any(line.title in titles for line in _lines(blocks[end])[:1])
             break
         entries += found
@@ -173,7 +178,9 @@ def _end_below_name(blocks: Sequence[Block], index: int) -> int | None:
     return end if sure or (named and index < len(blocks) / 2) else None
 
 
-def _entries(blocks: Sequence[Block], index: int, titles: set[str]) -> list[_Line] | None:
+def _entries(
+    blocks: Sequence[Block], index: int, titles: set[str], known: Callable[[], dict[str, int]]
+) -> list[_Line] | None:
     """The entries that a block below the name holds; None where the table has come to its end."""
     block = blocks[index]
     if block.kind == "boilerplate":
@@ -198,15 +205,9 @@ def _entries(blocks: Sequence[Block], index: int, titles: set[str]) -> list[_Lin
     # A title right above prose is its heading, not the last entry, unless it comes again.
     prose = following.kind in SPOKEN and any(line.sentence for line in _lines(following))
     prose = prose or following.kind in {"code", "table"} or (following.kind in SPOKEN and len(following.text) > LONG)
-    if prose and len(found) == 1 and not _is_repeated(blocks, index + 1, found[0].title):
+    if prose and len(found) == 1 and known().get(found[0].title, -1) <= index:
         return None
     return found
-
-
-def _is_repeated(blocks: Sequence[Block], start: int, title: str) -> bool:
-    return any(
-        len(block.text) < LONG and any(line.title == title for line in _lines(block)[:1]) for block in blocks[start:]
-    )
 
 
 def _is_rising(numbers: Sequence[str]) -> bool:
