@@ -122,6 +122,7 @@ class Block:
         level: of a heading, from 1; of an item, how deep it stands; else 0.
         speaker: who says a turn, else None; the name is no part of the body.
         abstract: whether it belongs to the document's own abstract or executive summary.
+        label: the words at its beginning that the style of the file sets apart, in bold; they may be a run-in head.
     """
 
     kind: Kind
@@ -129,6 +130,7 @@ class Block:
     level: int = 0
     speaker: str | None = None
     abstract: bool = False
+    label: str = ""
 
     @property
     def text(self) -> str:
@@ -216,16 +218,16 @@ def numbers_in_words(numbers: Sequence[int]) -> str:
     return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
-Part = tuple[Kind, str, int]
-"""The kind of a block, its text, and its level."""
+Part = tuple[Kind, str, int] | tuple[Kind, str, int, str]
+"""The kind of a block, its text, its level, and its label where it has one."""
 
 
 def document_from_parts(parts: Iterable[Part], name: str, title: str | None = None) -> Document:
     """The document of which a file tells the blocks: its text is theirs, with blank lines between them."""
     blocks: list[Block] = []
     length = 0
-    for kind, text, level in parts:
-        blocks.append(Block(kind=kind, body=Traced.whole(text, length), level=level))
+    for kind, text, level, *labels in parts:
+        blocks.append(Block(kind=kind, body=Traced.whole(text, length), level=level, label="".join(labels)))
         length += len(text) + 2
     text = "\n\n".join(block.text for block in blocks)
     return Document(text=text, blocks=tuple(blocks), title=title or None, name=name)

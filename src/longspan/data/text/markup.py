@@ -41,11 +41,13 @@ _CAPTIONS = frozenset({"figcaption", "caption"})
 
 # Private-use characters, which no page means as text, stand for what the layout puts between words, and for where links
 # begin and end. Behind the end of a block or a line stands the number of what begins, counted from `_STATES` on.
-_BLOCK, _LINE, _CELL, _SPACE, _ITEM, _LINK, _LINKED = map(chr, range(0xE000, 0xE007))
+_BLOCK, _LINE, _CELL, _SPACE, _ITEM, _LINK, _LINKED, _BOLD, _LIGHT = map(chr, range(0xE000, 0xE009))
 _STATES, _LAST_STATE = 0xF0000, 0x10FFFD
 _STATE = re.compile(f"[{chr(_STATES)}-{chr(_LAST_STATE)}]")
-_MARKS = re.compile(f"[{_BLOCK}-{_LINKED}{chr(_STATES)}-{chr(_LAST_STATE)}]")
+_MARKS = re.compile(f"[{_BLOCK}-{_LIGHT}{chr(_STATES)}-{chr(_LAST_STATE)}]")
 _LINKS = re.compile(f"{_LINK}([^{_LINK}{_LINKED}]*){_LINKED}")
+_LABEL = re.compile(f"[{_LINK}\\s]*{_BOLD}([^{_BOLD}{_LIGHT}{_CELL}]*){_LIGHT}")
+_STRONG = re.compile(r"(?:^|;)\s*font-weight\s*:\s*(?:bold(?:er)?|[6-9]00)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,14 @@ class Line:
         state: what it belongs to.
         mark: how many characters of an item's mark it begins with; 0 where no item begins.
         linked: how many of its characters are the words of links or the descriptions of pictures.
+        label: the words in bold that it begins with, behind the mark.
     """
 
     text: str
     state: State
     mark: int = 0
     linked: int = 0
+    label: str = ""
 
 
 def without_marks(page: str) -> str:
@@ -132,12 +136,14 @@ class _States:
 def _line(marked: str, state: State) -> Line:
     """A line with single spaces; cells between bars, where there is more than one."""
     linked = sum(len(" ".join(words.split())) for words in _LINKS.findall(marked))
-    mark, is_item, rest = with_scripts(re.sub(f"[{_LINK}{_LINKED}]", "", marked)).rpartition(_ITEM)
+    label = _LABEL.match(marked, marked.rfind(_ITEM) + 1) if _BOLD in marked else None
+    mark, is_item, rest = with_scripts(re.sub(f"[{_LINK}{_LINKED}{_BOLD}{_LIGHT}]", "", marked)).rpartition(_ITEM)
     before, *cells = (" ".join(cell.split()) for cell in rest.split(_CELL))
     row = f"| {' | '.join(cells)} |" if len(cells) > 1 and any(cells) else "".join(cells)
     text = f"{before} {row}".strip().replace(_SPACE, " ")
     mark = mark.strip().replace(_SPACE, " ").replace(_ITEM, "") if is_item else ""
-    return Line(f"{mark}{text}", state, len(mark), linked)
+    words = " ".join(re.sub(f"[{_LINK}{_LINKED}]", "", label[1]).replace(_SPACE, " ").split()) if label else ""
+    return Line(f"{mark}{text}", state, len(mark), linked, words)
 
 
 def _walk(root: Any, skip: Callable[[Any], bool], states: _States) -> Iterator[str]:
@@ -219,6 +225,8 @@ def _around(element: Any, verbatim: bool, depth: int) -> tuple[str, str]:
         return _LINK, _LINKED
     if tag == "img":
         return f" {_LINK}{element.get('alt', '')}{_LINKED} ", ""
+    if not verbatim and (tag in {"b", "strong"} or (tag == "span" and _STRONG.search(element.get("style") or ""))):
+        return _BOLD, _LIGHT
     if tag in _SCRIPTS and not verbatim:
         return _SCRIPTS[tag]
     if tag in _BREAKS:
@@ -309,7 +317,7 @@ def blocks_of_pieces(pieces: list[Piece], bodies: Iterator[Traced] | None = None
     return [
         Block(kind="boilerplate", body=body)
         if index in lists or (piece.kind == "paragraph" and piece.links_only)
-        else Block(kind=piece.kind, body=body, level=piece.lines[0].state.level)
+        else Block(kind=piece.kind, body=body, level=piece.lines[0].state.level, label=piece.lines[0].label)
         for index, (piece, body) in enumerate(zip(pieces, bodies, strict=True))
     ]
 

@@ -14,6 +14,8 @@ TITLE = 100
 WIDEST = 400
 """Characters; a text is wrapped at this width at most."""
 
+LABEL = 40
+"""Characters of a line above lines that are set in."""
 EARLY, NEAR = 0.7, 12
 """Part of the width of a group of lines, the longest of so many lines on both sides, at which a title ends."""
 
@@ -142,6 +144,8 @@ def _begins(lines: list[str], index: int, first: int, width: int, last: int) -> 
     if first == index - 1:  # what stands above may be a title
         titled = is_title(before) or _PAGE.fullmatch(before) or (_SECTION.match(before) and _ends_early(lines, index))
         set_in = len(line) - len(line.lstrip()) > len(before) - len(before.lstrip()) + 2
+        if set_in and _is_label_above(lines, index):
+            return True
         if titled or (is_shouted(before) and not is_shouted(line) and (_apart(before) or set_in)):
             return True
     if _RULE.fullmatch(before) and not _RULE.fullmatch(line):
@@ -151,6 +155,20 @@ def _begins(lines: list[str], index: int, first: int, width: int, last: int) -> 
     if is_shouted(line) and not is_shouted(before) and _apart(line):
         return True
     return bool(BULLET.match(line)) or _is_numbered(lines, index, last) or _is_set_in(lines, index, first)
+
+
+def _is_label_above(lines: list[str], index: int) -> bool:
+    """Whether a short line stands further to the left than all that follow it, as names of sections and terms do."""
+    before = lines[index - 1]
+    margin = len(before) - len(before.lstrip())
+    short = len(before.strip()) <= LABEL and not ENDED.search(before.rstrip()) and before.rstrip()[-1:] not in ",;-"
+    return (
+        short
+        and not BULLET.match(before)
+        and not NUMBER.match(before)
+        and not STATEMENT.match(before)
+        and all(len(line) - len(line.lstrip()) > margin + 3 for line in lines[index:] if line.strip())
+    )
 
 
 def _has_ended(lines: list[str], index: int) -> bool:

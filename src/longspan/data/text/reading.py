@@ -22,7 +22,8 @@ from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import kind_of
 from longspan.data.text.plain_text import blocks_of_text, is_log, lines_of_log, paragraphs_of
 from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
-from longspan.data.text.tidying import apparatus, conversations, structure, threads, turns
+from longspan.data.text.tidying import apparatus, contents, conversations, labels, notices, structure, threads, turns
+from longspan.data.text.titles import title_of
 from longspan.errors import InputError
 from longspan.imports import MissingLibraryError, importing
 from longspan.settings import check_kind, show
@@ -38,19 +39,20 @@ STEPS: tuple[Step, ...] = (
     conversations.with_conversation,
     turns.with_turns,
     turns.without_tags,
+    labels.with_labels,
     structure.without_paragraph_numbers,
     apparatus.with_code,
     apparatus.with_tables,
     apparatus.with_captions,
+    contents.without_contents,
     structure.with_headings,
     structure.with_items,
     structure.with_usage,
     structure.with_joined_lines,
     apparatus.without_credits,
-    apparatus.without_licences,
+    notices.without_notices,
     apparatus.without_banners,
     structure.without_rules,
-    apparatus.without_contents,
     apparatus.with_references,
     structure.without_repeated_headings,
     structure.with_abstract,
@@ -66,8 +68,6 @@ GUESSES: frozenset[Step] = frozenset(
     }
 )
 """Steps that guess from its form what a text is; formats with a structure of their own need them not."""
-TITLE_WITHIN = 12
-"""Blocks at the beginning among which the title stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +141,15 @@ def document_in(source: Source, *, raw: bool = False) -> Document:
     assert kind is not None
     if raw:
         blocks = as_they_are(result.blocks)
-    elif kind.is_prose:
-        blocks = tidied(result.blocks, guess=False)
-    else:
+    elif not kind.is_prose:
         blocks = list(result.blocks)
         logger.warning("note: %s holds a table, which is no prose: no sentences are found in it", name)
-    title = result.title or _title(blocks)
+    elif any(block.kind == "code" for block in result.blocks) and not any(_is_told(block) for block in result.blocks):
+        blocks = list(result.blocks)
+        logger.warning("note: %s holds code, which is no prose: no sentences are found in it", name)
+    else:
+        blocks = tidied(result.blocks, guess=False)
+    title = result.title or title_of(blocks)
     return replace(result, blocks=tuple(blocks), title=title, extracted=not kind.has_places)
 
 
@@ -186,12 +189,17 @@ def as_document(given: str | Path | Document, abbreviations: Iterable[str] = ())
 def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
     """The blocks after every step; without `GUESSES` where the document's format has told its structure.
 
-    A document of which nothing would be left is left as it is.
+    A document of which nothing would be left is left as it is, but for notices of rights on a page of links.
     """
     tidy = list(blocks)
     for step in STEPS:
         tidy = step(tidy) if guess or step not in GUESSES else tidy
-    return tidy if any(block.kind in SPOKEN for block in tidy) else as_they_are(blocks)
+    if any(block.kind in SPOKEN for block in tidy):
+        return tidy
+    kept = [replace(block, kind="paragraph") if block.kind == "boilerplate" else block for block in blocks]
+    places = [block.kind == "boilerplate" for block in notices.without_notices(kept)]
+    whole = as_they_are(blocks)
+    return [replace(block, kind="boilerplate") if one else block for block, one in zip(whole, places, strict=True)]
 
 
 def as_they_are(blocks: Sequence[Block]) -> list[Block]:
@@ -200,16 +208,12 @@ def as_they_are(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
-    return Document(text=text, blocks=tuple(blocks), title=_title(blocks), name=name)
+    return Document(text=text, blocks=tuple(blocks), title=title_of(blocks), name=name)
 
 
-def _title(blocks: Sequence[Block]) -> str | None:
-    """The heading that the document begins with, else the only one of level 1, if it stands near."""
-    first = next((block for block in blocks if block.kind != "boilerplate"), None)
-    top = [index for index, block in enumerate(blocks) if block.kind == "heading" and block.level == 1]
-    if first is not None and first.kind == "heading":
-        return first.text
-    return blocks[top[0]].text if len(top) == 1 and top[0] < TITLE_WITHIN else None
+def _is_told(block: Block) -> bool:
+    """Whether a block may hold sentences."""
+    return block.kind in {*SPOKEN, "table", "caption", "note"}
 
 
 def _mended(text: str, name: str) -> str:

@@ -37,6 +37,10 @@ _PARTS = frozenset(
     {"body", "main", "article", "section", "div", "center", "table", "tbody", "tr", "td", "font", "span"}
 )
 """Elements that hold a whole article, its heading and all."""
+_BESIDE = re.compile(
+    r"(?:^|[-_\s])(?:legal-?notice|copyright|licen[cs]e|appendix|titlepage|toc)(?:$|[-_\s])", re.IGNORECASE
+)
+"""Classes of what stands beside the text, however long it is: DocBook's licences are longer than some manuals."""
 _WORD = re.compile(r"\w+")
 _TAG = re.compile(r"<[^<>]*>")
 _OPENING = re.compile(r"<([A-Za-z][^\s>/]*)([^>]*)")
@@ -157,5 +161,7 @@ def _article(root: Any) -> Any:
         return root
     article = root
     while inner := [child for child in article if child.tag in _PARTS and 10 * counts[child] >= 9 * counts[root]]:
+        if _BESIDE.search(inner[0].get("class", "")):
+            break
         article = inner[0]
     return article

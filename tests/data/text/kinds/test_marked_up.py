@@ -304,3 +304,58 @@ def test_a_line_of_restructured_text_that_would_take_minutes_is_refused(tmp_path
         InputError, match=r"a\.rst has a line of 12,000 characters, .* break the line, or save it as \.txt"
     ):
         read(path)
+
+
+NUMBERED = r"""\documentclass{article}
+\newtheorem{definition}{Definition}
+\newtheorem{lemma}[definition]{Lemma}
+\begin{document}
+\title{On Snails}\maketitle
+\section{Introduction}\label{sec:intro}
+We measure snails, see Sect.~\ref{sec:method}. They are slow (see Fig.~\ref{fig:none}). As Fig.~\ref{fig:speed}
+and Eq.~\eqref{eq:speed} show, they rest. More is in Sect.~\ref{sec:elsewhere}.
+\section{Method}\label{sec:method}
+\subsection{Garden}\label{sec:garden}
+The garden of Section~\ref{sec:garden} is small, as \Cref{sec:intro,sec:method} and Table~\ref{tab:a} say. See
+\autoref{eq:b}, Lemma~\ref{lem:x} and Appendix~\ref{app:a}.
+\begin{figure}\caption{The speed}\label{fig:speed}\end{figure}
+\begin{table}\caption{A table}\label{tab:a}\end{table}
+\begin{equation}v = s/t\label{eq:speed}\end{equation}
+\begin{align} a &= b \\ c &= d \label{eq:b}\end{align}
+\begin{definition}[Foo] Let all snails be slow. Then they rest.\end{definition}
+\begin{lemma}\label{lem:x} All snails rest. They do.\end{lemma}
+\appendix
+\section{More}\label{app:a}
+The end is here.
+\end{document}
+"""
+"""The numbers below are those that LaTeX prints: article class, `align` has a number for each row, lemmas are counted
+with definitions, the first appendix is A."""
+
+
+def test_references_of_latex_have_the_numbers_that_are_printed(tmp_path: Path) -> None:
+    path = tmp_path / "snails.tex"
+    path.write_text(NUMBERED, encoding="utf-8")
+    document = read(path)
+    told = [block.text for block in document.blocks if block.kind == "paragraph"]
+    assert told == [
+        "We measure snails, see Sect. 2. They are slow. As Fig. 1 and Eq. (1) show, they rest. More is in Sect.",
+        "The garden of Section 2.1 is small, as Sections 1 and 2 and Table 1 say. "
+        "See equation 3, Lemma 2 and Appendix A.",
+        "Let all snails be slow. Then they rest.",
+        "All snails rest. They do.",
+        "The end is here.",
+    ]
+    headings = [block.text for block in document.blocks if block.kind == "heading"]
+    assert headings == ["On Snails", "Introduction", "Method", "Garden", "Definition (Foo)", "Lemma", "More"]
+
+
+def test_numbers_of_a_book_in_latex(tmp_path: Path) -> None:
+    path = tmp_path / "book.tex"
+    path.write_text(
+        r"\documentclass{book}\begin{document}\chapter{One}\begin{equation}x\end{equation}\chapter{Two}\label{two}"
+        r"\section{Snails}\label{snails} See \ref{snails} of \ref{two}, and \eqref{speed}."
+        r"\begin{equation}v\label{speed}\end{equation}\end{document}",
+        encoding="utf-8",
+    )
+    assert [one.text for one in read(path).blocks if one.kind == "paragraph"] == ["See 2.1 of 2, and (2.1)."]

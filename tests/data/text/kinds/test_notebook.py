@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from longspan import answer, summarize
 from longspan.data.text.kinds import notebook
 from longspan.data.text.reading import read
 from longspan.errors import InputError
@@ -65,3 +66,18 @@ def test_more_values_than_bearable_are_refused(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": CELLS, "outputs": list(range(200))}))
     with pytest.raises(InputError, match=r"more than 100 values.*clear its outputs"):
         read(tmp_path / "a.ipynb")
+
+
+def test_a_notebook_of_code_alone_holds_no_sentences(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "code.ipynb"
+    source = 'def weigh(snail):\n    """Return its weight. It is small."""\n    return snail.weight\n'
+    cells = [{"cell_type": "code", "source": source, "outputs": []}, {"cell_type": "code", "source": "weigh(1)"}]
+    assert blocks(path, {"cells": cells, "nbformat": 4}) == [("code", source.rstrip()), ("code", "weigh(1)")]
+    assert caplog.messages == [f"note: {path} holds code, which is no prose: no sentences are found in it"]
+    assert not summarize(path).sentences
+    assert "weight" in answer(path, "the weight of a snail").passages[0].text
+
+
+def test_a_title_above_code_makes_no_sentence(tmp_path: Path) -> None:
+    cells = [{"cell_type": "markdown", "source": "# Weights"}, {"cell_type": "code", "source": "x = 1"}]
+    assert blocks(tmp_path / "a.ipynb", {"cells": cells}) == [("heading", "Weights"), ("code", "x = 1")]

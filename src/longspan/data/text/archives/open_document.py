@@ -15,6 +15,7 @@ DEEPEST = 6
 
 _SPACE = "urn:oasis:names:tc:opendocument:xmlns:"
 _TEXT, _TABLE, _OFFICE, _STYLE = (f"{{{_SPACE}{name}:1.0}}" for name in ("text", "table", "office", "style"))
+_WEIGHT = "{urn:oasis:names:tc:opendocument:xmlns:xsl-fo-compatible:1.0}font-weight"
 _LOCKED = f"{{{_SPACE}manifest:1.0}}encryption-data"
 _NOT_SHOWN = frozenset(
     {f"{_TEXT}{tag}" for tag in ("tracked-changes", "note", "table-of-content", "hidden-text", "hidden-paragraph")}
@@ -41,13 +42,18 @@ def parts_of_text(archive: Archive) -> Iterator[Part]:
     """The headings, paragraphs, items, tables and notes of a text, in order; a note stands behind its paragraph."""
     root = content_of(archive)
     styles = {one.get(f"{_STYLE}name"): one.get(f"{_STYLE}parent-style-name") for one in root.iter(f"{_STYLE}style")}
+    bold = {
+        one.getparent().get(f"{_STYLE}name")
+        for one in root.iter(f"{_STYLE}text-properties")
+        if one.get(_WEIGHT) == "bold"
+    }
     waiting: list[tuple[Any, int]] = [(one, 0) for one in root.iter(f"{_OFFICE}text")]
     while waiting:
         element, depth = waiting.pop()
         if element.tag in _NOT_SHOWN:
             continue
         if element.tag in {f"{_TEXT}p", f"{_TEXT}h"}:
-            yield from _paragraph(element, depth, styles, archive)
+            yield from _paragraph(element, depth, styles, bold, archive)
         elif element.tag == f"{_TABLE}table":
             rows = [[" ".join(row) for row in cells] for cells in _cells(element, archive)]
             if rows := [row for row in rows if any(row)]:
@@ -57,7 +63,9 @@ def parts_of_text(archive: Archive) -> Iterator[Part]:
             waiting.extend((child, deeper) for child in reversed(element))
 
 
-def _paragraph(element: Any, depth: int, styles: dict[str, str], archive: Archive) -> Iterator[Part]:
+def _paragraph(
+    element: Any, depth: int, styles: dict[str, str], bold: set[str | None], archive: Archive
+) -> Iterator[Part]:
     text = " ".join(_words(element).split())
     if text:
         own = element.get(f"{_TEXT}style-name") or ""
@@ -69,7 +77,11 @@ def _paragraph(element: Any, depth: int, styles: dict[str, str], archive: Archiv
             level = element.get(f"{_TEXT}outline-level") or "1"
             yield "heading", text, min(int(level), DEEPEST) if level in set("123456789") else 1
         else:
-            yield kind, text, depth if kind == "item" else 0
+            first = next(iter(element), None)
+            label = ""
+            if first is not None and not (element.text or "").strip() and first.get(f"{_TEXT}style-name") in bold:
+                label = " ".join(_words(first).split())
+            yield kind, text, depth if kind == "item" else 0, label
     for note in element.iter(f"{_TEXT}note-body"):
         if words := " ".join(" ".join(_counted(part, archive) for part in note.iter(f"{_TEXT}p")).split()):
             yield "note", words, 0

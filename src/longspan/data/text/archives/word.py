@@ -10,6 +10,7 @@ from typing import Any
 from longspan.data.text.archives.archive import Archive
 from longspan.data.text.blocks import Document, Kind, Part, document_from_parts
 from longspan.data.text.scripts import LEVEL, LOWERED, RAISED, with_scripts
+from longspan.data.text.titles import could_be_title
 from longspan.errors import InputError
 
 DEEPEST = 6
@@ -54,8 +55,8 @@ def document_from_word(archive: Archive) -> Document:
     parts = list(reader.blocks(reader.body))
     if not parts:
         raise InputError(f"{archive.name} holds no text, maybe pictures of it; run text recognition first")
-    titles = [text for kind, text, level in parts if kind == "heading" and level == 1]
-    return document_from_parts(parts, archive.name, reader.title or (titles[0] if titles else None))
+    titles = [reader.title, *(text for kind, text, level, *_ in parts if kind == "heading" and level == 1)]
+    return document_from_parts(parts, archive.name, next(filter(could_be_title, titles), None))
 
 
 class _Reader:
@@ -73,6 +74,7 @@ class _Reader:
         styles = _tree(archive, related.get("styles", ""))
         self.styles = {} if styles is None else {one.get(f"{_W}styleId"): one for one in styles.iter(f"{_W}style")}
         self.scripts = {name: script for name in self.styles if (script := self._script_of_style(name))}
+        self.bold = {name for name, style in self.styles.items() if _is_bold(style)}
         notes = {kind: _tree(archive, related.get(kind, "")) for kind in _NOTES.values()}
         self.notes = {kind: dict(self._notes(root)) for kind, root in notes.items()}
         self.kinds: dict[str | None, tuple[Kind, int]] = {}
@@ -93,7 +95,7 @@ class _Reader:
         kind, level = self._kind(paragraph)
         text = _text(paragraph, self.scripts, lines=kind == "code")
         if text:
-            yield kind, text, level
+            yield kind, text, level, _label(paragraph, self.bold)
         for box in _outermost(paragraph, _BOX, {_FALLBACK}):  # those in it are its own paragraphs'
             yield from self.blocks(box)
         for tag, notes in _NOTES.items():
@@ -259,6 +261,31 @@ def _script_of(marks: Any) -> str | None:
     if halves is None or not re.fullmatch(r"-?[0-9]{1,3}", halves) or abs(int(halves)) < RISE:
         return None
     return RAISED if int(halves) > 0 else LOWERED
+
+
+def _label(paragraph: Any, styles: Container[str | None]) -> str:
+    """The words in bold that a paragraph begins with; `styles` are those of letters that are bold."""
+    pieces: list[str] = []
+    for run in paragraph.iter(f"{_W}r"):
+        if not (words := "".join(text.text or "" for text in run.iter(f"{_W}t"))).strip():
+            pieces.append(words and " ")
+            continue
+        marks = run.find(f"{_W}rPr")
+        style = marks.find(f"{_W}rStyle") if marks is not None else None
+        bold = _is_bold(run)
+        if bold is None and style is not None:
+            bold = style.get(f"{_W}val") in styles
+        if not bold:
+            break
+        pieces.append(words)
+    return " ".join("".join(pieces).split())
+
+
+def _is_bold(element: Any) -> bool | None:
+    """Whether the properties of a run or a style say bold; None where they say nothing."""
+    marks = element.find(f"{_W}rPr")
+    bold = marks.find(f"{_W}b") if marks is not None else None
+    return None if bold is None else bold.get(f"{_W}val", "1") not in {"0", "false", "off"}
 
 
 def _is_hidden(run: Any) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from longspan.characters import mend
 from longspan.data.text.blocks import Document, Part, document_from_parts
 from longspan.data.text.documents import check_words
+from longspan.data.text.kinds.latex_numbers import theorems_of, with_numbers
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import FileKind
 from longspan.errors import InputError
@@ -40,7 +41,6 @@ _GONE = re.compile(
     r"|phantom|index|definecolor|newtheorem|theoremstyle|title?format|geometry)\*?\s*(?:\[[^\][]*\]\s*){0,2}\{[^{}]*\}"
     r"(?:\{[^{}]*\}){0,3}"
 )
-_REFERENCE = re.compile(r"\\(?:[A-Za-z]*ref)\*?\s*\{[^{}]*\}")
 _SHOWN = re.compile(
     r"\\(?:href|textcolor)\s*\{[^{}]*\}\s*(?=\{)|\\(?:xspace|noindent|maketitle|centering|newpage|clearpage)\b"
 )
@@ -51,6 +51,7 @@ _AROUND_TABLE = re.compile(
     r"|\\(?:hline|toprule|midrule|bottomrule|cline\{[^}]*\}|cmidrule(?:\([^)]*\))?\{[^}]*\})"
     r"|\\multi(?:column|row)\{[^{}]*\}\{(?:[^{}]|\{[^{}]*\})*\}"
 )
+_COMMANDS = re.compile(r"[\\${}~%^_`'\"-]")
 _BEGINS = re.compile(r"(?:[^\S\n]*+(?:%[^\n]*+)?\n)*+\s*+\\(?:documentclass|documentstyle)\b")
 _VERBATIM = re.compile(
     r"\\begin\{(verbatim|Verbatim|lstlisting|minted|comment)\*?\}.*?(?:\\end\{\1\*?\}|\Z)", re.DOTALL
@@ -69,7 +70,7 @@ def _read(source: Source) -> Document:
         raise InputError(f"{source.name} is longer than {LARGEST >> 20} MiB, too long for one LaTeX file; cut it")
     try:
         nodes, _, _ = walker.LatexWalker(text, tolerant_parsing=True).get_latex_nodes(pos=0)
-        parts = list(_Reader().parts(nodes))
+        parts = list(_Reader(theorems_of(source.text)).parts(nodes))
     except (RecursionError, walker.LatexWalkerError, ValueError, IndexError, AttributeError, TypeError) as error:
         raise InputError(f"{source.name} cannot be read as LaTeX ({type(error).__name__}); save it as .pdf") from None
     return document_from_parts(parts, source.name)
@@ -78,11 +79,12 @@ def _read(source: Source) -> Document:
 def _prepared(text: str) -> str:
     """The source, with abbreviations that are words written out, and without commands that print nothing; what stands
     verbatim stays."""
+    text = with_numbers(text)
     names = {name: words for name, words in _NEW.findall(text) if name not in words}
     pieces: list[str] = []
     done = 0
     for match in [*_VERBATIM.finditer(text), None]:
-        piece = _REFERENCE.sub("", _GONE.sub("", text[done : match.start() if match else len(text)]))
+        piece = _GONE.sub("", text[done : match.start() if match else len(text)])
         piece = _ENTRY.sub("\n\n", _SHOWN.sub("", _NEW.sub("", piece)))
         if names:
             found = re.compile(rf"\\({'|'.join(map(re.escape, names))})(?![A-Za-z])(?:\{{\}}|\\(?= )| (?=[,.;:]))?")
@@ -96,8 +98,11 @@ def _prepared(text: str) -> str:
 class _Reader:
     """The blocks of a tree; words wait until their paragraph ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, theorems: Mapping[str, str]) -> None:
         from pylatexenc.latex2text import LatexNodes2Text
+
+        self.theorems = theorems
+        self.label = ""
 
         self.plain = LatexNodes2Text(math_mode="text", keep_comments=False, strict_latex_spaces=False)
         self.words: list[str] = []
@@ -147,7 +152,10 @@ class _Reader:
                     yield from self._done(kind, depth)
                     self.words.append(words)
             else:
-                self.words.append(self.plain.nodelist_to_text([node]))
+                words = self.plain.nodelist_to_text([node])
+                if macro == "textbf" and not "".join(self.words).strip():
+                    self.label = words
+                self.words.append(words)
 
     def _of_line(self, macro: str, words: str) -> Iterator[Part]:
         if macro in {"footnote", "footnotetext"}:
@@ -182,26 +190,47 @@ class _Reader:
         else:
             if name == "abstract":
                 yield "heading", "Abstract", 2
+            nodes = node.nodelist
+            if name in self.theorems or name == "proof":
+                title, nodes = self._named(self.theorems.get(name, "Proof"), node)
+                yield "heading", title, 6
             is_list = name in _LISTS
             inner = ("item", depth + 1) if is_list else (kind, depth)
-            yield from self._walk(node.nodelist, *inner)
+            yield from self._walk(nodes, *inner)
             yield from self._done(*inner)
+
+    def _named(self, title: str, node: Any) -> tuple[str, Sequence[Any]]:
+        """The title of a theorem with the name in brackets behind it, and what stands behind that."""
+        nodes = node.nodelist
+        if words := self._line(_last(node)):
+            return f"{title} ({words})", nodes
+        text = nodes[0].chars if nodes and type(nodes[0]).__name__ == "LatexCharsNode" else ""
+        match = re.match(r"\s*\[([^\]\[]{1,200})\]", text)
+        if not match:
+            return title, nodes
+        self.words.append(text[match.end() :])
+        return f"{title} ({' '.join(match[1].split())})", nodes[1:]
 
     def _table(self, node: Any) -> Iterator[Part]:
         source = _AROUND_TABLE.sub("", node.latex_verbatim())
         rows = [
-            [" ".join(self.plain.latex_to_text(cell).split()) for cell in re.split(r"(?<!\\)&", row)]
+            [self._cell(cell) for cell in re.split(r"(?<!\\)&", row)]
             for row in re.split(r"\\\\(?:\[[^\]]*\])?", source)
         ]
         if rows := [row for row in rows if any(row)]:
             yield "table", "\n".join(f"| {' | '.join(row)} |" for row in rows), 0
 
+    def _cell(self, source: str) -> str:
+        text = self.plain.latex_to_text(source) if _COMMANDS.search(source) else source
+        return " ".join(text.split())
+
     def _done(self, kind: Any, depth: int) -> Iterator[Part]:
         """The paragraph that has come to its end, and its notes."""
         text = re.sub(r"\s+([,.;:])(?=\s|$)", r"\1", " ".join("".join(self.words).split()))
         notes, self.words, self.notes = self.notes, [], []
+        label, self.label = " ".join(self.label.split()), ""
         if text:
-            yield kind, text, depth
+            yield kind, text, depth, label
         for note in filter(None, notes):
             yield "note", note, 0
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 import re
+from html import unescape
 
 from longspan.characters import mend, mended_note, without_half_entities
 from longspan.data.text.blocks import Document
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import FileKind
 from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
+from longspan.data.text.titles import title_of, title_of_page
 from longspan.data.text.web_pages import lines_of_page
 
 logger = logging.getLogger(__name__)
 
 ENDINGS = (".html", ".htm", ".xhtml")
+HEAD = 100_000
+"""Characters at the beginning of a page in which its title stands."""
+_TITLE = re.compile(r"<title\b[^>]{0,200}>([^<]{1,1000})</title", re.IGNORECASE)
 _MARKUP = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?(?:<!--.{0,2000}?-->\s*)?<(?:!doctype\s+html|html)\b", re.I | re.S)
 
 
@@ -25,7 +30,10 @@ def document_of_page(page: str, name: str) -> Document:
     if halves + more:
         logger.warning("note: %s: %s", name, mended_note(halves + more))
     lines = lines_of_page(page)
-    return Document(text=text_of_lines(lines), blocks=tuple(blocks_of_pieces(pieces_of(lines))), name=name)
+    blocks = tuple(blocks_of_pieces(pieces_of(lines)))
+    given = _TITLE.search(page[:HEAD])
+    title = title_of(blocks) or (title_of_page(unescape(given[1])) if given else None)
+    return Document(text=text_of_lines(lines), blocks=blocks, title=title, name=name)
 
 
 def _is_page(source: Source) -> bool:

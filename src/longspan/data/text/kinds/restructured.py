@@ -127,7 +127,10 @@ def _parts(tree: Any) -> Iterator[Part]:
             yield "item", f"{term}: {body}", depth + 1
         elif isinstance(node, nodes.paragraph | nodes.line_block | nodes.field | nodes.option_list_item):
             if words := _line(node):
-                yield ("note", words, 0) if in_note else ("item", words, depth) if depth else ("paragraph", words, 0)
+                first = node.children[0] if isinstance(node, nodes.paragraph) and node.children else None
+                label = _line(first) if isinstance(first, nodes.strong) else ""
+                kind = "note" if in_note else "item" if depth else "paragraph"
+                yield kind, words, depth if kind == "item" else 0, label
         elif not isinstance(node, nodes.Text | nodes.label):
             inner = level + isinstance(node, nodes.section)
             deeper = depth + isinstance(node, nodes.list_item)

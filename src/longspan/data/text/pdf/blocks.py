@@ -306,7 +306,7 @@ def _begins(piece: list[Line], rows: Sequence[Line], index: int, leading: dict[i
         return True
     if BULLET.match(row.text) or CAPTION.match(row.text) or (NUMBERED.match(row.text) and (short or ended)):
         return True
-    if ended and _SPEAKER.match(row.text):
+    if ended and (row.label or _SPEAKER.match(row.text)):
         return True
     if (above.fixed and row.fixed) or (above.bold and row.bold) or large:
         return False  # lines of code and of headings end where they like

@@ -73,6 +73,7 @@ class Line:
         fixed: whether the letters of those words are equally wide, as those of programs are.
         gaps: of each wide space the character behind it, its left and its right end.
         upright: whether it runs as most letters of the page do.
+        label: how many words in bold a line begins with that is not bold.
     """
 
     text: str
@@ -85,13 +86,14 @@ class Line:
     fixed: bool = False
     gaps: tuple[tuple[int, float, float], ...] = ()
     upright: bool = True
+    label: int = 0
 
     def cut(self, number: int) -> tuple[Line, Line]:
         """The parts before and behind the wide space `gaps[number]`."""
         place, end, begin = self.gaps[number]
         behind = tuple((start - place, left, right) for start, left, right in self.gaps[number + 1 :])
         before = replace(self, text=self.text[:place].rstrip(), right=end, gaps=self.gaps[:number])
-        return before, replace(self, text=self.text[place:], left=begin, gaps=behind)
+        return before, replace(self, text=self.text[place:], left=begin, gaps=behind, label=0)
 
 
 def lines_of_pages(data: bytes, name: str) -> tuple[list[list[Line]], list[int]]:
@@ -134,7 +136,7 @@ def main(data: bytes) -> str:
 
 def line_of(fields: list[Any]) -> Line:
     """A line that `main` wrote."""
-    text, page, left, right, base, size, bold, fixed, gaps, upright = fields
+    text, page, left, right, base, size, bold, fixed, gaps, upright, label = fields
     return Line(
         text=text,
         page=page,
@@ -146,6 +148,7 @@ def line_of(fields: list[Any]) -> Line:
         fixed=fixed,
         gaps=tuple(map(tuple, gaps)),
         upright=upright,
+        label=label,
     )
 
 
@@ -219,7 +222,7 @@ class _Reader:
         longest = max(last - first for first, last in words)
         main = next(first for first, last in words if last - first == longest)
         main += longest // 2 if longest > 2 else 0  # the first letter may be a raised mark
-        fonts = [self._font(index) for index in {words[0][0], main, words[-1][0]}]
+        fonts = [self._font(index) for index in dict.fromkeys((words[0][0], main, words[-1][0]))]
         size = self._size(main)
         angle = atan2(self.matrix.b, self.matrix.a) / (pi / 2)
         turn = round(angle) % 4 if abs(angle - round(angle)) < ASKEW else 4
@@ -238,10 +241,15 @@ class _Reader:
             right=right,
             base=base,
             size=size,
-            bold=all(bold for bold, _ in fonts),
+            bold=(bold := all(one for one, _ in fonts)),
             fixed=all(fixed for _, fixed in fonts),
             gaps=tuple((place, gap[1], gap[2]) for place, gap in zip(places, gaps, strict=True)),
+            label=self._label(words) if fonts[0][0] and not bold else 0,
         )
+
+    def _label(self, words: list[tuple[int, int]]) -> int:
+        """How many words at the beginning of a line are bold."""
+        return next((number for number, (first, _) in enumerate(words) if not self._font(first)[0]), len(words))
 
     def _extent(
         self, words: list[tuple[int, int]], turn: int, size: float, line: re.Match[str]

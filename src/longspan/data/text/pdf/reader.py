@@ -33,6 +33,7 @@ from longspan.data.text.pdf.lines import Line, lines_of_pages
 from longspan.data.text.pdf.margins import common_size, lines_in_margins
 from longspan.data.text.pdf.rows import notes_marked, plain, rows_of
 from longspan.data.text.plain_text import SECTIONS
+from longspan.data.text.titles import could_be_title
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ def document_from_pdf(data: bytes, name: str) -> Document:
     ordered = [list(_page(page, inside, frame)) for page, inside in zip(pages, pieces, strict=True)]
     text, blocks, starts = laid_out(ordered)
     titles = [piece for piece in ordered[0] if piece.kind == "heading" and piece.size > TITLE * size]
+    titles = [piece for piece in titles if could_be_title(piece.text)]
     title = max(titles, key=lambda piece: piece.size).text if titles else None
     document = Document(
         text=text,
@@ -302,9 +304,18 @@ def laid_out(pages: Iterable[Sequence[Piece]]) -> tuple[str, list[Block], list[i
                 parts.append(line if number == len(shown) - 1 else f"{line}\n")
                 length += len(parts[-1])
     blocks = [
-        Block(kind=owner.kind, body=_body(lines[key], owner.kind), level=owner.level) for key, owner in begun.items()
+        Block(kind=owner.kind, body=_body(lines[key], owner.kind), level=owner.level, label=_label(owner))
+        for key, owner in begun.items()
     ]
     return "".join(parts), blocks, starts
+
+
+def _label(piece: Piece) -> str:
+    """The words in bold that a piece begins with, behind the mark of an item."""
+    first = piece.lines[0]
+    words = " ".join(first.text.split(" ")[: first.label])
+    mark = (BULLET.match(words) or NUMBERED.match(words)) if piece.kind == "item" else None
+    return words[mark.end() :] if mark else words
 
 
 def _body(lines: Sequence[tuple[int, str]], kind: Kind) -> Traced:

@@ -18,8 +18,6 @@ HEAD, TAIL = 0.3, 0.6
 """A frame's head ends in this first part of a document's characters, its foot begins after that part."""
 MENTIONS = 5
 """How often a foot of some length names its library."""
-MOST, MANY = 0.25, 8
-"""Share of a document's characters, and blocks; a document with more of them in licences is about licences."""
 LONGEST = 1_500
 """Characters of a block that is boilerplate as a whole."""
 NOTE = 200
@@ -28,6 +26,7 @@ OUTER = 0.15
 """First and last part of a document's blocks in which banners stand."""
 
 _LIBRARY = re.compile(r"gutenberg", re.IGNORECASE)
+_BEGINS = re.compile(r"\W*start of (?:the|this) project gutenberg", re.IGNORECASE)
 _STARS = re.compile(r"\*\s?\*\s?\*|\*END\*|<<THIS ELECTRONIC")
 _END = re.compile(
     r"\W*(?:this is the |here )?(?:end|ends|fin|fine|fim|ende|einde|slut|slutt|loppu|koniec|konec|vége|final|finis"
@@ -42,22 +41,6 @@ _CREDITS = re.compile(
 _ONLINE = re.compile(
     r"pgdp\.net|proofread|gutenberg|e-?text|transcriber['’]s note|archive\.org|copyright on this publication", re.I
 )
-_LICENCE = re.compile(
-    r"all rights reserved|spdx-license-identifier|licensed under (?:the|a|cc)|permission is hereby granted"
-    r"|(?:is|are) provided [\"“']?as[- ]is[\"”']?|without warrant(?:y|ies)|creative commons|\bcc[- ]by\b|\bcc0\b"
-    r"|placed in the public domain|dual license|open[- ]access article|redistribution and use in source and binary"
-    r"|copyright and related rights|(?:©|\(c\)|copyright) (?:\(c\) |© )?(?:by )?(?:the )?(?:19|20)\d\d",
-    re.IGNORECASE,
-)
-_FORMAL = re.compile(
-    r"\W*(?:acm reference format|permission to make digital or hard cop|publication rights licensed|copyright held by"
-    r"|permission (?:is hereby|to use, copy)|redistribution and use in source|expression error: )"
-    r"|(?=[^\n]{0,400}\btrademarks?\b)[^\n]{0,400}\b(?:registered trademarks?|trademarks? (?:\w+ ){0,2}of)\b"
-    r"[^\n]{0,200}$"
-    r"|\W*(?:this|the following) [^\n]{0,200}contains? [^\n]{0,40}forward[- ]looking statements",
-    re.IGNORECASE,
-)
-"""How mere formalities begin: permissions, the reference format of a publisher, trademarks, safe harbour."""
 _COOKIES = re.compile(r"\bcookies?\b", re.IGNORECASE)
 _CONSENT = re.compile(
     r"\b(?:accept|consent|we use|we and our|this (?:web ?)?site uses|uses cookies|by continuing"
@@ -72,11 +55,17 @@ def without_gutenberg_frame(blocks: Sequence[Block]) -> list[Block]:
     if not any(_LIBRARY.search(block.text) for block in blocks):
         return list(blocks)
     first, last, done = 0, len(blocks), 0
+    begun = False  # by a line that says so
     for index, block in enumerate(blocks):
         named = bool(_LIBRARY.search(block.text))
-        if named and done < HEAD * total and (_STARS.search(block.text) or index < 2 or first == index):
+        if named and _BEGINS.match(block.text):
+            first, begun = index + 1, True
+        elif begun and named and _STARS.search(block.text) and _END.match(block.text.strip()):
+            last = index
+            break
+        elif named and not begun and done < HEAD * total and (_STARS.search(block.text) or index < 2 or first == index):
             first = index + 1
-        if named and done > TAIL * total and _is_foot(blocks, index):
+        elif named and done > TAIL * total and _is_foot(blocks, index):
             last = index
             break
         done += len(block.text)
@@ -108,32 +97,6 @@ def without_credits(blocks: Sequence[Block]) -> list[Block]:
             note = block.kind == "boilerplate" and block.text.lstrip().startswith("[")
             unclosed = note and "]" not in block.text
     return result
-
-
-def without_licences(blocks: Sequence[Block]) -> list[Block]:
-    """Copyright lines and licences are boilerplate, unless the document is about them."""
-    total = sum(len(block.text) for block in blocks)
-    licences = [
-        block.kind in {"paragraph", "item"} and len(block.text) < LONGEST and _is_licence(block.text)
-        for block in blocks
-    ]
-    length = sum(len(block.text) for block, is_one in zip(blocks, licences, strict=True) if is_one)
-    if length > MOST * total or sum(licences) > MANY:
-        return list(blocks)
-    return [
-        replace(block, kind="boilerplate", level=0) if is_one else block
-        for block, is_one in zip(blocks, licences, strict=True)
-    ]
-
-
-def _is_licence(text: str) -> bool:
-    """Whether a licence is what the block is about, not only a sentence of it."""
-    starts = [one.start() for one in _LICENCE.finditer(text)]
-    return bool(_FORMAL.match(text)) or (bool(starts) and _is_mostly(text, starts))
-
-
-def _is_mostly(text: str, starts: Sequence[int]) -> bool:
-    return len(text) < 200 or (starts[0] < 80 and len(text) < 200 + 200 * len(starts)) or len(starts) > 2
 
 
 def without_banners(blocks: Sequence[Block]) -> list[Block]:
@@ -179,14 +142,6 @@ _COMMENT = re.compile(r"(?:^\s*|\s{2})#.*$")
 _BADGE = re.compile(r"\[?!\[[^\]\n]*\]\([^)\s]*\)(?:\]\([^)\s]*\))?")
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~(?!~{3}))")
 _GAP = re.compile(r"(?<=\S)(?:[ ]{3,}|[ ]*\t[ ]*)(?=\S)")
-_DOTS = re.compile(
-    r"[^\n]*?(?:\.{4,}|(?:\.[ ]){3,}\.?|…{2,}|\s{3,}(?=\d))[^\S\n]*(?:\d{1,4}|[ivxlc]{1,7})[^\S\n]*$", re.I
-)
-_CONTENTS = re.compile(
-    r"(?:table of )?contents|inhalt(?:sverzeichnis)?|table des mati[èe]res|[íi]ndice|indice|sommario|sommaire"
-    r"|sisällys|inhoud|list of (?:figures|tables|illustrations)|illustrations",
-    re.IGNORECASE,
-)
 _REFERENCES = re.compile(
     r"(?:[\dIVX.]{0,5}\s*)?(?:references?(?: and notes| cited)?|bibliography|works cited|literature cited|literature"
     r"|cited literature|literatur(?:verzeichnis)?|bibliographie|bibliograf[íi]a|bibliografia|références|referencias"
@@ -275,44 +230,6 @@ def with_captions(blocks: Sequence[Block]) -> list[Block]:
         else block
         for block in blocks
     ]
-
-
-def without_contents(blocks: Sequence[Block]) -> list[Block]:
-    """Tables of contents: lines with dot leaders, and what stands in a list below a heading that says so."""
-    result = list(blocks)
-    inside = False
-    for index, block in enumerate(blocks):
-        text = block.text.strip()
-        if block.kind in {"heading", "paragraph"} and _CONTENTS.fullmatch(text.strip("*_:. ")) and not inside:
-            inside = index < len(blocks) / 2
-        elif inside:
-            inside = _is_entry_of_contents(blocks, index)
-        if inside or _is_dotted(text):
-            result[index] = replace(block, kind="boilerplate", level=0) if inside or block.kind != "heading" else block
-    return result
-
-
-def _is_dotted(text: str) -> bool:
-    lines = [line for line in text.split("\n") if line.strip()] if len(text) < 20_000 else []
-    return (
-        bool(lines) and max(map(len, lines)) < LONG and 2 * sum(bool(_DOTS.match(line)) for line in lines) > len(lines)
-    )
-
-
-def _is_entry_of_contents(blocks: Sequence[Block], index: int) -> bool:
-    """Whether a block below "Contents" belongs to it: short lines, which come again below as headings or not at all."""
-    block = blocks[index]
-    lines = block.text.strip().split("\n")
-    if block.kind == "boilerplate" or _is_dotted(block.text):
-        return True
-    if block.kind not in {"item", "paragraph", "table", "heading"} or max(map(len, lines)) > 120:
-        return False
-    if block.kind == "heading":  # one of a list of them, which is followed by another at once
-        after = blocks[index + 1] if index + 1 < len(blocks) else None
-        return after is not None and after.kind in {"heading", "item"} and len(after.text) < 120
-    ended = sum(bool(ENDED.search(line.rstrip())) and not line.rstrip().endswith(".") for line in lines)
-    sentences = sum(line.rstrip().endswith(".") and len(line.split()) > 8 for line in lines)
-    return block.kind == "item" or (2 * ended < len(lines) and not sentences)
 
 
 def with_references(blocks: Sequence[Block]) -> list[Block]:
