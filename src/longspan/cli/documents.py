@@ -39,6 +39,10 @@ Abbreviations = Annotated[
         show_default=False,
     ),
 ]
+PageHeaders = Annotated[
+    bool, typer.Option("--page-headers", help="Read heads and feet of pages too, of Word and OpenDocument texts.")
+]
+Ocr = Annotated[bool, typer.Option("--ocr", help="Read pages that are pictures, and images, by text recognition.")]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")]
 
 
