@@ -131,8 +131,11 @@ class _States:
 
 def _line(marked: str, state: State) -> Line:
     """A line with single spaces; cells between bars, where there is more than one."""
-    linked = sum(len(" ".join(words.split())) for words in _LINKS.findall(marked))
-    mark, is_item, rest = with_scripts(re.sub(f"[{_LINK}{_LINKED}]", "", marked)).rpartition(_ITEM)
+    linked = 0
+    if _LINK in marked or _LINKED in marked:  # a link of several lines ends in another one than it begins in
+        linked = sum(len(" ".join(words.split())) for words in _LINKS.findall(marked))
+        marked = marked.replace(_LINK, "").replace(_LINKED, "")
+    mark, is_item, rest = with_scripts(marked).rpartition(_ITEM)
     before, *cells = (" ".join(cell.split()) for cell in rest.split(_CELL))
     row = f"| {' | '.join(cells)} |" if len(cells) > 1 and any(cells) else "".join(cells)
     text = f"{before} {row}".strip().replace(_SPACE, " ")
