@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from longspan.characters import counted, duration
-from longspan.cli.documents import Device, Dtype, Encoder, Encoding, Raw
+from longspan.cli.documents import Device, Dtype, Encoder, Encoding, Ocr, PageHeaders, Raw
 from longspan.cli.terminal import name_of, redraw, say
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def map(
     ] = None,
     encoding: Encoding = None,
     raw: Raw = False,
+    page_headers: PageHeaders = False,
+    ocr: Ocr = False,
 ) -> None:
     """Do a verb for every row of tables, or every document of folders, and write Parquet.
 
@@ -130,6 +132,8 @@ def map(
             prefix=prefix,
             encoding=encoding,
             raw=raw,
+            page_headers=page_headers,
+            ocr=ocr,
             part_rows=part_rows,
             report=lines.report,
             **options,

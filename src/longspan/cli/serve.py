@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli.documents import Device, Dtype, Encoder, Reranker
+from longspan.cli.documents import Device, Dtype, Encoder, Ocr, Reranker
 from longspan.cli.terminal import say
 
 
@@ -36,6 +36,7 @@ def serve(
     reranker: Reranker = None,
     device: Device = None,
     dtype: Dtype = None,
+    ocr: Ocr = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Open a page on this machine to read documents in: summaries beside them, and answers lit up in place.
@@ -74,7 +75,7 @@ def serve(
             token=token,
             names=allow_host or (),
             limits=limits,
-            models=Models(encoder=encoder, reranker=reranker, device=device, dtype=dtype),
+            models=Models(encoder=encoder, reranker=reranker, device=device, dtype=dtype, ocr=ocr),
             started=started,
         )
     except KeyboardInterrupt:  # how it is ended

@@ -43,12 +43,14 @@ class Models:
         reranker: folder or Hub name of a cross-encoder, which reads the best passages of an answer again.
         device: where all of them compute, the bundled encoder too; None is the processor.
         dtype: of the weights of those two; None is float32.
+        ocr: whether pages of files that are pictures, and images, are read by text recognition.
     """
 
     encoder: str | None = None
     reranker: str | None = None
     device: str | None = None
     dtype: str | None = None
+    ocr: bool = False
 
     def command(self, limits: Limits) -> list[str]:
         """The command of a worker with these models."""
@@ -68,7 +70,7 @@ class Models:
             if "error" in (said := json.loads(line)):
                 raise InputError(said["error"])
         if done.returncode:
-            named = " ".join(f"{name}={value}" for name, value in asdict(self).items() if value is not None)
+            named = " ".join(f"{name}={value}" for name, value in asdict(self).items() if value)
             raise InputError(f"{named} ended the process that loads them")
 
 

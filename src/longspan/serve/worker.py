@@ -25,6 +25,7 @@ from longspan.characters import on_one_line, shown
 from longspan.data.text.blocks import SPOKEN, Document
 from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.errors import InputError, disk_reason, is_out_of_memory, memory_sentence
+from longspan.imports import require
 from longspan.inference.answer import Answerer, check_question, load_models
 from longspan.inference.encoders import Encoder, bundled_encoder, of_length_one
 from longspan.inference.results import Extent, quote_of
@@ -95,6 +96,7 @@ class Desk:
         report: is told of progress.
         encoder, reranker, device, dtype: as in `longspan.answer`; the encoder also gives the vectors that are asked
             for, and tells how near sentences are to the topic of a summary.
+        ocr: as in `longspan.data.text.reading.read`, for files.
         sentences: whose vectors are given at most.
 
     Raises:
@@ -108,10 +110,13 @@ class Desk:
         reranker: str | None = None,
         device: str | None = None,
         dtype: str | None = None,
+        ocr: bool = False,
         sentences: int = Limits.sentences,
     ) -> None:
         self.report = report
-        self.most_sentences = sentences
+        self.most_sentences, self.ocr = sentences, ocr
+        if ocr:
+            require("rapidocr", extra="ocr", purpose="text recognition")
         _, self.own_encoder, self.reranker = load_models(None, encoder, reranker, device, dtype)
         # Named again for every set of documents, and loaded once.
         self.models: dict[str, Any] = {"encoder": encoder, "reranker": reranker, "device": device, "dtype": dtype}
@@ -309,7 +314,7 @@ class Desk:
                         raise InputError("the text is empty; give one with words in it")
                     return document_of(document["text"], name=name), [*document.get("notes", []), *notes.sentences]
                 path = document["path"]
-                found = replace(read(Path(path)), name=name)
+                found = replace(read(Path(path), ocr=self.ocr), name=name)
                 return found, [note.replace(path, name) for note in notes.sentences]
             except InputError as error:  # what the file is called here is nobody's business
                 raise InputError(str(error).replace(str(document.get("path", "")) or name, name)) from error

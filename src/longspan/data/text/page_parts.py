@@ -200,9 +200,9 @@ def _keep_words_of_forms(root: Any) -> None:
         named = _named(element)
         if element.tag == "aside" and _NOTE.search(named):
             element.tag = "note"
-        elif element.tag == "aside" and _ADMONITION.search(named):
-            element.tag = "div"
-        elif words and 2 * words[element] >= max(words[root], 1):
+        elif (element.tag == "aside" and _ADMONITION.search(named)) or (
+            words and 2 * words[element] >= max(words[root], 1)
+        ):
             element.tag = "div"
 
 

@@ -153,6 +153,8 @@ def document_in(source: Source, *, raw: bool = False) -> Document:
     else:
         blocks = list(result.blocks)
         logger.warning("note: %s holds a table, which is no prose: no sentences are found in it", name)
+    if result.remarks:
+        logger.warning("note: %s: %s", name, "; ".join(result.remarks))
     title = result.title or _title(blocks)
     return replace(result, blocks=tuple(blocks), title=title, extracted=not kind.has_places)
 

@@ -80,8 +80,8 @@ def document_from_word(archive: Archive, embedded: Embedded | None = None, *, pa
     heads, feet = reader.margins() if page_headers else ([], [])
     body = list(reader.blocks(reader.body))
     if not body:
-        unread = f" ({reader.remarks[0]})" if reader.remarks else ", maybe pictures of it; run text recognition first"
-        raise InputError(f"{archive.name} holds no text{unread}")
+        pictures = ", maybe pictures of it; save it as .pdf, and read that with --ocr or ocr=True"
+        raise InputError(f"{archive.name} holds no text{f' ({reader.remarks[0]})' if reader.remarks else pictures}")
     titles = [text for kind, text, level in body if kind == "heading" and level == 1]
     title = reader.title or (titles[0] if titles else None)
     return replace(document_from_parts([*heads, *body, *feet], archive.name, title), remarks=tuple(reader.remarks))
