@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import docx
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
 from longspan.cli import main
 
@@ -111,3 +113,37 @@ def test_a_file_of_words_that_cannot_be_used_is_one_sentence(
     sentences = {refused(*words, "--abbreviations", "words.txt") for words in VERBS_WITH_WORDS}
     assert len(sentences) == 1
     assert message in sentences.pop()
+
+
+def test_scans_and_heads_of_pages_are_read_on_demand(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    refused: Callable[..., str],
+) -> None:
+    page = Image.new("L", (1240, 400), 255)
+    ImageDraw.Draw(page).text((100, 100), "The keeper opens the gate at noon.", 0, ImageFont.load_default(42))
+    page.save(tmp_path / "scan.pdf")
+    page.save(tmp_path / "scan.png")
+    assert "likely scans; read them by text recognition, with --ocr" in refused("chunks", tmp_path / "scan.pdf")
+    assert "is an image; read it by text recognition, with --ocr" in refused("chunks", tmp_path / "scan.png")
+    for name in ("scan.pdf", "scan.png"):
+        assert main(["chunks", str(tmp_path / name), "--ocr", "--json"]) == 0
+        assert [record["text"] for record in json.loads(capfd.readouterr()[0])] == [
+            "The keeper opens the gate at noon."
+        ]
+        assert "page 1 of 1 is a picture, which was read by text recognition (OCR)" in caplog.text
+        caplog.clear()
+    file = docx.Document()
+    file.sections[0].header.paragraphs[0].text = "Contract 12/2021"
+    file.add_paragraph("The gate is open.")
+    file.save(tmp_path / "a.docx")
+    for options, texts in (
+        ([], ["The gate is open."]),
+        (["--page-headers"], ["Contract 12/2021", "The gate is open."]),
+    ):
+        assert main(["chunks", str(tmp_path / "a.docx"), "--json", *options]) == 0
+        assert json.loads(capfd.readouterr()[0])[0]["text"].split("\n") == texts
+    assert "--ocr is for documents, and those of --index are read already" in refused(
+        "answer", "--index", tmp_path, "why?", "--ocr"
+    )

@@ -15,6 +15,8 @@ from longspan.cli.documents import (
     Encoder,
     Encoding,
     Json,
+    Ocr,
+    PageHeaders,
     Raw,
     Reranker,
     abbreviations_in,
@@ -74,6 +76,8 @@ def answer(
     raw: Raw = False,
     encoding: Encoding = None,
     abbreviations: Abbreviations = None,
+    page_headers: PageHeaders = False,
+    ocr: Ocr = False,
 ) -> None:
     """Find the passages of documents that answer a question, in files and folders of any length.
 
@@ -103,15 +107,21 @@ def answer(
         check_picture(picture, [*sources, model, encoder, reranker, index])
     further = abbreviations_in(abbreviations)
     if index is not None:
-        if abbreviations is not None:
-            raise InputError("--abbreviations is for documents, and those of --index are read already; leave it out")
+        given = {"--abbreviations": abbreviations is not None, "--page-headers": page_headers, "--ocr": ocr}
+        if named := next((name for name, is_given in given.items() if is_given), None):
+            raise InputError(f"{named} is for documents, and those of --index are read already; leave it out")
         from longspan.inference.indexing.opening import open_index
 
         answerer = open_index(index, model, encoder, reranker=reranker, device=device, dtype=dtype)
     else:
         # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
         documents, skipped = open_documents(
-            [Path(source) for source in sources], encoding=encoding, raw=raw, abbreviations=further
+            [Path(source) for source in sources],
+            encoding=encoding,
+            raw=raw,
+            abbreviations=further,
+            page_headers=page_headers,
+            ocr=ocr,
         )
         for note in skipped:
             say(f"note: {note}", error=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Abbreviations, Encoding, Raw, abbreviations_in
+from longspan.cli.documents import Abbreviations, Encoding, Ocr, PageHeaders, Raw, abbreviations_in
 from longspan.cli.terminal import name_of, say, say_json
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def chunks(
     raw: Raw = False,
     encoding: Encoding = None,
     abbreviations: Abbreviations = None,
+    page_headers: PageHeaders = False,
+    ocr: Ocr = False,
 ) -> None:
     """Cut documents into passages with their places, for other tools.
 
@@ -54,7 +56,9 @@ def chunks(
 
     further = abbreviations_in(abbreviations)
     paths = [Path(one) for one in inputs]
-    documents, skipped = open_documents(paths, encoding=encoding, raw=raw, abbreviations=further)
+    documents, skipped = open_documents(
+        paths, encoding=encoding, raw=raw, abbreviations=further, page_headers=page_headers, ocr=ocr
+    )
     bounds = {"max_words": max_words, "max_tokens": max_tokens, "overlap": overlap}
     several = [cut(one, tokenizer=tokenizer, **bounds) for one in documents]
     if json:

@@ -41,6 +41,10 @@ Abbreviations = Annotated[
 ]
 LARGEST_LIST = 1 << 16
 """Bytes of a file of abbreviations."""
+PageHeaders = Annotated[
+    bool, typer.Option("--page-headers", help="Read heads and feet of pages too, of Word and OpenDocument texts.")
+]
+Ocr = Annotated[bool, typer.Option("--ocr", help="Read pages that are pictures, and images, by text recognition.")]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")]
 
 

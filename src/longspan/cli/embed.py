@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Abbreviations, Device, Dtype, Encoder, Encoding, Json, abbreviations_in
+from longspan.cli.documents import (
+    Abbreviations,
+    Device,
+    Dtype,
+    Encoder,
+    Encoding,
+    Json,
+    Ocr,
+    PageHeaders,
+    abbreviations_in,
+)
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
@@ -34,6 +44,8 @@ def embed(
     json: Json = False,
     encoding: Encoding = None,
     abbreviations: Abbreviations = None,
+    page_headers: PageHeaders = False,
+    ocr: Ocr = False,
     raw: Annotated[bool, typer.Option("--raw", help="Read documents as they are, boilerplate and all.")] = False,
 ) -> None:
     """Turn documents of any length into vectors; near vectors mean near meanings.
@@ -54,7 +66,9 @@ def embed(
     # Known before anything is read.
     target = None if output is None else output_file(output, reads=[*files, model, encoder])
     further = abbreviations_in(abbreviations)
-    documents = [read(file, encoding, raw=raw, abbreviations=further) for file in files]
+    documents = [
+        read(file, encoding, raw=raw, abbreviations=further, page_headers=page_headers, ocr=ocr) for file in files
+    ]
     chosen = the_encoder(model, encoder, device, dtype)
     embedded = [embed_document(document, chosen) for document in documents]
     if note := getattr(chosen, "note", None):

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from longspan.characters import counted, duration
-from longspan.cli.documents import Abbreviations, Device, Dtype, Encoder, Encoding, Raw, abbreviations_in
+from longspan.cli.documents import (
+    Abbreviations,
+    Device,
+    Dtype,
+    Encoder,
+    Encoding,
+    Ocr,
+    PageHeaders,
+    Raw,
+    abbreviations_in,
+)
 from longspan.cli.terminal import name_of, redraw, say
 
 if TYPE_CHECKING:
@@ -84,6 +94,8 @@ def map(
     encoding: Encoding = None,
     raw: Raw = False,
     abbreviations: Abbreviations = None,
+    page_headers: PageHeaders = False,
+    ocr: Ocr = False,
 ) -> None:
     """Do a verb for every row of tables, or every document of folders, and write Parquet.
 
@@ -132,6 +144,8 @@ def map(
             prefix=prefix,
             encoding=encoding,
             raw=raw,
+            page_headers=page_headers,
+            ocr=ocr,
             part_rows=part_rows,
             report=lines.report,
             **options,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli.documents import Abbreviations, Device, Dtype, Encoder, Reranker, abbreviations_in
+from longspan.cli.documents import Abbreviations, Device, Dtype, Encoder, Ocr, Reranker, abbreviations_in
 from longspan.cli.terminal import say
 
 
@@ -37,6 +37,7 @@ def serve(
     device: Device = None,
     dtype: Dtype = None,
     abbreviations: Abbreviations = None,
+    ocr: Ocr = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Open a page on this machine to read documents in: summaries beside them, and answers lit up in place.
@@ -77,7 +78,9 @@ def serve(
             token=token,
             names=allow_host or (),
             limits=limits,
-            models=Models(encoder=encoder, reranker=reranker, device=device, dtype=dtype, abbreviations=further),
+            models=Models(
+                encoder=encoder, reranker=reranker, device=device, dtype=dtype, abbreviations=further, ocr=ocr
+            ),
             started=started,
         )
     except KeyboardInterrupt:  # how it is ended

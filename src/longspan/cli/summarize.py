@@ -16,6 +16,8 @@ from longspan.cli.documents import (
     Encoder,
     Encoding,
     Json,
+    Ocr,
+    PageHeaders,
     Raw,
     abbreviations_in,
     save_with_note,
@@ -62,6 +64,8 @@ def summarize(
     ] = None,
     encoding: Encoding = None,
     abbreviations: Abbreviations = None,
+    page_headers: PageHeaders = False,
+    ocr: Ocr = False,
     raw: Raw = False,
     language: Annotated[
         str | None, typer.Option(help="Language code for finding sentences.", show_default="by the script")
@@ -104,7 +108,8 @@ def summarize(
     _check_outputs(files, model, picture, html)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
     further = abbreviations_in(abbreviations)
-    documents = [read(file, encoding, raw=raw, abbreviations=further) for file in files]
+    reading: dict[str, Any] = {"raw": raw, "abbreviations": further, "page_headers": page_headers, "ocr": ocr}
+    documents = [read(file, encoding, **reading) for file in files]
 
     from longspan.inference.outline import outline as outline_of
     from longspan.inference.results import Decoding

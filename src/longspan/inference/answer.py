@@ -59,6 +59,8 @@ def answer(
     encoding: str | None = None,
     raw: bool = False,
     abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
     device: str | None = None,
     dtype: str | None = None,
 ) -> DocumentAnswer:
@@ -80,6 +82,7 @@ def answer(
         encoding: of text files; None as in `read`.
         raw: leave no headers, page numbers and the like out of documents.
         abbreviations: further words that no sentence ends with, such as "Anm.".
+        page_headers, ocr: of files, as in `longspan.data.text.reading.read`.
         device: where all of these models compute, the bundled encoder too, as PyTorch names devices ("cpu", "cuda",
             "cuda:1", "mps"); None is the processor.
         dtype: of the weights of models that are given: "float32", "bfloat16" or "float16"; None is float32.
@@ -91,7 +94,9 @@ def answer(
         InputError: nothing to read, no question, a model that cannot be loaded or cannot answer questions, `top` below
             1, or a threshold outside 0 to 1; a device that is not there, or one for a model that is loaded already.
     """
-    documents, skipped = open_documents(document, encoding=encoding, raw=raw, abbreviations=abbreviations)
+    documents, skipped = open_documents(
+        document, encoding=encoding, raw=raw, abbreviations=abbreviations, page_headers=page_headers, ocr=ocr
+    )
     answerer = Answerer(documents, model, encoder=encoder, reranker=reranker, device=device, dtype=dtype)
     result = answerer.answer(question, top=top, threshold=threshold)
     return replace(result, note=notes(*notes_of(documents), result.note, *skipped))
@@ -103,6 +108,8 @@ def open_documents(
     encoding: str | None = None,
     raw: bool = False,
     abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
 ) -> tuple[list[Document], list[str]]:
     """Read documents, and say what was passed over in folders; arguments as in `answer`.
 
@@ -111,6 +118,7 @@ def open_documents(
     """
     every = sources_in(sources, encoding=encoding, raw=raw)
     further = abbreviations_from(abbreviations)  # once, since an iterator is read once
+    reading: dict[str, bool] = {"raw": raw, "page_headers": page_headers, "ocr": ocr}
     documents: list[Document] = []
     skipped: list[str] = []
     for number, source in enumerate(every, 1):
@@ -122,14 +130,14 @@ def open_documents(
             readable = []
             for file in files:
                 try:
-                    readable.append(read(file, encoding, raw=raw))
+                    readable.append(read(file, encoding, **reading))
                 except InputError as error:
                     skipped.append(f"passed over: {error}")
             if not readable:
                 raise InputError(f"{on_one_line(str(source))} holds no document that can be read: {skipped[-1]}")
             documents += readable
         elif isinstance(source, Path):
-            documents.append(read(source, encoding, raw=raw))
+            documents.append(read(source, encoding, **reading))
         else:
             name = "the document" if len(every) == 1 else f"document {number}"
             if not source.strip():

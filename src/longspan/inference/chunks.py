@@ -69,6 +69,8 @@ def chunks(
     overlap: int = 0,
     tokenizer: str | Path | Callable[..., Any] | None = None,
     abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
 ) -> tuple[PlacedPassage, ...]:
     """Cut a document into passages of whole sentences, none of which leaves its section.
 
@@ -83,6 +85,7 @@ def chunks(
         tokenizer: that counts the tokens: a folder, a Hub name, or a tokenizer of transformers; None takes that of the
             bundled encoder.
         abbreviations: further words that no sentence ends with, such as "Anm.".
+        page_headers, ocr: of files, as in `longspan.data.text.reading.read`.
 
     Returns:
         The passages in order.
@@ -100,7 +103,7 @@ def chunks(
     if overlap < 0:
         raise InputError(f"overlap={show(overlap)} is negative; give a number of sentences, or 0 for none")
     count = _counter(tokenizer)
-    opened = as_document(document, abbreviations)
+    opened = as_document(document, abbreviations, page_headers=page_headers, ocr=ocr)
     if max_words is None and max_tokens is not None:
         passages = passages_of(opened, most=max_tokens, overlap=overlap, measure=count)
     else:

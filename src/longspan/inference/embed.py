@@ -136,6 +136,8 @@ def embed_document(
     encoder: str | Path | SentenceEncoder | None = None,
     language: str | None = None,
     abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
     device: str | None = None,
     dtype: str | None = None,
 ) -> EmbeddedDocument:
@@ -148,6 +150,7 @@ def embed_document(
             read one by one.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
         abbreviations: further words that no sentence ends with, such as "Anm.".
+        page_headers, ocr: of files, as in `longspan.data.text.reading.read`.
         device, dtype: as in `embed`.
 
     Raises:
@@ -155,7 +158,7 @@ def embed_document(
     """
     from longspan.data.text.reading import as_document, sentences_of
 
-    document = as_document(document, abbreviations)
+    document = as_document(document, abbreviations, page_headers=page_headers, ocr=ocr)
     chosen = the_encoder(model, encoder, device, dtype)
     sentences = tuple(sentences_of(document, language))
     vector, vectors, tokens = chosen.read(document, sentences)

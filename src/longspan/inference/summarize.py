@@ -98,6 +98,8 @@ def summarize(
     stream: Callable[[str], None] | None = None,
     raw: bool = False,
     abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
 ) -> Summary:
     """Summarise a document of any length.
 
@@ -124,6 +126,7 @@ def summarize(
         stream: called with each piece of the text as a model writes it; one that picks sentences never calls it.
         raw: nothing is left out and nothing guessed: no headings, turns, references, boilerplate, abstract.
         abbreviations: further words that no sentence ends with, such as "Anm.".
+        page_headers, ocr: of files, as in `longspan.data.text.reading.read`.
 
     Returns:
         A `Summary`; `print` shows its text.
@@ -140,7 +143,7 @@ def summarize(
     if isinstance(text, Document):
         document = text
     elif isinstance(text, Path):
-        document = read(text, raw=raw)
+        document = read(text, raw=raw, page_headers=page_headers, ocr=ocr)
     elif not isinstance(text, str):
         raise InputError(f"text is {show(text)}, of type {type(text).__name__}; give a text, a Path or a Document")
     elif not text.strip():

@@ -85,6 +85,8 @@ def map_documents(
     prefix: str = "",
     encoding: str | None = None,
     raw: bool = False,
+    page_headers: bool = False,
+    ocr: bool = False,
     part_rows: Count | None = None,
     report: Callable[[Progress], None] | None = None,
     **options: Any,
@@ -106,7 +108,7 @@ def map_documents(
         threads: of each worker.
         text_field: the column of the texts; None takes the first of text, document, content, article, … that is there.
         prefix: put before the names of the columns that are added.
-        encoding, raw: as in `longspan.data.text.reading.read`.
+        encoding, raw, page_headers, ocr: as in `longspan.data.text.reading.read`; the latter two of documents.
         part_rows: rows of a part; None takes a 256th of all, between 8 and 512.
         report: is called with the progress, often.
         **options: of the verb, as `longspan map VERB --help` names them: `model`, `sentences`, …; `abbreviations` are
@@ -120,6 +122,7 @@ def map_documents(
             holds another job or a damaged part, or the output cannot be written. What has been written stays.
     """
     given = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows, "raw": raw}
+    given |= {"page_headers": page_headers, "ocr": ocr}
     check_arguments(map_documents, {**given, "text_field": text_field, "prefix": prefix, "encoding": encoding})
     if encoding is not None:
         check_encoding(encoding)
@@ -149,6 +152,8 @@ def map_documents(
         text_field=text_field,
         encoding=encoding,
         raw=raw,
+        page_headers=page_headers,
+        ocr=ocr,
         prefix=prefix,
         inputs=tuple(files),
         documents=documents,

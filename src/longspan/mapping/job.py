@@ -67,6 +67,10 @@ class Part:
         return f"part-{self.source:06d}-{self.first:09d}.parquet"
 
 
+READ_AS = ("encoding", "raw", "page_headers", "ocr")
+"""Fields of a `Job` that say how its documents are read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """Everything that decides what the parts hold.
@@ -77,7 +81,7 @@ class Job:
         options: of the verb; what is not given is absent.
         models: for each option that names a folder, what tells whether it has changed.
         text_field: the column of the texts that was asked for, or None.
-        encoding, raw: as in `longspan.data.text.reading.read`.
+        encoding, raw, page_headers, ocr: as in `longspan.data.text.reading.read`.
         prefix: of the names of the columns that are added.
         inputs: in order.
         documents: whether each input is one document, instead of a table.
@@ -95,6 +99,8 @@ class Job:
     text_field: str | None = None
     encoding: str | None = None
     raw: bool = False
+    page_headers: bool = False
+    ocr: bool = False
     prefix: str = ""
     inputs: tuple[Input, ...]
     documents: bool
@@ -127,7 +133,7 @@ class Job:
 
     def seal(self, part: Part) -> str:
         """A digest of everything that decides what a part holds; its file has it."""
-        names = ("version", "verb", "options", "models", "encoding", "raw", "prefix", "schema", "as_json", "text")
+        names = ("version", "verb", "options", "models", *READ_AS, "prefix", "schema", "as_json", "text")
         read = [(one.path, one.bytes, one.modified) for one in self.inputs_of(part)]
         return _digest([[getattr(self, name) for name in names], read, part.first, part.rows])
 
@@ -201,7 +207,7 @@ def _difference(stored: Job, asked: Job) -> str | None:
     for name in sorted({*stored.models, *asked.models}):
         if stored.models.get(name) != asked.models.get(name):
             return f"the files of its {name} {show(asked.options.get(name))} have changed since it was begun"
-    for name in ("text_field", "encoding", "raw", "prefix", "documents"):
+    for name in ("text_field", *READ_AS, "prefix", "documents"):
         if getattr(stored, name) != getattr(asked, name):
             return f"its {name} is {show(getattr(stored, name))}, not {show(getattr(asked, name))}"
     before, now = [one.path for one in stored.inputs], [one.path for one in asked.inputs]

@@ -19,7 +19,7 @@ from longspan.characters import on_one_line
 from longspan.errors import InputError, is_out_of_memory, last_line, memory_sentence, one_sentence, write_errors
 from longspan.files import flush, temporary
 from longspan.mapping.inputs import arrow, as_local
-from longspan.mapping.job import Job, Part
+from longspan.mapping.job import READ_AS, Job, Part
 from longspan.mapping.rows import Batch, RowReader, schema_of
 from longspan.mapping.work import ERROR, added_columns, step_of
 
@@ -135,7 +135,7 @@ class Desk:
 
         with as_local(path) as file:
             try:
-                return replace(read(file, self.job.encoding, raw=self.job.raw), name=path)
+                return replace(read(file, **{name: getattr(self.job, name) for name in READ_AS}), name=path)
             except InputError as error:  # what a fetched file is called here is nobody's business
                 raise InputError(str(error).replace(str(file), path)) from error
 

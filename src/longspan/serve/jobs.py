@@ -45,6 +45,7 @@ class Models:
         device: where all of them compute, the bundled encoder too; None is the processor.
         dtype: of the weights of those two; None is float32.
         abbreviations: further words that no sentence of any document ends with.
+        ocr: whether pages of files that are pictures, and images, are read by text recognition.
     """
 
     encoder: str | None = None
@@ -52,6 +53,7 @@ class Models:
     device: str | None = None
     dtype: str | None = None
     abbreviations: tuple[str, ...] = ()
+    ocr: bool = False
 
     def command(self, limits: Limits) -> list[str]:
         """The command of a worker with these models."""
@@ -74,7 +76,7 @@ class Models:
             if "error" in (said := json.loads(line)):
                 raise InputError(said["error"])
         if done.returncode:
-            named = " ".join(f"{name}={value}" for name, value in asdict(self).items() if value is not None)
+            named = " ".join(f"{name}={value}" for name, value in asdict(self).items() if value)
             raise InputError(f"{named} ended the process that loads them")
 
 

@@ -26,6 +26,7 @@ from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.blocks import SPOKEN, Document
 from longspan.data.text.reading import DocumentSentence, abbreviating, document_of, read, sentences_of
 from longspan.errors import InputError, disk_reason, is_out_of_memory, memory_sentence
+from longspan.imports import require
 from longspan.inference.answer import Answerer, check_question, load_models
 from longspan.inference.encoders import Encoder, bundled_encoder, of_length_one
 from longspan.inference.results import Extent, quote_of
@@ -97,6 +98,7 @@ class Desk:
         encoder, reranker, device, dtype: as in `longspan.answer`; the encoder also gives the vectors that are asked
             for, and tells how near sentences are to the topic of a summary.
         abbreviations: further words that no sentence of any document ends with.
+        ocr: as in `longspan.data.text.reading.read`, for files.
         sentences: whose vectors are given at most.
 
     Raises:
@@ -111,11 +113,14 @@ class Desk:
         device: str | None = None,
         dtype: str | None = None,
         abbreviations: Iterable[str] = (),
+        ocr: bool = False,
         sentences: int = Limits.sentences,
     ) -> None:
         self.report = report
-        self.most_sentences = sentences
+        self.most_sentences, self.ocr = sentences, ocr
         self.abbreviations = abbreviations_from(abbreviations)
+        if ocr:
+            require("rapidocr", extra="ocr", purpose="text recognition")
         _, self.own_encoder, self.reranker = load_models(None, encoder, reranker, device, dtype)
         # Named again for every set of documents, and loaded once.
         self.models: dict[str, Any] = {"encoder": encoder, "reranker": reranker, "device": device, "dtype": dtype}
@@ -314,7 +319,7 @@ class Desk:
                     found = abbreviating(document_of(document["text"], name=name), self.abbreviations)
                     return found, [*document.get("notes", []), *notes.sentences]
                 path = document["path"]
-                found = replace(read(Path(path), abbreviations=self.abbreviations), name=name)
+                found = replace(read(Path(path), abbreviations=self.abbreviations, ocr=self.ocr), name=name)
                 return found, [note.replace(path, name) for note in notes.sentences]
             except InputError as error:  # what the file is called here is nobody's business
                 raise InputError(str(error).replace(str(document.get("path", "")) or name, name)) from error

@@ -149,7 +149,9 @@ class Document:
         title: the document's own title, where it tells one.
         name: what messages call it.
         is_log: whether it is what a program wrote while it ran, every line of which is a sentence.
-        pictures: the pages, from 1, that are pictures, as scanned ones are; what is written on them was not read.
+        pictures: the pages, from 1, that are pictures, as scanned ones are.
+        recognised: those of them that were read by text recognition (OCR) all the same.
+        remarks: what else was not read, or read otherwise than it seems, as parts of a sentence.
         extracted: whether `text` was taken out of the file (a page, a PDF file, a book) and is not the file's own.
         abbreviations: further words that no sentence of it ends with, as `abbreviations_from` gives them.
     """
@@ -162,18 +164,21 @@ class Document:
     extracted: bool = False
     is_log: bool = False
     pictures: tuple[int, ...] = ()
+    recognised: tuple[int, ...] = ()
+    remarks: tuple[str, ...] = ()
     abbreviations: frozenset[str] = frozenset()
 
     @property
     def note(self) -> str | None:
         """What those should know who read what was made of it; None where there is nothing."""
-        if not self.pictures:
-            return None
-        several = len(self.pictures) > 1
-        return (
-            f"{'pages' if several else 'page'} {numbers_in_words(self.pictures)} of {len(self.pages)} "
-            f"{'are pictures, which were' if several else 'is a picture, which was'} not read"
-        )
+        unread = tuple(page for page in self.pictures if page not in self.recognised)
+        told = [
+            f"{'pages' if len(pages) > 1 else 'page'} {numbers_in_words(pages)} of {len(self.pages)} "
+            f"{'are pictures, which were' if len(pages) > 1 else 'is a picture, which was'} {what}"
+            for pages, what in ((unread, "not read"), (self.recognised, "read by text recognition (OCR)"))
+            if pages
+        ]
+        return "; ".join([*told, *self.remarks]) or None
 
     @property
     def words(self) -> str:

@@ -80,7 +80,9 @@ class Words:
 
     def is_common(self, word: str) -> bool:
         """Whether a word in small letters, or its singular, is common in the document's language."""
-        common = common_words() if self.english else {}
+        if not self.english:
+            return False
+        common = common_words()
         return word in common or (word[-1:] == "s" and word[:-1] in common)
 
 

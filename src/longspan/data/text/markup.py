@@ -135,9 +135,14 @@ class _States:
 
 def _line(marked: str, state: State) -> Line:
     """A line with single spaces; cells between bars, where there is more than one."""
-    linked = sum(len(" ".join(words.split())) for words in _LINKS.findall(marked))
+    linked = 0
+    if _LINK in marked or _LINKED in marked:  # a link of several lines ends in another one than it begins in
+        linked = sum(len(" ".join(words.split())) for words in _LINKS.findall(marked))
     label = _LABEL.match(marked, marked.rfind(_ITEM) + 1) if _BOLD in marked else None
-    mark, is_item, rest = with_scripts(re.sub(f"[{_LINK}{_LINKED}{_BOLD}{_LIGHT}]", "", marked)).rpartition(_ITEM)
+    for mark in (_LINK, _LINKED, _BOLD, _LIGHT):
+        if mark in marked:
+            marked = marked.replace(mark, "")
+    mark, is_item, rest = with_scripts(marked).rpartition(_ITEM)
     before, *cells = (" ".join(cell.split()) for cell in rest.split(_CELL))
     row = f"| {' | '.join(cells)} |" if len(cells) > 1 and any(cells) else "".join(cells)
     text = f"{before} {row}".strip().replace(_SPACE, " ")

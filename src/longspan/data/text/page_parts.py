@@ -57,14 +57,17 @@ def keep_what_is_read(root: Any) -> None:
 
 
 def count(root: Any, worth: Callable[[Any, str], int], empty: Callable[[Any], bool]) -> dict[Any, int]:
-    """For each element the sum of `worth` over its texts; those that are `empty`, and what they hold, have 0."""
+    """For each element the sum of `worth` over its texts that are not blank; those that are `empty` have 0."""
     counts: dict[Any, int] = {}
     for element in reversed(list(root.iter())):
-        if not isinstance(element.tag, str) or empty(element):
-            counts[element] = 0
-            continue
-        tails = (counts[child] + worth(element, child.tail) if child.tail else counts[child] for child in element)
-        counts[element] = worth(element, element.text or "") + sum(tails)
+        total = 0
+        if isinstance(element.tag, str) and not empty(element):
+            text = element.text
+            total = worth(element, text) if text and not text.isspace() else 0
+            for child in element:
+                text = child.tail
+                total += counts[child] + (worth(element, text) if text and not text.isspace() else 0)
+        counts[element] = total
     return counts
 
 
@@ -190,13 +193,31 @@ def _keep_words_of_forms(root: Any) -> None:
     """Forms, buttons and asides with at least half of the page's words are its text, and so are admonitions; notes of
     books are notes."""
     waiting = [element for tag in ("form", "button", "aside") for element in root.iter(tag)]
-    words = _words(root) if waiting else {}
+    most = max((len(_WORD.findall("".join(element.itertext()))) for element in waiting), default=0)
+    # Of a page with small buttons only, not every word is counted.
+    words = _words(root) if waiting and not _has_more_words(root, 2 * most) else {}
     for element in waiting:
         named = _named(element)
         if element.tag == "aside" and _NOTE.search(named):
             element.tag = "note"
-        elif (element.tag == "aside" and _ADMONITION.search(named)) or 2 * words[element] >= max(words[root], 1):
+        elif (element.tag == "aside" and _ADMONITION.search(named)) or (
+            words and 2 * words[element] >= max(words[root], 1)
+        ):
             element.tag = "div"
+
+
+def _has_more_words(root: Any, number: int) -> bool:
+    """Whether an element has more than so many words, counted as `_words` does."""
+    waiting, found = [root], 0
+    while waiting and found <= number:
+        element = waiting.pop()
+        if not isinstance(element.tag, str) or element.tag in EMPTY or element.tag == "head":
+            continue
+        texts = [element.text, *(child.tail for child in element)]
+        if element.tag != "a":
+            found += sum(len(_WORD.findall(text)) for text in texts if text)
+        waiting.extend(element)
+    return found > number
 
 
 def _join_cells(root: Any) -> None:

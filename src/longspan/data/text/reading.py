@@ -93,7 +93,13 @@ class DocumentSentence:
 
 
 def read(
-    path: str | Path, encoding: str | None = None, *, raw: bool = False, abbreviations: Iterable[str] = ()
+    path: str | Path,
+    encoding: str | None = None,
+    *,
+    raw: bool = False,
+    abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
 ) -> Document:
     """Read a document file of any kind in `longspan.data.text.kinds.table.READERS`, or plain text.
 
@@ -107,18 +113,23 @@ def read(
             UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess cannot be noticed.
         raw: leave nothing out and guess nothing: every block is a paragraph, and JSON a text like any other.
         abbreviations: further words that no sentence ends with, such as "Anm.".
+        page_headers: read heads and feet of the pages of Word and OpenDocument texts too, each once, as notes.
+        ocr: read pages of PDF files that are pictures, and image files, by text recognition, which takes seconds a
+            page; `Document.recognised` has those pages.
 
     Raises:
         InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding,
-            encrypted, damaged, or one of images without text; it is of a kind that is not read, JSON among them; it is
-            no file but a device, a socket or a named pipe; it, or what it unpacks to, is too large; or the 'documents'
-            extra is not installed, or a library of it cannot be imported.
+            encrypted, damaged, or one of images without text that `ocr` was not asked to read; it is of a kind that is
+            not read, JSON among them; it is no file but a device, a socket or a named pipe; it, or what it unpacks to,
+            is too large; or the 'documents' extra is not installed, or the 'ocr' extra for `ocr`, or a library of them
+            cannot be imported.
     """
     path = os.fspath(path) if isinstance(path, os.PathLike) else path
     check_kind(path, "path", str, "the path of a file, or '-' for standard input")
-    check_kind(raw, "raw", bool, "true or false")
+    for name, value in (("raw", raw), ("page_headers", page_headers), ("ocr", ocr)):
+        check_kind(value, name, bool, "true or false")
     abbreviations = abbreviations_from(abbreviations)  # before a long file is read
-    source = Source.of_path(path, encoding)
+    source = replace(Source.of_path(path, encoding), page_headers=page_headers, ocr=ocr)
     try:
         with importing(extra="documents", purpose="reading it"):
             return abbreviating(document_in(source, raw=raw), abbreviations)
@@ -149,6 +160,8 @@ def document_in(source: Source, *, raw: bool = False) -> Document:
         logger.warning("note: %s holds code, which is no prose: no sentences are found in it", name)
     else:
         blocks = tidied(result.blocks, guess=False)
+    if result.remarks:
+        logger.warning("note: %s: %s", name, "; ".join(result.remarks))
     title = result.title or title_of(blocks)
     return replace(result, blocks=tuple(blocks), title=title, extracted=not kind.has_places)
 
@@ -170,8 +183,14 @@ def abbreviating(document: Document, abbreviations: Iterable[str]) -> Document:
     return replace(document, abbreviations=document.abbreviations | words) if words else document
 
 
-def as_document(given: str | Path | Document, abbreviations: Iterable[str] = ()) -> Document:
-    """A document however it is given: the text itself, a `Path` to a file that `read` knows, or what `read` gave."""
+def as_document(given: str | Path | Document, abbreviations: Iterable[str] = (), **reading: bool) -> Document:
+    """A document however it is given: the text itself, a `Path` to a file that `read` knows, or what `read` gave.
+
+    Args:
+        given: the document.
+        abbreviations: as in `read`.
+        reading: `page_headers` and `ocr`, as in `read`.
+    """
     if isinstance(given, Document):
         return abbreviating(given, abbreviations)
     if not isinstance(given, str | Path):
@@ -182,7 +201,7 @@ def as_document(given: str | Path | Document, abbreviations: Iterable[str] = ())
         if not given.strip():
             raise InputError("document is blank; give a text with words in it, or a Path to a file")
         check_not_path(given, "document")
-    document = read(given) if isinstance(given, Path) else document_of(_mended(given, "the document"))
+    document = read(given, **reading) if isinstance(given, Path) else document_of(_mended(given, "the document"))
     return abbreviating(document, abbreviations)
 
 

@@ -48,6 +48,8 @@ def with_scripts(text: str, notes: Collection[str] = ()) -> str:
         text: of a line or a paragraph, from its beginning.
         notes: the marks of the notes that are known to stand near the text.
     """
+    if not (RAISED in text or LOWERED in text or LEVEL in text):  # as nearly always
+        return text
     pieces: list[str] = []
     done = 0
     for match in _SCRIPT.finditer(text):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.reading import read
+from longspan.data.text.reading import read, sentences_of
 from longspan.errors import InputError
 
 ODF = "urn:oasis:names:tc:opendocument:xmlns:"
@@ -27,7 +27,7 @@ BODY = """
 <text:table-of-content><text:p>Contents</text:p></text:table-of-content>"""
 
 
-def written(body: str, manifest: str = "") -> bytes:
+def written(body: str, manifest: str = "", styles: str = "") -> bytes:
     spaces = " ".join(f'xmlns:{name}="{ODF}{name}:1.0"' for name in ("office", "text", "table", "style"))
     content = f"<office:document-content {spaces}><office:body><office:text>{body}</office:text></office:body>"
     data = io.BytesIO()
@@ -35,6 +35,8 @@ def written(body: str, manifest: str = "") -> bytes:
         made.writestr("mimetype", "application/vnd.oasis.opendocument.text")
         made.writestr("META-INF/manifest.xml", manifest)
         made.writestr("content.xml", f"{content}</office:document-content>")
+        if styles:
+            made.writestr("styles.xml", f"<office:document-styles {spaces}>{styles}</office:document-styles>")
     return data.getvalue()
 
 
@@ -73,3 +75,61 @@ def test_a_trap_is_not_unpacked(tmp_path: Path) -> None:
     assert path.stat().st_size < 1 << 20
     with pytest.raises(InputError, match="more than 64 MiB"):
         read(path)
+
+
+STYLES = """<office:master-styles><style:master-page style:name="Standard">
+<style:header><text:p>Contract 12, page <text:page-number>3</text:page-number> of the edition</text:p></style:header>
+<style:header-left style:display="false"><text:p>Not shown.</text:p></style:header-left>
+<style:footer><text:p>Page <text:page-number>3</text:page-number></text:p><text:p>Mill Ltd</text:p></style:footer>
+</style:master-page><style:master-page style:name="First"><style:footer><text:p>Mill Ltd</text:p></style:footer>
+</style:master-page></office:master-styles>"""
+
+
+def test_heads_and_feet_are_read_on_demand(tmp_path: Path) -> None:
+    path = tmp_path / "a.odt"
+    path.write_bytes(written("<text:p>The gate is open.</text:p>", styles=STYLES))
+    assert [block.text for block in read(path).blocks] == ["The gate is open."]
+    assert [(block.kind, block.text) for block in read(path, page_headers=True).blocks] == [
+        ("note", "Contract 12, page 3 of the edition"),
+        ("paragraph", "The gate is open."),
+        ("note", "Mill Ltd"),
+    ]
+
+
+def table(*rows: tuple[str, ...]) -> str:
+    cells = ("".join(f"<table:table-cell>{cell}</table:table-cell>" for cell in row) for row in rows)
+    return f"<table:table>{''.join(f'<table:table-row>{row}</table:table-row>' for row in cells)}</table:table>"
+
+
+def test_tables_that_lay_out_a_page_and_tables_of_data(tmp_path: Path) -> None:
+    path, long = tmp_path / "a.odt", "The keeper wrote down what he saw of the river in each of the nights of winter."
+    p = "<text:p>{}</text:p>".format
+    note = (
+        '<text:note text:note-class="footnote"><text:note-citation>1</text:note-citation><text:note-body>'
+        f"{p('Since May.')}</text:note-body></text:note>"
+    )
+    inner = table((p("Year"), p("Tons")), (p("1920"), p("4" + note)))
+    body = table((p(long) + p("He sleeps."), p("Short."))) + table((p("Rye"), inner))
+    body += table(('<text:h text:outline-level="2">Work</text:h>' + p("Keeper"), p("Left")), (p("a"), p("b")))
+    path.write_bytes(written(body))
+    assert [(block.kind, block.text) for block in read(path).blocks] == [
+        ("paragraph", long),
+        ("paragraph", "He sleeps."),
+        ("paragraph", "Short."),
+        ("paragraph", "Rye"),
+        ("table", "| Year | Tons |\n| 1920 | 4 |"),
+        ("note", "Since May."),
+        ("heading", "Work"),
+        ("paragraph", "Keeper"),
+        ("paragraph", "Left"),
+        ("paragraph", "a"),
+        ("paragraph", "b"),
+    ]
+
+
+def test_transcripts_whose_turns_are_lines_of_a_paragraph(tmp_path: Path) -> None:
+    path = tmp_path / "a.odt"
+    turn = "<text:p>0:0:{0}.0 --&gt; 0:0:{0}.9<text:line-break/>{1}<text:line-break/>{2}</text:p>".format
+    said = [("Ada", "Is it open?"), ("Bo", "Yes, since noon.")] * 3
+    path.write_bytes(written("".join(turn(number, *one) for number, one in enumerate(said))))
+    assert [(one.speaker, one.text) for one in sentences_of(read(path))] == said

@@ -359,3 +359,36 @@ def test_numbers_of_a_book_in_latex(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     assert [one.text for one in read(path).blocks if one.kind == "paragraph"] == ["See 2.1 of 2, and (2.1)."]
+
+
+STYLED = r"""{\rtf1\ansi\ansicpg1252\deff0{\fonttbl{\f0\froman\fcharset0 Times;}}
+{\stylesheet{\ql \f0\fs24 \snext0 Normal;}{\s1\ql\keepn \outlinelevel0\b\fs32 \sbasedon0 \snext0 heading 1;}
+{\s2\b \sbasedon0 heading 2;}{\s15\sbasedon2 \i House style;}{\s16 Title;}{\*\cs17 \additive heading 1;}
+{\s18\outlinelevel3 Eigene;}{\s19\sbasedon1\outlinelevel9 No heading;}}
+\pard\plain \s16 {\fs40 The Keeper\par}
+\pard\plain \s1\ql {\b The gate\line of the mill}\par
+\pard\plain \ql {\f0 It is opened at noon, 4 \'80 each.}\par
+\pard\plain \s15 At night\par \pard\plain \s18 Lamps\par
+\pard\plain\s19 It is closed\par
+\pard\plain\outlinelevel1 By itself\par \pard\plain\cs17 The end of it.\par
+{\pard\s1 In a group\par}Behind the group.\par
+\pard\bullet\tab a lamp\par\bullet\tab oil\par}"""
+
+
+def test_headings_of_rich_text_are_those_of_its_styles(tmp_path: Path) -> None:
+    """By outline level, by name, by the style below, in a group; a title; a character style and level 9 are none."""
+    (tmp_path / "a.rtf").write_bytes(STYLED.encode("latin-1"))
+    assert [(block.kind, block.level, block.text) for block in read(tmp_path / "a.rtf").blocks] == [
+        ("heading", 1, "The Keeper"),
+        ("heading", 1, "The gate of the mill"),
+        ("paragraph", 0, "It is opened at noon, 4 € each."),
+        ("heading", 2, "At night"),
+        ("heading", 4, "Lamps"),
+        ("paragraph", 0, "It is closed"),
+        ("heading", 2, "By itself"),
+        ("paragraph", 0, "The end of it."),
+        ("heading", 1, "In a group"),
+        ("paragraph", 0, "Behind the group."),
+        ("item", 1, "a lamp"),
+        ("item", 1, "oil"),
+    ]

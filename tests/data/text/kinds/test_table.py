@@ -47,7 +47,7 @@ def test_signatures_decide_before_endings(data: bytes, suffix: str, name: str | 
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"\x89PNG\r\n\x1a\n", "an image; run text recognition"),
+        (b"\x89PNG\r\n\x1a\n", "an image; read it by text recognition, with --ocr"),
         (b"ID3\x03", "a recording; transcribe it"),
         (b"\0\0\0 ftypM4A ", "a recording; transcribe it"),
         (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive; unpack it"),
@@ -115,7 +115,7 @@ GUIDE = Path(__file__).parents[4] / "docs/guides/reading.md"
 @pytest.mark.parametrize("name", READERS)
 def test_the_guide_has_the_row_of_every_kind(name: str) -> None:
     one = READERS[name]
-    endings = ", ".join(f"`{ending}`" for ending in one.endings) or "`.json`"
+    endings = ", ".join(f"`{ending}`" for ending in one.endings) or {"chats": "`.json`"}.get(name, "images")
     row = f"| {endings} | {one.parts} | {one.left_out} | {one.library} |"
     assert one.name == name
     assert row in GUIDE.read_text(encoding="utf-8").splitlines()

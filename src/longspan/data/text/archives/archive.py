@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
+from collections import Counter
 from functools import cached_property
 from io import BytesIO
 from typing import Any
@@ -44,14 +45,15 @@ class Archive:
     Args:
         data: the whole file.
         name: what error messages call it.
+        within: the archive that holds this one; what is read of both counts together.
 
     Raises:
         InputError: the archive is damaged, locked, or unpacks to more than `LARGEST` bytes.
     """
 
-    def __init__(self, data: bytes, name: str) -> None:
+    def __init__(self, data: bytes, name: str, within: Archive | None = None) -> None:
         self.name = name
-        self._text = self._marks = 0
+        self._read: Counter[str] = Counter() if within is None else within._read
         try:
             self._zip = zipfile.ZipFile(BytesIO(data))
         except DAMAGED as error:
@@ -80,8 +82,8 @@ class Archive:
         except DAMAGED as error:
             raise self.damaged(error) from None
         self.count(len(data))
-        self._marks += data.count(b"<") + data.count(b"=")
-        if self._marks > MOST_MARKS:
+        self._read["marks"] += data.count(b"<") + data.count(b"=")
+        if self._read["marks"] > MOST_MARKS:
             raise self._too_large(f"holds more than {MOST_MARKS:,} tags and attributes")
         return data
 
@@ -92,8 +94,8 @@ class Archive:
         Raises:
             InputError: it is more than `LARGEST_TEXT` together.
         """
-        self._text += characters
-        if self._text > LARGEST_TEXT:
+        self._read["bytes"] += characters
+        if self._read["bytes"] > LARGEST_TEXT:
             raise self._too_large(f"holds more than {LARGEST_TEXT >> 20} MiB of text and marks")
 
     def tree(self, name: str, purpose: str) -> Any:

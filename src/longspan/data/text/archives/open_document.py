@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from longspan.data.text.archives.archive import Archive
+from longspan.data.text.archives.layout import lays_out
 from longspan.data.text.blocks import Kind, Part
 from longspan.errors import InputError
 
@@ -22,6 +23,9 @@ _NOT_SHOWN = frozenset(
     | {f"{_TEXT}{tag}-index" for tag in ("alphabetical", "table", "illustration", "object", "user")}
     | {f"{_OFFICE}annotation", f"{_OFFICE}annotation-end", f"{_OFFICE}forms", f"{_TEXT}ruby-text"}
 )
+_MARGINS = {"heads": ("header", "header-first", "header-left"), "feet": ("footer", "footer-first", "footer-left")}
+_SHORT_WITH_NUMBER = 4
+"""Words; a head or foot of a page with its number and no more words than "Page 3 of 9" is that number."""
 
 
 def content_of(archive: Archive) -> Any:
@@ -55,19 +59,62 @@ def parts_of_text(archive: Archive) -> Iterator[Part]:
         if element.tag in {f"{_TEXT}p", f"{_TEXT}h"}:
             yield from _paragraph(element, depth, styles, bold, archive)
         elif element.tag == f"{_TABLE}table":
-            rows = [[" ".join(row) for row in cells] for cells in _cells(element, archive)]
+            cells = list(_cells(element, archive))
+            if _is_built(element) or lays_out(cells):
+                waiting.extend((cell, depth) for cell in reversed(list(_cells_of(element))))
+                continue
+            rows = [[" ".join(cell) for cell in row] for row in cells]
             if rows := [row for row in rows if any(row)]:
                 yield "table", "\n".join(f"| {' | '.join(row)} |" for row in rows), 0
+            yield from _notes(element, archive)
         else:
             deeper = depth + (element.tag == f"{_TEXT}list")
             waiting.extend((child, deeper) for child in reversed(element))
 
 
+def margins_of(archive: Archive) -> tuple[list[Part], list[Part]]:
+    """The heads and the feet of pages, each text once, as notes; without those that are the number of the page."""
+    root = archive.tree("styles.xml", "reading OpenDocument files")
+    found: dict[str, dict[str, None]] = {which: {} for which in _MARGINS}
+    for page in () if root is None else root.iter(f"{_STYLE}master-page"):
+        for which, tags in _MARGINS.items():
+            for margin in page.iter(*(f"{_STYLE}{tag}" for tag in tags)):
+                for part in () if margin.get(f"{_STYLE}display") == "false" else margin.iter(f"{_TEXT}p", f"{_TEXT}h"):
+                    text = " ".join(_words(part).split())
+                    numbered = next(part.iter(f"{_TEXT}page-number", f"{_TEXT}page-count"), None) is not None
+                    if any(map(str.isalpha, text)) and not (numbered and len(text.split()) <= _SHORT_WITH_NUMBER):
+                        found[which][text] = None
+    heads, feet = ([("note", text, 0) for text in texts] for texts in found.values())
+    return heads, feet  # pyright: ignore[reportReturnType]
+
+
+def _is_built(table: Any) -> bool:
+    """Whether cells hold what cells of data do not: tables, and headings with a text below them."""
+    for cell in table.iter(f"{_TABLE}table-cell"):
+        if next(cell.iter(f"{_TABLE}table"), None) is not None:
+            return True
+        parts = [part.tag for part in cell.iter(f"{_TEXT}p", f"{_TEXT}h") if _words(part).strip()]
+        if f"{_TEXT}h" in parts[:-1]:
+            return True
+    return False
+
+
+def _cells_of(table: Any) -> Iterator[Any]:
+    """The cells of a table itself, without those of tables in them, row after row."""
+    waiting = list(reversed(table))
+    while waiting:
+        element = waiting.pop()
+        if element.tag == f"{_TABLE}table-cell":
+            yield element
+        elif element.tag != f"{_TABLE}covered-table-cell":
+            waiting.extend(reversed(element))
+
+
 def _paragraph(
     element: Any, depth: int, styles: dict[str, str], bold: set[str | None], archive: Archive
 ) -> Iterator[Part]:
-    text = " ".join(_words(element).split())
-    if text:
+    lines = [line for piece in _words(element, "\v").split("\v") if (line := " ".join(piece.split()))]
+    if lines:
         own = element.get(f"{_TEXT}style-name") or ""
         names = {own, styles.get(own) or ""}
         kind: Kind = "item" if depth else "paragraph"
@@ -75,20 +122,26 @@ def _paragraph(
             kind = "code"
         if element.tag == f"{_TEXT}h" or "Title" in names:
             level = element.get(f"{_TEXT}outline-level") or "1"
-            yield "heading", text, min(int(level), DEEPEST) if level in set("123456789") else 1
+            yield "heading", " ".join(lines), min(int(level), DEEPEST) if level in set("123456789") else 1
         else:
             first = next(iter(element), None)
             label = ""
             if first is not None and not (element.text or "").strip() and first.get(f"{_TEXT}style-name") in bold:
                 label = " ".join(_words(first).split())
+            text = ("\n" if kind in {"paragraph", "code"} else " ").join(lines)
             yield kind, text, depth if kind == "item" else 0, label
-    for note in element.iter(f"{_TEXT}note-body"):
-        if words := " ".join(" ".join(_counted(part, archive) for part in note.iter(f"{_TEXT}p")).split()):
-            yield "note", words, 0
+    yield from _notes(element, archive)
     for box in element.iter(f"{{{_SPACE}drawing:1.0}}text-box"):
         for part in box.iter(f"{_TEXT}p"):
             if words := " ".join(_counted(part, archive).split()):
                 yield "paragraph", words, 0
+
+
+def _notes(element: Any, archive: Archive) -> Iterator[Part]:
+    """The foot- and endnotes whose marks stand in a paragraph or a table."""
+    for note in element.iter(f"{_TEXT}note-body"):
+        if words := " ".join(" ".join(_counted(part, archive) for part in note.iter(f"{_TEXT}p")).split()):
+            yield "note", words, 0
 
 
 def _counted(paragraph: Any, archive: Archive) -> str:
@@ -98,7 +151,7 @@ def _counted(paragraph: Any, archive: Archive) -> str:
     return words
 
 
-def _words(paragraph: Any) -> str:
+def _words(paragraph: Any, line_break: str = " ") -> str:
     """The characters of a paragraph as they are shown."""
     pieces: list[str] = []
     waiting: list[Any] = [paragraph]
@@ -110,7 +163,7 @@ def _words(paragraph: Any) -> str:
         if element is not paragraph and (element.tag in _NOT_SHOWN or element.tag.endswith("}text-box")):
             continue
         if element.tag in {f"{_TEXT}s", f"{_TEXT}tab", f"{_TEXT}line-break"}:
-            pieces.append(" ")
+            pieces.append(line_break if element.tag == f"{_TEXT}line-break" else " ")
         for child in reversed([one for one in element if isinstance(one.tag, str)]):
             waiting += [child.tail or "", child]
         waiting.append(element.text or "")
@@ -130,7 +183,8 @@ def _cells(table: Any, archive: Archive) -> Iterator[list[list[str]]]:
         cells: list[list[str]] = []
         for cell in row:
             if cell.tag in {f"{_TABLE}table-cell", f"{_TABLE}covered-table-cell"}:
-                words = [" ".join(_counted(part, archive).split()) for part in cell.iter(f"{_TEXT}p")]
+                parts = [part for part in cell.iter(f"{_TEXT}p") if not _in_note(part)]
+                words = [" ".join(_counted(part, archive).split()) for part in parts]
                 times = _times(cell, "columns", any(words))
                 archive.count((times - 1) * _size([words]))
                 cells += [words] * times
@@ -144,6 +198,10 @@ def _cells(table: Any, archive: Archive) -> Iterator[list[list[str]]]:
 def _size(cells: list[list[str]]) -> int:
     """Characters of some cells, and one for each."""
     return len(cells) + sum(len(words) for cell in cells for words in cell)
+
+
+def _in_note(part: Any) -> bool:
+    return next(part.iterancestors(f"{_TEXT}note-body"), None) is not None
 
 
 def _times(element: Any, what: str, is_filled: bool) -> int:

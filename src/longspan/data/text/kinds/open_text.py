@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longspan.data.text.archives.open_document import parts_of_text
+from longspan.data.text.archives.open_document import margins_of, parts_of_text
 from longspan.data.text.blocks import Document, document_from_parts
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import FileKind
@@ -15,7 +15,8 @@ def _is_text(source: Source) -> bool:
 
 def _read(source: Source) -> Document:
     assert source.archive is not None
-    return document_from_parts(parts_of_text(source.archive), source.name)
+    heads, feet = margins_of(source.archive) if source.page_headers else ([], [])
+    return document_from_parts([*heads, *parts_of_text(source.archive), *feet], source.name)
 
 
 OPEN_TEXT = FileKind(
@@ -25,7 +26,9 @@ OPEN_TEXT = FileKind(
     signature=_is_text,
     sure=True,
     read=_read,
-    parts="Headings, lists, tables in rows; foot- and endnotes and text boxes behind their paragraph.",
-    left_out="deleted and hidden text, comments, heads and feet, tables of contents; passwords are refused",
+    parts="Headings, lists, tables in rows; foot- and endnotes and text boxes behind their paragraph. "
+    "Tables that lay out a page are read cell by cell.",
+    left_out="deleted and hidden text, comments, heads and feet unless `page_headers` asks for them, tables of "
+    "contents; passwords are refused",
     library="lxml",
 )

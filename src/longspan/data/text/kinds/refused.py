@@ -28,7 +28,6 @@ _PARTS = (
     ("Index/Document.iwa", "an Apple Pages document; export it as .docx, .epub or .pdf"),
     ("META-INF/MANIFEST.MF", "a Java archive, not a document"),
 )
-_PICTURE = "an image; run text recognition (OCR) first, and give the text"
 _SOUND = "a recording; transcribe it first, and give the transcript (.srt, .vtt or .txt)"
 _PACKED = "archive; unpack it and name the files in it"
 _BINARY: tuple[tuple[int, bytes, str], ...] = (
@@ -40,12 +39,6 @@ _BINARY: tuple[tuple[int, bytes, str], ...] = (
     (0, b"7z\xbc\xaf\x27\x1c", f"a 7-Zip {_PACKED}"),
     (0, b"Rar!\x1a\x07", f"a RAR {_PACKED}"),
     (257, b"ustar", f"a tar {_PACKED}"),
-    (0, b"\x89PNG", _PICTURE),
-    (0, b"\xff\xd8\xff", _PICTURE),
-    (0, b"GIF8", _PICTURE),
-    (0, b"II*\0", _PICTURE),
-    (0, b"MM\0*", _PICTURE),
-    (8, b"WEBP", _PICTURE),
     (0, b"AT&TFORM", "a DjVu book; convert it to .pdf"),
     (8, b"WAVE", _SOUND),
     (8, b"AVI ", _SOUND),

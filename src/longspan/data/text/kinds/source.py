@@ -40,6 +40,8 @@ class Source:
         encoding: of a text file, as the caller named it; None where nobody did.
         path: of a file that may be opened again; None where its bytes were piped in.
         content: all bytes, where they were read already.
+        page_headers: whether heads and feet of pages are asked for.
+        ocr: whether text recognition is asked for.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Source:
     encoding: str | None = None
     path: Path | None = None
     content: bytes | None = None
+    page_headers: bool = False
+    ocr: bool = False
 
     @classmethod
     def of_bytes(cls, data: bytes, suffix: str = "", name: str = "the document", encoding: str | None = None) -> Source:

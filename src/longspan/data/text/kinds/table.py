@@ -69,6 +69,7 @@ READERS: Table[FileKind] = Table(
     "readers",
     {
         "pdf": f"{_ROOM}.pdf:PDF",
+        "image": f"{_ROOM}.pdf:IMAGE",
         "word": f"{_ROOM}.word:WORD",
         "book": f"{_ROOM}.book:BOOK",
         "page": f"{_ROOM}.page:PAGE",

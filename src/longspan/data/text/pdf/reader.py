@@ -31,12 +31,15 @@ from longspan.data.text.pdf.blocks import (
 )
 from longspan.data.text.pdf.lines import Line, lines_of_pages
 from longspan.data.text.pdf.margins import common_size, lines_in_margins
+from longspan.data.text.pdf.recognition import recognised_pages
 from longspan.data.text.pdf.rows import notes_marked, plain, rows_of
 from longspan.data.text.plain_text import SECTIONS
 from longspan.data.text.titles import could_be_title
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
+
+RECOGNISE = "read them by text recognition, with --ocr or ocr=True"
 
 TITLE = 1.15
 """Of the common size of letters; a title is larger."""
@@ -55,10 +58,11 @@ _NOTE = re.compile(r"(?:\d{1,3}|[*†‡§¶∗]{1,3})\s?[^\W\d_(]")
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3040-\u9fff\uac00-\ud7af]+")
 
 
-def document_from_pdf(data: bytes, name: str) -> Document:
+def document_from_pdf(data: bytes, name: str, *, ocr: bool = False) -> Document:
     """The blocks of a PDF file in reading order; heads and feet of pages are boilerplate, notes are notes.
 
-    Pages that are pictures are named in `Document.pictures`, and a warning in the log says so.
+    Pages that are pictures are named in `Document.pictures`, and a warning in the log says so; text recognition reads
+    them where it is asked for.
 
     Its text has the lines as they were printed, but for words broken at line ends, which stand whole at the end of
     their first line. Blank lines separate blocks; a block that goes on behind a note or on the next page has one body.
@@ -66,14 +70,47 @@ def document_from_pdf(data: bytes, name: str) -> Document:
     Args:
         data: the whole file.
         name: what error messages call it.
+        ocr: whether pages that are pictures are read by text recognition.
 
     Raises:
         InputError: the file is damaged, encrypted with a password, draws more than fits into memory (`MEMORY` of
-            `longspan.data.text.pdf.lines`), or holds images of text only.
+            `longspan.data.text.pdf.lines`), or holds images of text only, which `ocr` was not asked to read or in which
+            it finds none.
     """
     pages, pictures = lines_of_pages(data, name)
+    pictures = pictures or ([] if any(pages) else list(range(len(pages))))  # drawn otherwise than as one image
+    if ocr and pictures:
+        for number, recognised in zip(pictures, recognised_pages(data, name, pictures), strict=True):
+            pages[number] = recognised
     if not any(pages):
-        raise InputError(f"{name} holds no text on its {len(pages)} pages, likely scans; run text recognition first")
+        remedy = "and text recognition found none" if ocr else f"likely scans; {RECOGNISE}"
+        raise InputError(f"{name} holds no text on its {len(pages)} pages, {remedy}")
+    return document_of_lines(pages, name, pictures, pictures if ocr else [])
+
+
+def document_from_image(data: bytes, name: str) -> Document:
+    """The blocks of an image file, of one page or more, by text recognition.
+
+    Raises:
+        InputError: as `longspan.data.text.pdf.recognition.recognised_pages`, or no text is found.
+    """
+    pages = recognised_pages(data, name)
+    if not any(pages):
+        raise InputError(f"{name} is an image in which text recognition found no text")
+    return document_of_lines(pages, name, range(len(pages)), range(len(pages)))
+
+
+def document_of_lines(
+    pages: list[list[Line]], name: str, pictures: Sequence[int], recognised: Sequence[int]
+) -> Document:
+    """The document that lines with their places make.
+
+    Args:
+        pages: of each page the lines.
+        name: what messages call it.
+        pictures: the pages, from 0, that are pictures.
+        recognised: those of them that were read all the same.
+    """
     halves = sum(mend(line.text)[1] for page in pages for line in page)
     if halves:  # of a font with a broken table
         logger.warning("note: %s: %s", name, mended_note(halves))
@@ -100,6 +137,7 @@ def document_from_pdf(data: bytes, name: str) -> Document:
         title=title,
         name=name,
         pictures=tuple(number + 1 for number in pictures),
+        recognised=tuple(number + 1 for number in recognised),
     )
     if document.note:
         logger.warning("note: %s: %s", name, document.note)

@@ -108,8 +108,7 @@ def _is_begun(letter: str, text: str) -> bool:
         return True
     word = re.split(r"\W", text, maxsplit=1)[0].casefold()
     whole = f"{letter.casefold()}{word}"
-    common = common_words()
-    return common.get(whole, len(common)) <= common.get(word, len(common))
+    return common_words().rank(whole) <= common_words().rank(word)
 
 
 def notes_marked(rows: Sequence[Line], size: float) -> set[str]:

@@ -166,6 +166,15 @@ FORMS: tuple[Form, ...] = (
     ),
 )
 
+LEAST = min(form.share for form in FORMS)
+_A_TIME = re.compile(r"\d:\d|\d\.\d\d")
+_NO_TIME = re.compile(
+    r"^[^\S\n]*\u200e?(?:(?:\d{1,2}\s+)?(?:[QA](?:[.:]|\s\s)|THE\b|MR\b|MS\b|MRS\b|DR\b)|\[[^\n\[\]]{1,40}\]:"
+    r"|\[?<[^<>\s]{1,36}>\s)",
+    re.MULTILINE,
+)
+"""What every turn has: a time, or what begins one in the forms that need none."""
+
 _LEFT_OUT = re.compile(
     r"\s*(?:<(?:media|image|video|audio|sticker|gif|attached|Medien)[^<>\n]{0,80}>|\u200e?(?:image|video|audio|sticker|GIF"
     r"|document|contact card) omitted|(?:this message was|you) deleted(?: this message)?\.?"
@@ -242,6 +251,8 @@ def form_of(text: str) -> Form | None:
     """The form of a conversation that a program wrote, by its first lines; None for any other text."""
     text = "\n".join(text[: 200 * SAMPLED].split("\n", SAMPLED)[:SAMPLED]) + "\n"
     lines = sum(1 for line in text.split("\n") if line.strip())
+    if len(_A_TIME.findall(text)) + len(_NO_TIME.findall(text)) < max(FEWEST, LEAST * lines):
+        return None  # as nearly always, and sooner known than by trying every form
     counts = {form.program: _turns(form, text, lines) for form in FORMS}
     program = max(counts, key=lambda name: counts[name])
     return next(form for form in FORMS if form.program == program) if counts[program] else None

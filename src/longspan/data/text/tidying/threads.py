@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from email.utils import parseaddr
 
 from longspan.data.text.blocks import Block
 from longspan.data.text.letters import is_quoted, signed
@@ -55,5 +54,7 @@ def _sender_above(block: Block) -> str | None:
     named = _SENDER.search(head[0]) if head else None
     if named is None:
         return None
+    from email.utils import parseaddr  # late: most documents are no mails, and it brings much along
+
     name, address = parseaddr(named[1].strip(" *"))
     return " ".join((name or address or named[1]).split()).strip("*") or None

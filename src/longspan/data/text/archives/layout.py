@@ -1,0 +1,32 @@
+"""Tables that lay out a page, whose cells are read one after the other, and those that hold data, which are rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+LONGEST_CELL = 400
+"""Characters; a table with such a cell for every second row lays out paragraphs."""
+LONG_PARAGRAPH, SENTENCE = 150, 100
+"""Characters of a cell that is a paragraph, and of one that is a sentence or two."""
+
+
+def lays_out(rows: Sequence[Sequence[Sequence[str]]]) -> bool:
+    """Whether a table places paragraphs on a page, which its borders do not tell: they are often drawn all the same.
+
+    It does where no row has two cells with words, where most cells are long paragraphs, and where its only row has
+    columns of several paragraphs or of whole sentences.
+
+    Args:
+        rows: of each row the cells, of each cell the paragraphs.
+    """
+    filled = [[[part for part in cell if part] for cell in row if any(cell)] for row in rows]
+    filled = [row for row in filled if row]
+    if max(map(len, filled), default=0) < 2:
+        return True
+    cells = [cell for row in filled for cell in row]
+    lengths = [sum(map(len, cell)) for cell in cells]
+    if 2 * sum(length > LONGEST_CELL for length in lengths) >= len(filled):
+        return True
+    if 2 * sum(length > LONG_PARAGRAPH for length in lengths) > len(cells):
+        return True
+    return len(filled) == 1 and (max(lengths) > SENTENCE or max(map(len, cells)) > 1)
