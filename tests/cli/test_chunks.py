@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,3 +92,23 @@ def test_a_file_of_words_that_cannot_be_used_is_one_sentence(
     if content is not None:
         Path("words.txt").write_bytes(content)
     assert message in refused("chunks", "note.txt", "--abbreviations", "words.txt")
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_abbreviations_in_what_may_never_end(
+    kind: str, document: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    file = Path("/dev/null") if kind == "device" else tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    message = refused("chunks", document, "--abbreviations", file)
+    assert message.startswith("error: --abbreviations")
+    assert str(file) in message
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_document_without_a_name(name: str, refused: Callable[..., str]) -> None:
+    assert "names no file" in refused("summarize", name)
+    assert "names no file" in refused("embed", name)

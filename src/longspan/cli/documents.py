@@ -50,9 +50,16 @@ def abbreviations_in(file: Path | None) -> list[str]:
     """
     if file is None:
         return []
+    from longspan.data.jsonl import check_regular
+    from longspan.data.text.kinds.source import PIPES
+
     try:
+        if not PIPES.fullmatch(str(file)):
+            check_regular(file)  # another pipe, or a device, may never end
         lines = file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except InputError as error:
+        raise InputError(f"--abbreviations: {error}") from error
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise InputError(f"--abbreviations {on_one_line(str(file))} cannot be read: {reason}") from error
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
