@@ -33,6 +33,7 @@ from longspan.models import model_with
 from longspan.models.heads import HEADS, HeadSpec
 from longspan.models.heads.base import LongspanWithHead
 from longspan.patterns import First, Pattern, PerHead, Window, parse
+from longspan.patterns.text import _parsed
 from longspan.settings import Range
 from longspan.systems import ADDED
 from longspan.tasks import TASKS, task_class
@@ -117,7 +118,7 @@ def letters(split: str) -> Iterator[SummaryRow]:
 def _tables() -> Iterator[None]:
     """What every test takes back of its own registrations, less what was read from them."""
     yield
-    parse.cache_clear()
+    _parsed.cache_clear()
     imports._loaded.clear()
 
 

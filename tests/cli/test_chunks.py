@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,3 +148,23 @@ def test_scans_and_heads_of_pages_are_read_on_demand(
     assert "--ocr is for documents, and those of --index are read already" in refused(
         "answer", "--index", tmp_path, "why?", "--ocr"
     )
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_abbreviations_in_what_may_never_end(
+    kind: str, document: Path, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    file = Path("/dev/null") if kind == "device" else tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    message = refused("chunks", document, "--abbreviations", file)
+    assert message.startswith("error: --abbreviations")
+    assert str(file) in message
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_document_without_a_name(name: str, refused: Callable[..., str]) -> None:
+    assert "names no file" in refused("summarize", name)
+    assert "names no file" in refused("embed", name)

@@ -20,9 +20,10 @@ from longspan.data.labelled import read_labelled
 from longspan.data.summaries.readers import read_rows
 from longspan.data.text.reading import read
 from longspan.errors import InputError
-from longspan.inference.answer import open_documents
+from longspan.inference.answer import Answerer, open_documents
 from longspan.inference.classify import load_classifier
 from longspan.inference.embed import load_encoder
+from longspan.inference.importance import importance
 from longspan.inference.readers import load_reader
 from longspan.inference.reranker import load_reranker
 from longspan.inference.results import Decoding
@@ -324,3 +325,32 @@ def test_an_option_of_a_job_that_would_make_an_error_of_every_row(verb: str, opt
 
 def test_options_of_a_model_that_writes_are_named_beside_the_bundled_one() -> None:
     refused(lambda: longspan.summarize(TEXT, decoding=Decoding(beams=4, max_tokens=9)), "beams=4, max_tokens=9 is for")
+
+
+@pytest.mark.parametrize("documents", [[], None, [TEXT], 3], ids=str)
+def test_an_answerer_of_no_documents(documents: Any) -> None:
+    refused(lambda: Answerer(documents), "documents ", "`read` gave")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"verb": ["embed"]},
+        *({"inputs": value} for value in ([3], [" "], Path("a/" * 3000), ["half \ud800"])),
+        {"report": "print"},
+        {"text_field": "x" * 5000},
+    ],
+    ids=lambda wrong: str(wrong)[:30],
+)
+def test_a_job_that_is_asked_for_wrongly(wrong: dict[str, Any]) -> None:
+    pytest.importorskip("pyarrow")
+    Path("a.txt").write_text(TEXT, encoding="utf-8")
+    call: dict[str, Any] = {"verb": "embed", "inputs": "a.txt", "output": "out", "workers": 0, **wrong}
+    refused(lambda: longspan.map_documents(**call), "input" if "inputs" in wrong else next(iter(wrong)))
+    assert os.listdir() == ["a.txt"]
+
+
+@pytest.mark.parametrize("option", ["model", "reference"])
+def test_importance_by_what_is_no_text(option: str) -> None:
+    for value in (3, ["words"], Path("a.txt")):
+        refused(lambda value=value: importance(TEXT, **{option: value}), f"{option} is ")

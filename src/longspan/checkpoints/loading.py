@@ -165,7 +165,9 @@ def load_tokenizer(source: str | Path, **options: Any) -> Any:
             raise InputError(f"{str(source)!r} has no tokenizer.json or other tokenizer file; put the model's there")
         check_tokenizer_files(directory)
         source = directory
-    elif not directory.exists():
+    elif directory.exists():
+        raise InputError(f"tokenizer '{directory}' is a file; give the directory that holds tokenizer.json")
+    else:
         check_reachable(str(source), "tokenizer", "tokenizer_config.json")
     with one_sentence(f"the tokenizer of '{source}' cannot be read"), without_loading_notes():
         tokenizer: Any = _of_words(directory)

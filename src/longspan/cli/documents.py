@@ -56,11 +56,18 @@ def abbreviations_in(file: Path | None) -> list[str]:
     """
     if file is None:
         return []
+    from longspan.data.jsonl import check_regular
+    from longspan.data.text.kinds.source import PIPES
+
     named = f"--abbreviations {on_one_line(str(file))}"
     try:
+        if not PIPES.fullmatch(str(file)):
+            check_regular(file)  # another pipe, or a device, may never end
         with file.open("rb") as opened:
             data = opened.read(LARGEST_LIST + 1)
         lines = data.decode("utf-8-sig").splitlines()
+    except InputError as error:
+        raise InputError(f"--abbreviations: {error}") from error
     except (OSError, ValueError) as error:  # ValueError: bytes that are no UTF-8, or a zero byte in the path
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise InputError(f"{named} cannot be read: {reason}") from error

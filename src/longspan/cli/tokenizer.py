@@ -25,7 +25,9 @@ def tokenizer(
     text_field: Annotated[
         str | None, typer.Option(help="Field of the records that holds the text.", show_default="recognised")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first documents of each source.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=2**31 - 1, help="Only the first documents of each source.")
+    ] = None,
     simplify: Annotated[
         bool, typer.Option("--simplify", help="Always read text in lower case, every number as 0, without citations.")
     ] = False,

@@ -209,8 +209,13 @@ class Answerer:
         device: str | None = None,
         dtype: str | None = None,
     ) -> None:
-        self._reader, self._encoder, self._reranker = load_models(model, encoder, reranker, device, dtype)
+        check_several(documents, "documents", "a list of what `read` gave")
         self.documents = list(documents)
+        for document in self.documents:
+            check_kind(document, "documents", Document, "what `read` gave")
+        if not self.documents:
+            raise InputError("documents is empty; give one or more that `read` gave")
+        self._reader, self._encoder, self._reranker = load_models(model, encoder, reranker, device, dtype)
         sample = "\n".join(one.text[:SAMPLE] for one in self.documents)
         self._english = reads_english(sample)
         language = guess_language(sample)

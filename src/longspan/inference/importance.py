@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from longspan.devices import check_numbers
 from longspan.errors import InputError
-from longspan.settings import show
+from longspan.settings import check_kind, show
 
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
@@ -84,6 +84,9 @@ def importance(
     from longspan.inference.summarize import summarize
     from longspan.tasks.summaries.importance import check_reference, important_words, lemmatizer, load_tagger
 
+    for name, value in (("model", model), ("reference", reference)):
+        if value is not None:
+            check_kind(value, name, str, "a folder or a name" if name == "model" else "a text")
     if model is not None and reference is not None:
         raise InputError(
             "give a trained tagger (model) or a summary (reference) to tell what is important; both are given"

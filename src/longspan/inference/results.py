@@ -65,7 +65,7 @@ class Extent:
             if value is not None and value > LARGEST:
                 raise InputError(f"{name} is {show(value)}, more than any document has; give at most {LARGEST:,}")
         if self.length is not None and self.length not in get_args(Length):
-            raise InputError(f"length={self.length!r} is unknown; give short, medium or long")
+            raise InputError(f"length={show(self.length)} is unknown; give short, medium or long")
 
     @property
     def given(self) -> str | None:

@@ -23,7 +23,7 @@ from longspan.mapping.local import Crew, Damaged
 from longspan.mapping.results import DamagedInputError, Desk, document_schema, finished_parts
 from longspan.mapping.rows import plan_tables, schema_text, text_column
 from longspan.mapping.work import Verb, added_columns, check_names, verb_of
-from longspan.settings import Count, Whole, check_arguments, check_several, show
+from longspan.settings import Count, Whole, check_arguments, check_kind, check_several, show
 from longspan.version import __version__
 
 Engine = Literal["local", "ray"]
@@ -142,8 +142,15 @@ def map_documents(
         raise InputError(f"output {str(output)!r} holds half a character; give a plain path") from error
     sources = [inputs] if isinstance(inputs, str | Path) else inputs
     check_several(sources, "inputs", "files, folders or patterns")
-    files, documents, notes = find_inputs(list(sources))
-    check_apart(folder, files, list(sources))
+    sources = list(sources)
+    for one in sources:
+        check_kind(one, "inputs", (str, Path), "files, folders or patterns")
+        if not str(one).strip():
+            raise InputError(f"inputs holds {show(one)}, which names nothing; give files, folders or patterns")
+    if report is not None and not callable(report):
+        raise InputError(f"report is {show(report)}; give a function that takes the progress, or leave it out")
+    files, documents, notes = find_inputs(sources)
+    check_apart(folder, files, sources)
     asked = Job(
         version=__version__,
         verb=verb,
@@ -211,7 +218,7 @@ def _planned(asked: Job, verb: Verb) -> Job:
     added = list(added_columns(verb, asked.prefix))
     if asked.documents:
         if asked.text_field is not None:
-            raise InputError(f"text_field is {asked.text_field!r}, and the inputs are no tables; leave it out")
+            raise InputError(f"text_field is {show(asked.text_field)}, and the inputs are no tables; leave it out")
         if verb.reads:
             raise InputError(f"the column {verb.reads[0]!r} is to be read, and the inputs are no tables; leave it out")
         check_names(document_schema().names, added)

@@ -21,6 +21,7 @@ from typing import Any
 from longspan.characters import counted, on_one_line
 from longspan.data.jsonl import check_regular
 from longspan.data.text.folders import documents_in
+from longspan.data.text.kinds.source import LONGEST_NAME
 from longspan.data.text.kinds.table import endings
 from longspan.errors import InputError, one_sentence
 from longspan.files import temporary_folder
@@ -78,10 +79,14 @@ def _files_of(given: str, notes: list[str]) -> list[Input]:
         raise InputError("input '-' is standard input, which cannot be read again to go on; write it to a file first")
     if "\0" in given:
         raise InputError(f"input {given!r} holds a NUL character; give a plain path")
+    try:
+        given.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InputError(f"input {given!r} holds half a character; give a plain path") from error
     if is_address(given):
         return _remote(given, notes)
     path = Path(given).expanduser()
-    if not path.exists() and glob.has_magic(given):
+    if not os.path.exists(path) and glob.has_magic(given):
         matches = [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
         files = [file for match in matches for file in _local(match, notes)]
         if not files:
@@ -93,6 +98,7 @@ def _files_of(given: str, notes: list[str]) -> list[Input]:
 def _local(path: Path, notes: list[str]) -> list[Input]:
     """A file, or what a folder holds: its tables, where it has any, else its documents."""
     name = on_one_line(str(path))
+    name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
     try:
         if not path.is_dir():
             check_regular(path)

@@ -358,8 +358,10 @@ def verb_of(name: str, options: Mapping[str, Any]) -> Verb:
     Raises:
         InputError: the verb is unknown, an option is not one of its, or has a wrong value.
     """
-    if name not in VERBS:
-        raise InputError(f"verb is {show(name)}, which cannot be mapped; {near(str(name), list(VERBS))}")
+    if not isinstance(name, str) or name not in VERBS:
+        raise InputError(
+            f"verb is {show(name)}, which cannot be mapped; {near(name if isinstance(name, str) else '', list(VERBS))}"
+        )
     known = [one.name for one in fields(VERBS[name])]
     for option in options:
         if option not in known:

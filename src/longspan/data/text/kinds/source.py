@@ -26,7 +26,8 @@ LONGEST_NAME = 300
 HEAD = 1 << 13
 """Bytes in which the signature of a kind is looked for."""
 
-_PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
+PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
+"""Names of pipes that a shell makes for a command, as by `<(…)`; they end with what writes to them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +72,15 @@ class Source:
             if sys.stdin is None:
                 raise InputError("standard input is closed; give a file, or pipe a document in")
             return cls._piped(sys.stdin.buffer, "", "standard input", encoding)
+        if not str(path).strip():
+            raise InputError(f"{str(path)!r} names no file; give the path of one")
         name, suffix = on_one_line(str(path)), Path(path).suffix.lower()
         with _errors(name):
             mode = os.stat(path).st_mode
             if stat.S_ISDIR(mode):
                 raise InputError(f"{name} is a directory; name the files in it")
             # A regular file, or a pipe that the shell made for this command; nothing else ends for sure.
-            if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _PIPES.fullmatch(str(path))):
+            if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and PIPES.fullmatch(str(path))):
                 kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
                 raise InputError(f"{name} is {kind}, not a file; give a file, or pipe the text in and name it -")
             with open(path, "rb") as file:
