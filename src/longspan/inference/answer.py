@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from longspan.characters import check_characters, mend, on_one_line, visible
 from longspan.data.text.abbreviations import abbreviations_from
@@ -115,7 +115,7 @@ def open_documents(
         InputError: a document that was named cannot be read, a folder holds none that can, or there is none at all.
     """
     check_kind(raw, "raw", bool, "true or false")
-    reading: dict[str, bool] = {"raw": raw, "page_headers": page_headers, "ocr": ocr}
+    reading: dict[str, Any] = {"raw": raw, "page_headers": page_headers, "ocr": ocr}
     single = isinstance(sources, str | Path | Document)
     if not single:
         check_several(sources, "document", "a text, a Path or a Document, or a list of these")
