@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from longspan.characters import check_characters, mend, on_one_line, visible
 from longspan.data.text.abbreviations import abbreviations_from
@@ -118,7 +118,7 @@ def open_documents(
     """
     every = sources_in(sources, encoding=encoding, raw=raw)
     further = abbreviations_from(abbreviations)  # once, since an iterator is read once
-    reading: dict[str, bool] = {"raw": raw, "page_headers": page_headers, "ocr": ocr}
+    reading: dict[str, Any] = {"raw": raw, "page_headers": page_headers, "ocr": ocr}
     documents: list[Document] = []
     skipped: list[str] = []
     for number, source in enumerate(every, 1):

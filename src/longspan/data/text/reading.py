@@ -183,13 +183,15 @@ def abbreviating(document: Document, abbreviations: Iterable[str]) -> Document:
     return replace(document, abbreviations=document.abbreviations | words) if words else document
 
 
-def as_document(given: str | Path | Document, abbreviations: Iterable[str] = (), **reading: bool) -> Document:
+def as_document(
+    given: str | Path | Document, abbreviations: Iterable[str] = (), *, page_headers: bool = False, ocr: bool = False
+) -> Document:
     """A document however it is given: the text itself, a `Path` to a file that `read` knows, or what `read` gave.
 
     Args:
         given: the document.
         abbreviations: as in `read`.
-        reading: `page_headers` and `ocr`, as in `read`.
+        page_headers, ocr: as in `read`.
     """
     if isinstance(given, Document):
         return abbreviating(given, abbreviations)
@@ -201,7 +203,11 @@ def as_document(given: str | Path | Document, abbreviations: Iterable[str] = (),
         if not given.strip():
             raise InputError("document is blank; give a text with words in it, or a Path to a file")
         check_not_path(given, "document")
-    document = read(given, **reading) if isinstance(given, Path) else document_of(_mended(given, "the document"))
+    document = (
+        read(given, page_headers=page_headers, ocr=ocr)
+        if isinstance(given, Path)
+        else document_of(_mended(given, "the document"))
+    )
     return abbreviating(document, abbreviations)
 
 

@@ -106,9 +106,9 @@ def main() -> None:
             ]
             for picture, scale in (_images(data) if numbers is None else _drawn(data, numbers))
         ]
-        print(json.dumps({"pages": pages}))
+        sys.stdout.write(f"\n{json.dumps({'pages': pages})}\n")
     except _TooMuchError as error:
-        print(json.dumps({"reason": str(error)}))
+        sys.stdout.write(f"\n{json.dumps({'reason': str(error)})}\n")
 
 
 class _TooMuchError(Exception):
@@ -129,7 +129,8 @@ def _drawn(data: bytes, numbers: Sequence[int]) -> Any:
             with closing(document[number]) as page:
                 width, height = page.get_size()
                 scale = min(DOTS / 72, _sharpness(page), sqrt(MOST_DOTS / max(width * height, 1)))
-                yield page.render(scale=scale, rev_byteorder=False).to_numpy()[:, :, :3].copy(), scale
+                drawn = page.render(scale=scale)  # pyright: ignore[reportArgumentType]
+                yield drawn.to_numpy()[:, :, :3].copy(), scale
 
 
 def _sharpness(page: Any) -> float:
