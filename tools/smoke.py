@@ -38,6 +38,10 @@ TURNS = "Anna: Where is the book?\nBen: It was lost in the flood.\nAnna: Then co
 XHTML = '<html xmlns="http://www.w3.org/1999/xhtml"><head><title/></head><body>{}</body></html>'
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"
+PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+RELATIONSHIPS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+TABLES = {"csv", "xlsx", "ods"}
+"""Kinds of files here without sentences, which have passages alone."""
 SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 WINDOW = {"mechanism": "longformer", "left_tokens": 8, "right_tokens": 8}
 RECIPE = """
@@ -118,9 +122,12 @@ def check(holds: object, problem: str) -> None:
 
 def read_documents(run: Callable[..., str], folder: Path, files: dict[str, Path]) -> None:
     """What needs no model: each kind of file alone, then the folder of all."""
+    check_every_kind(files)
+    prose = {kind: path for kind, path in files.items() if kind not in TABLES}
     for kind, path in files.items():
-        summary = run("summarize", path, "-n", 2)
-        check(sum(sentence in " ".join(summary.split()) for sentence in SENTENCES) == 2, f"{kind}: {summary!r}")
+        if kind in prose:
+            summary = run("summarize", path, "-n", 2)
+            check(sum(sentence in " ".join(summary.split()) for sentence in SENTENCES) == 2, f"{kind}: {summary!r}")
         passages = json.loads(run("chunks", path, "--json"))
         check("keeper" in json.dumps(passages), f"{kind}: {passages!r}")
     place = folder / "files"
@@ -129,17 +136,29 @@ def read_documents(run: Callable[..., str], folder: Path, files: dict[str, Path]
     run("index", place, "--output", folder / "index", "--workers", 0)
     answer = json.loads(run("answer", "--index", folder / "index", QUESTION, "--json"))
     check("opens the gate in the morning" in json.dumps(answer), f"answer --index: {answer!r}")
-    vectors = json.loads(run("embed", *files.values(), "--json"))
-    check(len(vectors) == len(files), f"embed: {vectors!r}")
-    run("map", "summarize", *files.values(), "--output", folder / "mapped", "-n", 2, "--workers", 1)
+    vectors = json.loads(run("embed", *prose.values(), "--json"))
+    check(len(vectors) == len(prose), f"embed: {vectors!r}")
+    run("map", "summarize", *prose.values(), "--output", folder / "mapped", "-n", 2, "--workers", 1)
     rows = [row for part in sorted((folder / "mapped").glob("[!_.]*.parquet")) for row in table(part)]
     wrong = [row for row in rows if row["error"] is not None]
-    check(len(rows) == len(files) and not wrong, f"map: {len(rows)} rows, {wrong!r}")
+    check(len(rows) == len(prose) and not wrong, f"map: {len(rows)} rows, {wrong!r}")
     shaded = run("importance", files["txt"], "--reference", files["md"])
     check("keeper" in shaded, f"importance: {shaded!r}")
     dialogue = folder / "dialogue.txt"
     dialogue.write_text(TURNS * 4, encoding="utf-8")
     check("flood" in run("noise", dialogue, "--seed", 1), "noise")
+
+
+def check_every_kind(files: dict[str, Path]) -> None:
+    """The files are of all kinds that are read, each known as one of them; a kind without a file fails."""
+    from longspan.data.text.kinds.source import Source
+    from longspan.data.text.kinds.table import READERS, kind_of
+
+    kinds = {kind: kind_of(Source.of_path(path)) for kind, path in files.items()}
+    missing = set(READERS) - {one.name for one in kinds.values() if one is not None}
+    check(not missing, f"no file here is of the kind {', '.join(sorted(missing))}")
+    tables = {kind for kind, one in kinds.items() if one is not None and not one.is_prose}
+    check(tables == TABLES, f"{tables} hold no prose")
 
 
 def table(path: Path) -> list[dict[str, Any]]:
@@ -227,6 +246,9 @@ def write_files(folder: Path) -> dict[str, Path]:
     cues = [f"00:00:{second:02}.000 --> 00:00:{second + 1:02}.000\n{one}" for second, one in enumerate(SENTENCES)]
     numbered = [f"{number}\n{cue.replace('.000', ',000')}" for number, cue in enumerate(cues, 1)]
     cells = [{"cell_type": "markdown", "metadata": {}, "source": part} for part in half]
+    mail = "From: a@example.org\nTo: b@example.org\nMessage-ID: <1@example.org>\nSubject: The gate\n\n"
+    mail += "\n\n".join(half) + "\n"
+    turns = list(enumerate(SENTENCES))
     texts = {
         "txt": "\n\n".join(half),
         "rst": "The gate\n========\n\n" + "\n\n".join(half),
@@ -237,14 +259,21 @@ def write_files(folder: Path) -> dict[str, Path]:
         "srt": "\n\n".join(numbered),
         "rtf": r"{\rtf1\ansi " + r"\par ".join(half) + "}",
         "tex": r"\documentclass{article}\begin{document}" + "\n\n".join(half) + "\n\\end{document}\n",
-        "eml": "From: a@example.org\nTo: b@example.org\nSubject: The gate\n\n" + "\n\n".join(half) + "\n",
+        "eml": mail,
+        "mbox": f"From a@example.org Mon Jan  1 10:00:00 2024\n{mail}\n" * 2,
+        "mhtml": "Snapshot-Content-Location: https://example.org/\nMIME-Version: 1.0\n"
+        f'Content-Type: multipart/related; boundary="b"\n\n--b\nContent-Type: text/html\n\n{html}\n--b--\n',
+        "json": json.dumps({"messages": [{"from": "Ann" if i % 2 else "Ben", "text": one} for i, one in turns]}),
+        "man": ".TH GATE 1\n.SH DESCRIPTION\n" + "\n.PP\n".join(half) + "\n",
+        "csv": "name,words\n" + "\n".join(f'{i},"{one}"' for i, one in turns) + "\n",
         "ipynb": json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}),
     }
-    files = {kind: folder / f"gate.{kind}" for kind in (*texts, "pdf", "docx", "epub")}
+    files = {kind: folder / f"gate.{kind}" for kind in (*texts, "pdf", *ZIPPED, "epub")}
     for kind, text in texts.items():
         files[kind].write_text(text, encoding="utf-8")
     files["pdf"].write_bytes(pdf(SENTENCES))
-    zipped(files["docx"], word_parts(half))
+    for kind, parts in ZIPPED.items():
+        zipped(files[kind], parts(half))
     zipped(files["epub"], book_parts(page))
     return files
 
@@ -255,17 +284,79 @@ def zipped(path: Path, parts: dict[str, str]) -> None:
             file.writestr(name, text)
 
 
+def office_parts(main: str, kind: str, part: str, needs: dict[str, str]) -> dict[str, str]:
+    """The parts of a file of Microsoft Office: the main one, and by their kinds others that it needs."""
+    content = f"application/vnd.openxmlformats-officedocument.{kind}.main+xml"
+    types = '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    types += f'<Override PartName="/{main}" ContentType="{content}"/>'
+    folder, _, name = main.partition("/")
+    related = "".join(
+        f'<Relationship Id="r1" Type="{RELATIONSHIPS}/{one.rstrip("s")}" Target="{one}/one.xml"/>' for one in needs
+    )
+    whole = f'<Relationship Id="r1" Type="{OFFICE}" Target="{main}"/>'
+    return {
+        "[Content_Types].xml": f'<Types xmlns="{PACKAGE}/content-types">{types}</Types>',
+        "_rels/.rels": f'<Relationships xmlns="{PACKAGE}/relationships">{whole}</Relationships>',
+        f"{folder}/_rels/{name}.rels": f'<Relationships xmlns="{PACKAGE}/relationships">{related}</Relationships>',
+        main: part,
+        **{f"{folder}/{one}/one.xml": text for one, text in needs.items()},
+    }
+
+
 def word_parts(paragraphs: list[str]) -> dict[str, str]:
     body = "".join(f"<w:p><w:r><w:t>{one}</w:t></w:r></w:p>" for one in paragraphs)
-    kind = "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"
-    types = f'<Override PartName="/word/document.xml" ContentType="{kind}"/>'
-    relation = f'<Relationship Id="r1" Type="{OFFICE}" Target="word/document.xml"/>'
-    package = "http://schemas.openxmlformats.org/package/2006"
+    part = f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>'
+    return office_parts("word/document.xml", "wordprocessingml.document", part, {})
+
+
+def slides_parts(paragraphs: list[str]) -> dict[str, str]:
+    names = [f'xmlns:{mark}="http://schemas.openxmlformats.org/{name}/2006/main"' for mark, name in SLIDE_NAMES]
+    spaces = " ".join([*names, f'xmlns:r="{RELATIONSHIPS}"'])
+    words = "".join(f"<a:p><a:r><a:t>{one}</a:t></a:r></a:p>" for one in paragraphs)
+    slide = f"<p:sld {spaces}><p:cSld><p:spTree><p:sp><p:txBody>{words}</p:txBody></p:sp></p:spTree></p:cSld></p:sld>"
+    part = f'<p:presentation {spaces}><p:sldIdLst><p:sldId id="256" r:id="r1"/></p:sldIdLst></p:presentation>'
+    return office_parts("ppt/presentation.xml", "presentationml.presentation", part, {"slides": slide})
+
+
+def workbook_parts(paragraphs: list[str]) -> dict[str, str]:
+    space = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+    cells = [f'<c r="A{row}" t="inlineStr"><is><t>{one}</t></is></c>' for row, one in enumerate(paragraphs, 1)]
+    rows = "".join(f'<row r="{row}">{cell}</row>' for row, cell in enumerate(cells, 1))
+    sheet = f"<worksheet {space}><sheetData>{rows}</sheetData></worksheet>"
+    listed = '<sheets><sheet name="A" sheetId="1" r:id="r1"/></sheets>'
+    part = f'<workbook {space} xmlns:r="{RELATIONSHIPS}">{listed}</workbook>'
+    return office_parts("xl/workbook.xml", "spreadsheetml.sheet", part, {"worksheets": sheet})
+
+
+def open_document_parts(kind: str, body: str) -> dict[str, str]:
+    names = [f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "text", "table")]
+    body = f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
     return {
-        "[Content_Types].xml": f'<Types xmlns="{package}/content-types">{types}</Types>',
-        "_rels/.rels": f'<Relationships xmlns="{package}/relationships">{relation}</Relationships>',
-        "word/document.xml": f'<w:document xmlns:w="{WORD}"><w:body>{body}</w:body></w:document>',
+        "mimetype": f"application/vnd.oasis.opendocument.{kind}",
+        "META-INF/manifest.xml": "<manifest/>",
+        "content.xml": f"<office:document-content {' '.join(names)}>{body}</office:document-content>",
     }
+
+
+def open_text_parts(paragraphs: list[str]) -> dict[str, str]:
+    return open_document_parts("text", "".join(f"<text:p>{one}</text:p>" for one in paragraphs))
+
+
+def open_sheet_parts(paragraphs: list[str]) -> dict[str, str]:
+    cells = [f"<table:table-cell><text:p>{one}</text:p></table:table-cell>" for one in paragraphs]
+    rows = "".join(f"<table:table-row>{cell}</table:table-row>" for cell in cells)
+    return open_document_parts("spreadsheet", f'<table:table table:name="A">{rows}</table:table>')
+
+
+SLIDE_NAMES = (("p", "presentationml"), ("a", "drawingml"))
+ZIPPED = {
+    "docx": word_parts,
+    "pptx": slides_parts,
+    "xlsx": workbook_parts,
+    "odt": open_text_parts,
+    "ods": open_sheet_parts,
+}
+"""Kinds that are zip archives of XML, and their parts."""
 
 
 def book_parts(page: str) -> dict[str, str]:

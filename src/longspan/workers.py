@@ -85,9 +85,11 @@ def _bounded() -> None:
     with suppress(ImportError):  # Windows has no limits
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
-        resource.setrlimit(resource.RLIMIT_AS, (int(memory), int(memory)))
+        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: int(seconds), resource.RLIMIT_AS: int(memory)}
+        for limit, most in limits.items():
+            hard = resource.getrlimit(limit)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(limit, (most, most))
     try:
         sys.stdout.buffer.write(function(data).encode())
         sys.stdout.flush()

@@ -93,6 +93,25 @@ def test_documents_of_a_folder(read_parts: Read, tmp_path: Path) -> None:
     assert "1 .png" in mapped.notes[0]
 
 
+def test_a_table_among_documents_is_a_row(read_parts: Read, tmp_path: Path) -> None:
+    """Of which no sentences can be picked; alone, it is the table of texts that somebody meant."""
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "a.md").write_text("# Bees\n\nBees live in hives. They dance.\n")
+    (folder / "b.csv").write_text("kind,food\nbee,nectar\n")
+    map_documents("summarize", folder, tmp_path / "out", sentences=1, workers=0)
+    good, table = read_parts(tmp_path / "out")
+    assert good["error"] is None
+    assert (table["summary"], table["error"]) == ("", None)
+    assert "no sentences" in table["note"]
+    map_documents("answer", folder, tmp_path / "asked", question="which food?", workers=0)
+    assert [one["text"] for one in read_parts(tmp_path / "asked")[1]["passages"]] == [
+        "| kind | food |\n| bee | nectar |"
+    ]
+    with pytest.raises(InputError, match=r"'.*b\.csv' is a table that is not read; save it as Parquet"):
+        map_documents("summarize", folder / "b.csv", tmp_path / "alone", workers=0)
+
+
 def test_bad_rows_are_rows_with_an_error(rows: Rows, write_lines: Write, read_parts: Read, tmp_path: Path) -> None:
     path = write_lines([{**rows[0], "more": {"a": [1]}}, {"id": 1, "text": "  "}, {"id": 2}, rows[3]])
     with path.open("ab") as file:

@@ -16,7 +16,8 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +169,20 @@ def _app(arguments: list[str]) -> Any:
             say(context.get_help())
 
     for name in _command(arguments) or COMMANDS:
-        module = importlib.import_module(f"longspan.cli.{name}")
-        app.command(name, rich_help_panel=COMMANDS[name])(getattr(module, name))
+        function = getattr(importlib.import_module(f"longspan.cli.{name}"), name)
+        app.command(name, rich_help_panel=COMMANDS[name], epilog=_what_is_read(function, arguments))(function)
     return app
+
+
+def _what_is_read(function: Callable[..., None], arguments: list[str]) -> str | None:
+    """The end of the help of a command that reads documents; it is written where somebody asks for it alone."""
+    if "--help" not in arguments or not {"encoding", "abbreviations"} & set(signature(function).parameters):
+        return None
+    from longspan.data.text.kinds.table import kinds_in_words
+    from longspan.imports import load_plugins
+
+    load_plugins()
+    return f"Documents that are read, by their contents first: {kinds_in_words()}."
 
 
 def _usage(error: Any) -> str:

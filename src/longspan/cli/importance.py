@@ -18,7 +18,7 @@ SHADES = ("", "on rgb(255,244,214)", "on rgb(255,222,148)", "on rgb(250,184,84)"
 
 
 def importance(
-    file: Annotated[str, typer.Argument(help=".txt, .md, .html, .pdf, .docx or .epub; - is standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A document; - is standard input.")],
     model: Annotated[
         str | None, typer.Option(help="Folder of a tagger, trained for the task importance.", show_default=False)
     ] = None,

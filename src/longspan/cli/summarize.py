@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 
 def summarize(
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help=".txt, .md, .html, .pdf, .docx or .epub; - is standard input.")
-    ],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Documents; - is standard input.")],
     sentences: Annotated[
         int | None, typer.Option("--sentences", "-n", help="Sentences to pick.", show_default="by the length")
     ] = None,

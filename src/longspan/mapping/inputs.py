@@ -30,6 +30,8 @@ from longspan.mapping.job import Input
 
 TABLE = re.compile(r"\.(parquet|(jsonl|ndjson)(\.gz|\.xz)?)$", re.IGNORECASE)
 OTHER_TABLE = re.compile(r"\.(csv|tsv|json|arrow|feather|orc|avro)(\.gz|\.xz)?$", re.IGNORECASE)
+_ALSO_DOCUMENT = re.compile(r"\.(csv|tsv|json)$", re.IGNORECASE)
+"""Such tables that stand among documents are read as documents, or have a row that says why not."""
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
@@ -64,7 +66,8 @@ def find_inputs(given: Sequence[str | Path]) -> tuple[list[Input], bool, list[st
     twice = next((file for file, count in Counter(one.path for one in files).items() if count > 1), None)
     if twice is not None:
         raise InputError(f"input {twice!r} is given twice; name it once, so that each row is one row of the output")
-    other = next((one.path for one in files if OTHER_TABLE.search(one.path)), None)
+    others = [one.path for one in files if OTHER_TABLE.search(one.path)]
+    other = next((path for path in others if len(others) == len(files) or not _ALSO_DOCUMENT.search(path)), None)
     if other is not None:
         raise InputError(f"input {other!r} is a table that is not read; save it as Parquet or JSON Lines (.jsonl)")
     tables = [bool(TABLE.search(one.path)) for one in files]

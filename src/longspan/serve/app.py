@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.routing import Match
 
 from longspan.characters import mend, on_one_line
+from longspan.data.text.kinds.table import kinds_in_words
 from longspan.errors import InputError, disk_reason
 from longspan.serve.job import Job
 from longspan.serve.jobs import Jobs, Models, QueueFullError
@@ -189,7 +190,7 @@ def _add_documents(app: FastAPI, library: Library, jobs: Jobs) -> None:
     @app.post("/documents", status_code=201, response_model=Uploaded, tags=["documents"], responses=work)
     async def upload(
         request: Request,
-        file: Annotated[UploadFile, File(description="A .pdf, .docx, .epub, .html, .md, .txt or the like.")],
+        file: Annotated[UploadFile, File(description=f"A document: {kinds_in_words()}.")],
     ) -> Any:
         """Upload a document; it is read, and stays until it is deleted or the server ends."""
         new = library.new_file(file.filename or "document")

@@ -27,8 +27,8 @@ gives it so many words."""
 _CLOCK = r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
 _TIMES = re.compile(rf"^\s*{_CLOCK}\s*-+>\s*{_CLOCK}")
 _TIME = re.compile(rf"^\s*{_CLOCK}")
-_VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
-_MARKUP = re.compile(r"</?[a-zA-Z][^>]*>|<(?:\d+:)?\d{1,2}:\d{2}\.\d{3}>|\{\\[^}]*\}")
+_VOICE = re.compile(r"<v(?:\.[^\s<>]*)?\s+([^<>]+)>")
+_MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>|<(?:\d+:)?\d{1,2}:\d{2}\.\d{3}>|\{\\[^{}]*\}")
 _NEXT = re.compile(r"\n(?=\s*[-–—]\s*\S)")
 _END = re.compile(r"[.!?…。！？؟।]")
 

@@ -14,7 +14,8 @@ ENOUGH = 60
 COMMON_ENCODINGS = ("cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874")
 COMMON_ENCODINGS += ("shift_jis", "euc_jp", "gb18030", "big5", "euc_kr", "utf_16_le", "utf_16_be")
 
-REMEDY = "save the document as .txt, .md, .html, .docx, .epub or .pdf"
+SAVE = "save the document as .txt, .md, .html, .docx, .odt, .rtf, .epub or .pdf"
+"""The remedy for files that are not read: what most programs can save, of the kinds that are."""
 
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -84,7 +85,7 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
         controls = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head)
         binary = controls * 100 > len(head)  # no text has so many control characters
         if encoding is None and tried == "utf-8" and binary:
-            raise InputError(f"{name} is a binary file, not a text; {REMEDY}") from None
+            raise InputError(f"{name} is a binary file, not a text; {SAVE}") from None
         # A codec of several bytes may say no more than that it is wrong.
         where = isinstance(error, UnicodeDecodeError) and f"byte {error.object[error.start]:#04x} at {error.start}"
         raise InputError(f"{name} is not {tried} ({where or error}); {_guess(data)}") from None

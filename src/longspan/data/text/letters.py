@@ -14,13 +14,24 @@ from longspan.data.text.plain_text import blocks_of_text
 from longspan.data.text.tidying.structure import with_items
 from longspan.data.text.web_pages import parsed
 
+FEWEST = 3
+"""Fields above a mail, one of which says who wrote it."""
+FROM = "From|Von|De|Da|Van|Från|Fra"
+_FIELD = (
+    rf"(?:{FROM}|To|Cc|Bcc|Date|Sent|Subject|Reply-To|An|Datum|Gesendet|Betreff|À|Envoyé|Objet|Para|Fecha|Enviado|Asunto"
+    r"|Data|Inviato|Oggetto|Aan|Verzonden|Onderwerp|Till|Skickat|Ämne)"
+)
+HEAD = re.compile(
+    rf"\s*(?:[-_]{{2,}}[^\n]{{0,60}}\n)?(?:[*>]*{_FIELD}\s?:[^\n]*(?:\n[ \t]+[^\n]*)*(?:\n|$)){{{FEWEST},12}}"
+)
 LONGEST_CLOSE = 400
 """Characters from the formula that closes a letter to its end."""
 
 _QUOTED = re.compile(r"^[^\S\n]*[>|]")
 _SAYS = re.compile(
     r"^[^\S\n]*(?:On|Am|Le|El|Il|Op|Den|Em) (?=[^\n]{0,200}\d)[^\n]{4,200}(?:\n[^\n>]{1,200})?"
-    r"(?:wrote|a écrit|escribió|ha scritto|escreveu|(?:schrieb|schreef|skrev)[^\n:]{0,80})\s?:[^\S\n]*$",
+    r"(?:(?:wrote|a écrit|escribió|ha scritto|escreveu)|(?:schrieb|schreef|skrev)[^\n:]{0,80}(?:\n[^\n:>]{0,80}>)?)"
+    r"\s?:[^\S\n]*$",
     re.MULTILINE,
 )
 _REST = re.compile(
@@ -46,6 +57,16 @@ _CITED = re.compile(
 )
 
 
+def sender_of(field: str) -> str | None:
+    """The name in a field "From", else the address: of "Weber, Anna <a@example.org>" all before the bracket."""
+    from email.utils import parseaddr  # late: most documents are no mails, and it brings much along
+
+    name, address = parseaddr(field)
+    if "@" not in address or "@" in name:  # a name alone, or one with a comma, which would part two addresses
+        name = field.partition("<")[0].strip(" \t\"'") or name
+    return " ".join((name or address or field).split()) or None
+
+
 def blocks_of_letter(text: str, sender: str | None) -> list[Block]:
     """The paragraphs of a letter as turns of its sender; quotations and the signature are notes."""
     rest = next((match.start() for match in _REST.finditer(text)), len(text))
@@ -54,7 +75,12 @@ def blocks_of_letter(text: str, sender: str | None) -> list[Block]:
     for block in with_items(blocks_of_text(_with_gaps(text, notes))):
         place = block.body.start
         is_note = any(start <= place < end for start, end in notes)
-        blocks.append(replace(block, kind="note", level=0) if is_note else block)
+        head = HEAD.match(block.text) if is_note else None
+        if head is not None:  # above a mail that is quoted: no words of anybody
+            blocks.append(Block(kind="boilerplate", body=block.body.part(0, head.end())))
+            block = replace(block, body=block.body.part(head.end(), len(block.text)))
+        if block.text.strip():
+            blocks.append(replace(block, kind="note", level=0) if is_note else block)
     return signed(blocks, sender)
 
 
@@ -94,7 +120,12 @@ def signed(blocks: Sequence[Block], sender: str | None) -> list[Block]:
 def is_quoted(text: str) -> bool:
     """Whether every line of a paragraph is quoted, or it only says whose words follow."""
     lines = [line for line in text.split("\n") if line.strip()]
-    return all(map(_QUOTED.match, lines)) or bool(_SAYS.fullmatch(text.strip()))
+    return all(map(_QUOTED.match, lines)) or says_whose(text)
+
+
+def says_whose(text: str) -> bool:
+    """Whether a paragraph only says whose words follow."""
+    return bool(_SAYS.fullmatch(text.strip()))
 
 
 def _is_cited(element: Any) -> bool:

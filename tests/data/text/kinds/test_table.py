@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 import longspan
+from longspan.cli import main
 from longspan.data.text.blocks import Document
+from longspan.data.text.documents import SAVE
 from longspan.data.text.folders import documents_in
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import READERS, FileKind, endings, kind_of
@@ -126,3 +128,17 @@ def test_the_page_of_the_server_takes_the_same_endings() -> None:
     found = re.search(r"const READABLE = /\\\.\((.*)\)\$/i;", page.read_text(encoding="utf-8"))
     assert found is not None
     assert {f".{ending}" for ending in found[1].split("|")} == endings()
+
+
+@pytest.mark.parametrize("command", ["summarize", "answer", "index", "map", "serve", "coref", "importance"])
+def test_the_help_of_a_command_names_what_it_reads(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every ending of the table; lines are broken between words, so that each is whole."""
+    assert main([command, "--help"]) == 0
+    words = set(re.findall(r"\.[a-z]+", capsys.readouterr().out))
+    assert endings() <= words
+
+
+def test_the_remedy_names_kinds_that_are_read() -> None:
+    named = re.findall(r"\.[a-z]+", SAVE)
+    assert len(named) > 5
+    assert set(named) <= endings()

@@ -9,14 +9,13 @@ from email import message_from_bytes
 from email.errors import HeaderParseError, MessageError
 from email.header import decode_header, make_header
 from email.message import Message
-from email.utils import parseaddr
 from typing import BinaryIO
 
 from longspan.characters import mend
 from longspan.data.text.blocks import Block, Document, Traced, document_from_pieces
 from longspan.data.text.kinds.source import Source
 from longspan.data.text.kinds.table import FileKind
-from longspan.data.text.letters import blocks_of_letter, blocks_of_letter_page
+from longspan.data.text.letters import blocks_of_letter, blocks_of_letter_page, sender_of
 from longspan.errors import InputError
 
 LARGEST = 1 << 26
@@ -33,6 +32,7 @@ _POSTED = re.compile(
     re.I | re.M,
 )
 _BOX = re.compile(r"From \S[^\n]{0,200}\d\d:\d\d[^\n]{0,60}\d{4}[^\n]{0,20}\n(?:[A-Za-z][\w-]{0,60}:|>From )")
+_PIECE = re.compile(r"<(/?)(style|script)\b[^<>]*>|<[^<>]*>|[^<]+", re.IGNORECASE)
 _FIELDS = ("From", "To", "Cc", "Date")
 
 
@@ -165,17 +165,25 @@ class _Written:
         return [], [], []
 
 
-def sender_of(field: str) -> str | None:
-    """The name in a field "From", else the address."""
-    name, address = parseaddr(field)
-    return " ".join((name or address).split()) or None
-
-
 def _best(bodies: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
     plain, pages = [one for one in bodies if not one[1]], [one for one in bodies if one[1]]
     words = sum(len(text.split()) for text, _ in plain)
-    shown = sum(len(re.sub(r"<(style|script)\b.*?</\1>|<[^>]*>", " ", text, flags=re.S).split()) for text, _ in pages)
+    shown = sum(_words_shown(text) for text, _ in pages)
     return plain if plain and 2 * words >= shown else pages or plain
+
+
+def _words_shown(page: str) -> int:
+    """How many words a page has beside its tags, styles and scripts, in one pass."""
+    words, inside = 0, None
+    for one in _PIECE.finditer(page):
+        name = (one[2] or "").lower()
+        if inside is not None:
+            inside = None if one[1] and name == inside else inside
+        elif name:
+            inside = None if one[1] else name
+        elif not one[0].startswith("<"):
+            words += len(one[0].split())
+    return words
 
 
 def _text(part: Message) -> str:

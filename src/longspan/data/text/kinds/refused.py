@@ -6,10 +6,10 @@ import json
 import re
 from contextlib import suppress
 
+from longspan.data.text.documents import SAVE
 from longspan.data.text.kinds.source import Source
 from longspan.errors import InputError
 
-SAVE = "save the document as .txt, .md, .html, .docx, .epub or .pdf"
 _OLD = b"\xd0\xcf\x11\xe0"
 _LOCKED = "EncryptedPackage".encode("utf-16-le")
 """A name in the old container of Microsoft Office, in which it puts files that it encrypts."""

@@ -65,6 +65,7 @@ def _read(source: Source) -> Document:
         "warning_stream": io.StringIO(),
         "line_length_limit": LONGEST_LINE,
         "smart_quotes": False,
+        "syntax_highlight": "none",
     }
     text = _DIRECTIVE.sub(_known, _ROLE.sub(_words_of_role, source.text))
     try:

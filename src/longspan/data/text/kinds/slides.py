@@ -37,8 +37,8 @@ def _parts(archive: Archive) -> Iterator[Part]:
     if root is None:
         raise archive.damaged(ValueError("it lacks its list of slides"))
     slides = _related(archive, main, "slide")
-    for mark in root.iter(f"{_P}sldId"):
-        name = slides.get(mark.get(f"{_R}id"), "")
+    # A slide is read once, however often the list names it.
+    for name in dict.fromkeys(slides.get(mark.get(f"{_R}id"), "") for mark in root.iter(f"{_P}sldId")):
         slide = _tree(archive, name)
         if slide is None or slide.get("show") in {"0", "false"}:
             continue

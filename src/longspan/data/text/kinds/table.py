@@ -118,6 +118,12 @@ def _signed(source: Source) -> FileKind | None:
     return next((kind for kind in READERS.values() if kind.signature is not None and kind.signature(source)), None)
 
 
+def kinds_in_words() -> str:
+    """What can be read, as a sentence has it: "plain text (.txt, .text), a PDF file (.pdf), …"."""
+    named = [f"{kind.title} ({', '.join(kind.endings or ('.json',))})" for kind in READERS.values()]
+    return ", ".join(["plain text (.txt, .text)", *named])
+
+
 def endings() -> frozenset[str]:
     """Of the names of documents, plain text among them."""
     return frozenset({".txt", ".text", *(ending for kind in READERS.values() for ending in kind.endings)})

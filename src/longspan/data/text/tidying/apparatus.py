@@ -139,7 +139,7 @@ _CODE_LINE = re.compile(
     r"|(?:\|[^|\n]+\|\s*)+$|\[!\[.*\]\(\S+\)(?:\s*\[?!\[.*\]\(\S+\))*\s*$|\[[^\]]+\]:\s+\S+\s*$)"
 )
 _COMMENT = re.compile(r"(?:^\s*|\s{2})#.*$")
-_BADGE = re.compile(r"\[?!\[[^\]\n]*\]\([^)\s]*\)(?:\]\([^)\s]*\))?")
+_BADGE = re.compile(r"\[?!\[[^\[\]\n]*\]\([^()\s]*\)(?:\]\([^()\s]*\))?")
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~(?!~{3}))")
 _GAP = re.compile(r"(?<=\S)(?:[ ]{3,}|[ ]*\t[ ]*)(?=\S)")
 _REFERENCES = re.compile(

@@ -39,6 +39,7 @@ class Form:
         example: two turns of it.
         start: what begins a turn at the beginning of a line, with a group `name` or without one where nobody is named.
         notice: a line that nobody says: who came and went, when it was.
+        guest: what begins a turn too, where the others have told that the document is of this form.
         share: of the lines that are not blank, that begin turns at least.
     """
 
@@ -46,6 +47,7 @@ class Form:
     example: str
     start: str
     notice: str | None = None
+    guest: str | None = None
     share: float = 0.2
 
     @cached_property
@@ -54,10 +56,17 @@ class Form:
         return re.compile(rf"^[^\S\n]*\u200e?(?:{self.start})", re.MULTILINE)
 
     @cached_property
+    def guests(self) -> re.Pattern[str] | None:
+        """What begins a turn in a document that is of this form."""
+        return None if self.guest is None else re.compile(rf"^[^\S\n]*(?:{self.guest})", re.MULTILINE)
+
+    @cached_property
     def notices(self) -> re.Pattern[str] | None:
         """Lines that nobody says."""
         return None if self.notice is None else re.compile(rf"^[^\S\n]*\u200e?(?:{self.notice})[^\n]*$", re.MULTILINE)
 
+
+_MOVES = r"\S+ (?:\([^)\n]{0,80}\) )?(?:has )?(?:joined|left|quit|parted)\b"
 
 FORMS: tuple[Form, ...] = (
     Form(
@@ -82,6 +91,12 @@ FORMS: tuple[Form, ...] = (
         program="Zoom, chat",
         example="10:00:05\t From Ada to Everyone:\n\tGood.\n10:01:05 From Bo : Yes.",
         start=rf"{_WHEN}\s+[Ff]rom\s+{_NAME}\s*(?:\sto\s+[^:\n]{{1,80}})?:\s*",
+        notice=r"Reacted to |Replying to ",
+    ),
+    Form(
+        program="Zoom, saved chat",
+        example="10:00:05\tAda:\tGood.\n10:01:05\tBo:\tYes.",
+        start=rf"{_CLOCK}\t\s*{_NAME}:\t",
         notice=r"Reacted to |Replying to ",
     ),
     Form(
@@ -147,8 +162,10 @@ FORMS: tuple[Form, ...] = (
         program="IRC",
         example="10:00 <@ada> Good.\n10:01 * bo nods.",
         start=rf"\[?(?:(?:{_WHEN}|\d{{4}}-\d\d-\d\dT{_TIME}\S*)\]?\s+"
-        r"(?:<[@+~&% ]?(?P<name>[^<>\s]{1,32})>\s|\*\s(?P<label>[^\s*]{1,32})\s)|<[@+~&% ]?(?P<nick>[^<>\s]{1,32})>\s)",
-        notice=rf"\[?(?:{_WHEN}\]?\s+)?(?:-!-|\*\*\*|---|-->|<--|==)\s",
+        rf"(?:<[@+~&% ]?(?P<name>[^<>\s]{{1,32}})>\s|\*\s(?!{_MOVES})(?P<label>[^\s*]{{1,32}})\s)"
+        r"|<[@+~&% ]?(?P<nick>[^<>\s]{1,32})>\s)",
+        notice=rf"\[?(?:{_WHEN}\]?\s+)?(?:(?:-!-|\*\*\*|---|-->|<--|==)\s|\*\s{_MOVES})",
+        guest=rf"\*\s(?!{_MOVES})(?P<label>[^\s*]{{1,32}})\s",
     ),
     Form(
         program="WeeChat",
@@ -162,6 +179,7 @@ FORMS: tuple[Form, ...] = (
         start=r"(?:\d{1,2}\s+)?"
         r"(?:(?P<name>[QA])(?:\.|:|\s{2,})\s*|(?P<label>(?:THE|MR|MS|MRS|DR)\b\.?[ A-Z.’'-]{2,40}):\s)",
         notice=r"(?:\d{1,2}\s+)?(?:BY (?:MR|MS|MRS|DR)\.|(?:DIRECT|CROSS|REDIRECT|RECROSS)(?:-| )?EXAMINATION)",
+        guest=r"(?:\d{1,2}\s+)?(?P<name>[A-Z][A-Z’'-]{2,30}(?: [A-Z][A-Z’'-]*){0,5}):\s",
         share=0.15,
     ),
 )
@@ -279,6 +297,13 @@ def beginnings(form: Form, text: str) -> list[Start]:
         Start(match.start(), match.end(), name)
         for match in form.pattern.finditer(text)
         if (name := _name_in(match)) is not None or not named
+    ]
+    begun = {start.start for start in starts}
+    guests = form.guests.finditer(text) if form.guests else ()
+    starts += [
+        Start(one.start(), one.end(), name)
+        for one in guests
+        if one.start() not in begun and (name := _name_in(one)) is not None
     ]
     begun = {start.start for start in starts}
     notices = form.notices.finditer(text) if form.notices else ()

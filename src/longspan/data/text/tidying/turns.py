@@ -58,7 +58,8 @@ _BARE = re.compile(r"[A-Z][\w.’'-]*(?: [A-Z][\w.’'-]*){0,3}")
 _NOT_A_NAME = re.compile(r".*[.](?!$)(?<!\bMr.)(?<!\bMrs.)(?<!\bMs.)(?<!\bDr.)(?<!\bSt.)(?<!\b[A-Z].)(?<!\bProf.)\s")
 _SMALL = re.compile(r"an?|and|of|the|in|on|for|to|is|are|was|were|with|that|this|it|by|as|at|or|from")
 _TAG = re.compile(
-    r"(?<![^\S\n])[^\S\n]*+(?:\{[a-z][a-z_ -]{1,24}\}|[\[(](?:laughter|laughs|laughing|applause|crosstalk|inaudible"
+    r"\A[^\S\n]*/me[^\S\n]+"
+    r"|(?<![^\S\n])[^\S\n]*+(?:\{[a-z][a-z_ -]{1,24}\}|[\[(](?:laughter|laughs|laughing|applause|crosstalk|inaudible"
     rf"|unintelligible|pause|music|silence|coughs?|sighs?|chuckles|cheering|indiscernible)(?:[^\S\n]+{_TIME})?[\])])",
     re.IGNORECASE,
 )
@@ -91,7 +92,7 @@ def with_turns(blocks: Sequence[Block]) -> list[Block]:
 
 
 def without_tags(blocks: Sequence[Block]) -> list[Block]:
-    """Tags of a corpus ("{vocalsound}") and stage notes ("(laughter)") are no words of a turn."""
+    """Tags of a corpus ("{vocalsound}"), stage notes ("(laughter)") and the "/me" of chats are no words of a turn."""
     return [
         replace(block, body=block.body.edited((match.start(), match.end(), "") for match in _TAG.finditer(block.text)))
         if block.kind == "turn" and _TAG.search(block.text)
@@ -179,10 +180,15 @@ def _is_close(blocks: Sequence[Block], index: int) -> bool:
 
 
 def _once_too(counts: Counter[str], turns_by_block: list[list[Turn]], share: float) -> Iterator[str]:
-    """The names that come again; where nearly all is dialogue also those that speak once, like a guest."""
+    """The names that come again; where nearly all is dialogue also those that speak once, like a guest.
+
+    Names of a chat may all be small letters; then so may that of a guest.
+    """
+    small = all(name.islower() for name, count in counts.items() if count > 1)
     for turns in turns_by_block:
         for turn in turns:
-            named = _is_proper(turn.name) and (not turn.alone or turn.sure or turn.start == 0)
+            proper = _is_proper(turn.name) or (small and turn.name.islower() and len(turn.name.split()) == 1)
+            named = proper and (not turn.alone or turn.sure or turn.start == 0)
             if counts[turn.name] > 1 or (share > CLOSED and named):
                 yield turn.name
 
