@@ -80,8 +80,8 @@ def without_contents(blocks: Sequence[Block]) -> list[Block]:
     while index < len(blocks):
         end = _end_below_name(blocks, index, known)
         if end is None and index >= looked_at:
-            looked_at = _end_of_run(blocks, index)
-            end = looked_at if looked_at > index and _comes_again(blocks, range(index, looked_at), known()) else None
+            looked_at, is_long = _run(blocks, index)
+            end = looked_at if is_long and _comes_again(blocks, range(index, looked_at), known()) else None
         for place in range(index, end or index):
             titles |= {line.title for line in _lines(blocks[place]) if line.title}
             result[place] = replace(blocks[place], kind="boilerplate", level=0)
@@ -215,8 +215,8 @@ def _is_rising(numbers: Sequence[str]) -> bool:
     return values == sorted(values) and len(set(values)) > 2
 
 
-def _end_of_run(blocks: Sequence[Block], index: int) -> int:
-    """The block behind a run of lines with the numbers of pages, which rise; `index` where there is none."""
+def _run(blocks: Sequence[Block], index: int) -> tuple[int, bool]:
+    """The block behind a run of lines with the numbers of pages, which rise, and whether it is long enough."""
     pages: list[int] = []
     end = index
     while end < len(blocks) and blocks[end].kind in {"paragraph", "item", "table", "boilerplate"}:
@@ -231,7 +231,7 @@ def _end_of_run(blocks: Sequence[Block], index: int) -> int:
             break
         pages += further
         end += 1
-    return end if len(pages) >= FEWEST and len(set(pages)) > 2 else index
+    return end, len(pages) >= FEWEST and len(set(pages)) > 2
 
 
 def _last_places(blocks: Sequence[Block]) -> dict[str, int]:
