@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from longspan.data.text.blocks import SPOKEN, Block
-from longspan.data.text.plain_text import ENDED
+from longspan.data.text.plain_text import ENDED, is_title
 
 LONG, TITLE = 300, 120
 """Characters of a line with dots at most; of a title in a table of contents."""
@@ -88,7 +88,7 @@ def without_contents(blocks: Sequence[Block]) -> list[Block]:
         if end is None and blocks[index].kind != "heading" and is_dotted(blocks[index].text.strip()):
             result[index] = replace(blocks[index], kind="boilerplate", level=0)
         elif end is None and titles and _is_title(blocks[index], titles):
-            result[index] = replace(blocks[index], kind="heading", level=2)
+            result[index] = replace(blocks[index], kind="heading", level=1 if is_title(blocks[index].text) else 2)
         index = max(end or 0, index + 1)
     return result
 
