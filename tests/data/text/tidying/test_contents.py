@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from counted import lines_run
 from longspan import answer
+from longspan.data.text.plain_text import blocks_of_text
 from longspan.data.text.reading import document_of, read
+from longspan.data.text.tidying.contents import without_contents
 
 TITLES = {  # a name, three titles, and of each section its text
     "Contents": ("Introduction", "The Flood of 1843", "The New Bridge"),
@@ -106,3 +109,17 @@ STAYS = {
 @pytest.mark.parametrize("case", STAYS)
 def test_what_is_no_table_of_contents_stays(case: str) -> None:
     assert "boilerplate" not in {block.kind for block in document_of(STAYS[case]).blocks}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Wheat 1\n\n",
+        "Contents\n\nA wall\n\nThe snail went on for a long while. Nobody saw it there.\n\n",
+        "Inhalt\n\nMauer\n\n",
+    ],
+    ids=["one page", "many names", "names without a table"],
+)
+def test_work_in_proportion_to_the_blocks(text: str) -> None:
+    few, many = (blocks_of_text("The start.\n\n" + text * times) for times in (100, 400))
+    assert lines_run(without_contents, many) < 4.5 * lines_run(without_contents, few)

@@ -263,7 +263,7 @@ LATEX = FileKind(
     signature=_is_latex,
     read=_read,
     parts="Sections, paragraphs, lists, tables, captions and footnotes as such; formulas in Unicode; own commands "
-    "without arguments written out.",
-    left_out="preamble, comments, citations, references, figures, files that it takes in",
+    "without arguments written out; references have the numbers that are printed.",
+    left_out="preamble, comments, citations, references to other files, figures, files that it takes in",
     library="pylatexenc",
 )

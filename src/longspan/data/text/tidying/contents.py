@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from longspan.data.text.blocks import SPOKEN, Block
-from longspan.data.text.plain_text import ENDED
+from longspan.data.text.plain_text import ENDED, is_title
 
 LONG, TITLE = 300, 120
 """Characters of a line with dots at most; of a title in a table of contents."""
@@ -80,15 +80,15 @@ def without_contents(blocks: Sequence[Block]) -> list[Block]:
     while index < len(blocks):
         end = _end_below_name(blocks, index, known)
         if end is None and index >= looked_at:
-            looked_at = _end_of_run(blocks, index)
-            end = looked_at if looked_at > index and _comes_again(blocks, range(index, looked_at), known()) else None
+            looked_at, is_long = _run(blocks, index)
+            end = looked_at if is_long and _comes_again(blocks, range(index, looked_at), known()) else None
         for place in range(index, end or index):
             titles |= {line.title for line in _lines(blocks[place]) if line.title}
             result[place] = replace(blocks[place], kind="boilerplate", level=0)
         if end is None and blocks[index].kind != "heading" and is_dotted(blocks[index].text.strip()):
             result[index] = replace(blocks[index], kind="boilerplate", level=0)
         elif end is None and titles and _is_title(blocks[index], titles):
-            result[index] = replace(blocks[index], kind="heading", level=2)
+            result[index] = replace(blocks[index], kind="heading", level=1 if is_title(blocks[index].text) else 2)
         index = max(end or 0, index + 1)
     return result
 
@@ -215,8 +215,8 @@ def _is_rising(numbers: Sequence[str]) -> bool:
     return values == sorted(values) and len(set(values)) > 2
 
 
-def _end_of_run(blocks: Sequence[Block], index: int) -> int:
-    """The block behind a run of lines with the numbers of pages, which rise; `index` where there is none."""
+def _run(blocks: Sequence[Block], index: int) -> tuple[int, bool]:
+    """The block behind a run of lines with the numbers of pages, which rise, and whether it is long enough."""
     pages: list[int] = []
     end = index
     while end < len(blocks) and blocks[end].kind in {"paragraph", "item", "table", "boilerplate"}:
@@ -231,7 +231,7 @@ def _end_of_run(blocks: Sequence[Block], index: int) -> int:
             break
         pages += further
         end += 1
-    return end if len(pages) >= FEWEST and len(set(pages)) > 2 else index
+    return end, len(pages) >= FEWEST and len(set(pages)) > 2
 
 
 def _last_places(blocks: Sequence[Block]) -> dict[str, int]:
