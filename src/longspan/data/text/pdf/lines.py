@@ -61,6 +61,8 @@ PASSWORD = 4
 """PDFium's number for a file that asks for one."""
 TOO_MUCH = 3
 """Exit code of `main` where memory ran out in Python; PDFium aborts the process."""
+KILLED, TRIES = -9, 2
+"""The code of a process that was ended from outside, and how often that may happen before a file is given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,16 @@ def lines_of_pages(data: bytes, name: str) -> tuple[list[list[Line]], list[int]]
     # -P: no module of the folder in which the user happens to stand.
     command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", str(limit)]
     path = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    done = subprocess.run(command, input=data, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    environment = {**os.environ, "PYTHONPATH": path}
+    for _ in range(TRIES):
+        done = subprocess.run(command, input=data, capture_output=True, check=False, env=environment)
+        if done.returncode != KILLED:
+            break
+    else:
+        raise InputError(
+            f"{name} cannot be read: the process that lays it out was ended by SIGKILL {TRIES} times, as the system "
+            "does when memory runs out; free some, or convert the file to text"
+        )
     if done.returncode < 0 or done.returncode == TOO_MUCH:
         raise InputError(
             f"{name} needs more than {limit >> 20} MiB of memory to be laid out, or is damaged in a way that PDFium "
