@@ -19,10 +19,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
+from longspan.errors import InputError
+
 RETRIES = (0.1, 0.5)
 """Seconds after which a process is started again that could not be."""
 NO_MEMORY = 3
 """Exit code of a bounded process where memory ran out in Python."""
+KILLED, TRIES = -9, 2
+"""The code of a process that was ended from outside, and how often that may happen."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -44,31 +48,42 @@ def start(process: BaseProcess) -> None:
         process.start()
 
 
-def run_bounded(place: str, data: bytes, memory: int, seconds: int = 600) -> bytes | None:
+def run_bounded(
+    place: str, data: bytes, memory: int, seconds: int = 600, *, name: str, does: str = "reads it"
+) -> bytes | None:
     """What a function makes of some bytes in a process of its own, for a library that may abort the one it is in.
+
+    A process that was killed from outside is started once more.
 
     Args:
         place: of the function, "module:name"; it takes the bytes and gives a text.
         data: what it is given.
         memory: bytes that the process may take (Linux; other systems set no bound).
         seconds: of processor time that it may take, likewise.
+        name: of the file, for the error.
+        does: what the process does with the file.
 
     Returns:
         The text, in UTF-8; None where the process was ended, by a limit or by a fault.
 
     Raises:
+        InputError: the process was killed from outside each time.
         RuntimeError: the function raised something else than `MemoryError`.
     """
     # -P: no module of the folder in which the user happens to stand.
     command = [sys.executable, "-P", "-c", f"from {__name__} import _bounded; _bounded()"]
     path = os.pathsep.join(one or os.getcwd() for one in sys.path)
-    done = subprocess.run(
-        [*command, place, str(memory), str(seconds)],
-        input=data,
-        capture_output=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+    command += [place, str(memory), str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": path}
+    for _ in range(TRIES):
+        done = subprocess.run(command, input=data, capture_output=True, check=False, env=environment)
+        if done.returncode != KILLED:
+            break
+    else:
+        raise InputError(
+            f"{name} cannot be read: the process that {does} was ended by SIGKILL {TRIES} times, as the system does "
+            "when memory runs out; free some, or give a smaller file"
+        )
     if done.returncode < 0 or done.returncode == NO_MEMORY:
         return None
     if done.returncode:
@@ -89,7 +104,9 @@ def _bounded() -> None:
         for limit, most in limits.items():
             hard = resource.getrlimit(limit)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.setrlimit(limit, (most, most))
+            # One second more until the kernel kills, so that it is the limit which is seen and not a kill from outside.
+            last = most + (limit == resource.RLIMIT_CPU)
+            resource.setrlimit(limit, (most, last if hard == resource.RLIM_INFINITY else min(last, hard)))
     try:
         sys.stdout.buffer.write(function(data).encode())
         sys.stdout.flush()

@@ -160,3 +160,15 @@ def test_t5_stays_transformers_own_and_summarises(tmp_path: Path, capsys: pytest
     assert "parts" not in told
     assert main(["generate", str(output), "the snail"]) == 2
     assert "it is a model that writes: give it to `longspan summarize --model`" in capsys.readouterr().err
+
+
+def test_the_same_command_writes_the_same_weights(source: Path, tmp_path: Path):
+    """Also those that are drawn, of a second level and of another stack."""
+    for options in ([], ["--attention", "longformer", "--stack", "{stack: top_down, kernel: 4, stride: 2}"]):
+        written = []
+        for name in ("one", "two"):
+            output = tmp_path / f"{len(options)}-{name}"
+            assert run(source, "--max-tokens", 100, "--output", output, *options) == 0
+            written.append((output / "model.safetensors").read_bytes())
+            torch.rand(3)  # whatever else has been drawn since
+        assert written[0] == written[1]

@@ -105,3 +105,11 @@ def test_it_travels_through_an_operator():
 def test_what_does_not_fit_is_named(shape, ramp, words):
     with pytest.raises(InputError, match=words):
         attend(*inputs(7, 7), pattern=Full(), terms=[SoftSpan(spans(*shape), ramp)])
+
+
+def test_where_the_ramp_begins_it_has_its_own_slope():
+    """The derivative of a clamped number at its bound is a matter of choice, and another one in PyTorch 2.14."""
+    span = torch.zeros(1, 1, 1, dtype=torch.float64, requires_grad=True)
+    SoftSpan(span, 4).dense(span, span, torch.tensor([[[0, 1, -3]]])).sum().backward()
+    assert span.grad is not None
+    assert span.grad.item() == pytest.approx(1 / 4 + 1 / 3 + 1)  # 1 / (R m) of m = 1, 3/4 and 1/4

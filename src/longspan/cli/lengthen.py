@@ -52,6 +52,8 @@ def lengthen(
     settings = _settings(options or [])
     chosen, stacked = _read(attention, "--attention"), _read(stack, "--stack")
 
+    import torch
+
     from longspan.checkpoints.architectures import IN_PLACE
     from longspan.checkpoints.lengthening.lengthen import lengthen as run
     from longspan.checkpoints.loading import tokenizer_beside
@@ -68,11 +70,13 @@ def lengthen(
             "leave it out"
         )
     tokenizer = tokenizer_beside(source, model.config)
-    model = run(model, chosen, max_tokens, new_positions=new_positions, **settings)
-    if stacked is not None:
-        from longspan.checkpoints.decomposing import restacked
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # some of what is new is drawn, and the same command is to write the same files
+        model = run(model, chosen, max_tokens, new_positions=new_positions, **settings)
+        if stacked is not None:
+            from longspan.checkpoints.decomposing import restacked
 
-        model = restacked(model, stacked, "--stack")
+            model = restacked(model, stacked, "--stack")
     with whole_folder(folder) as partial, without_file_bars():
         model.save_pretrained(partial)
         if tokenizer is not None:

@@ -144,7 +144,7 @@ class PooledLayer(WindowLayer):
     def crop(self, tokens_to_remove: int) -> None:
         super().crop(tokens_to_remove)
         for level in self.levels:
-            level.crop(tokens_to_remove)
+            level.crop(int(tokens_to_remove))
 
     def offload(self) -> None:
         super().offload()

@@ -98,7 +98,7 @@ class WindowLayer(DynamicLayer):
         Raises:
             InputError: further back than the buffer holds.
         """
-        back = -tokens_to_remove
+        back = -int(tokens_to_remove)  # transformers 5.17 has a tensor of one number
         left = self.cumulative_length - back
         if back < 0 or self.held - back < min(self.reach, left):
             raise InputError(
@@ -173,6 +173,7 @@ class TreeLayer(DynamicLayer):
         Raises:
             InputError: more than there are, or a number above 0.
         """
+        tokens_to_remove = int(tokens_to_remove)
         if not -self.cumulative_length <= tokens_to_remove <= 0:
             raise InputError(
                 f"tokens_to_remove={tokens_to_remove} is not among {-self.cumulative_length} to 0; give how many to "

@@ -144,6 +144,6 @@ def _soft_span(call: Call, term: SoftSpan) -> Added:
         own = span[b if by_row else 0 * b, h, query if by_query else 0 * query]
         share = (own.float() + ramp - apart(query, key).abs()) / ramp
         hidden = share <= 0  # whose logarithm is never taken, so that no gradient of it is
-        return torch.where(hidden, -torch.inf, torch.where(hidden, 1.0, share).clamp(max=1.0).log())
+        return torch.where(hidden, -torch.inf, torch.where(hidden | (share > 1), 1.0, share).log())
 
     return soft_span

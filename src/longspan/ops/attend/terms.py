@@ -228,7 +228,7 @@ class SoftSpan(Term):
         """What is added to the scaled scores, `(B or 1, H, T, S)`, for `(B or 1, T, S)` offsets."""
         shares = self.shares(self.span[..., None], offset[:, None])
         hidden = shares <= 0  # whose logarithm is never taken, so that no gradient of it is
-        return shares.masked_fill(hidden, 1.0).clamp(max=1.0).log().masked_fill(hidden, -torch.inf)
+        return shares.masked_fill(hidden | (shares > 1), 1.0).log().masked_fill(hidden, -torch.inf)
 
 
 KINDS: dict[str, type[Term]] = {

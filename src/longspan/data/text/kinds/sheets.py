@@ -99,7 +99,7 @@ def _read_workbook(source: Source) -> Document:
     require("python_calamine", extra="documents", purpose="reading workbooks")
     if source.archive is not None:
         _check_size(source.archive)
-    written = run_bounded(f"{__name__}:main", source.data, MEMORY + 4 * len(source.data))
+    written = run_bounded(f"{__name__}:main", source.data, MEMORY + 4 * len(source.data), name=source.name)
     if written is None:
         raise InputError(
             f"{source.name} needs more than {MEMORY >> 20} MiB of memory to be read, or is damaged in a way that the "

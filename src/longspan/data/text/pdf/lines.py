@@ -100,7 +100,7 @@ def lines_of_pages(data: bytes, name: str) -> tuple[list[list[Line]], list[int]]
     """The lines of each page, which another process reads (see `main`), and the pages, from 0, that are pictures."""
     require("pypdfium2", extra="documents", purpose="reading PDF")
     limit = MEMORY + 2 * len(data)
-    written = run_bounded(f"{__name__}:main", data, limit)
+    written = run_bounded(f"{__name__}:main", data, limit, name=name, does="lays it out")
     if written is None:
         raise InputError(
             f"{name} needs more than {limit >> 20} MiB of memory to be laid out, or is damaged in a way that PDFium "
