@@ -325,7 +325,8 @@ class Picker:
         """How many sentences at the beginning read as the document's own abstract, by a regression; mostly 0."""
         of = self.weights
         above = document.headings[: document.sections[0]] if len(document) else ["nothing"]
-        if any(heading != document.title for heading in above) or "opening.weight" not in of:
+        # The heading that a document begins with says so little as its title, such as "Introduction".
+        if any(heading not in {document.title, above[0]} for heading in above) or "opening.weight" not in of:
             return 0  # a heading says what the beginning is
         features = abstract_features(document.texts, document.contents)
         if features is None:
