@@ -55,7 +55,7 @@ def test_paths_are_what_a_shell_makes_of_them(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "link").symlink_to("real")
     monkeypatch.chdir(tmp_path / "real")
     monkeypatch.setenv("HOME", str(tmp_path))
-    for given in (".", "../real/", "../link", "~/real", "~/link/", "", "../real/../link"):
+    for given in (".", "../real/", "../link", "~/real", "~/link/", "../real/../link"):
         assert output_folder(given) == tmp_path / "real", given
     assert output_folder("~/new/folder/") == tmp_path / "new" / "folder"
     assert _names(tmp_path) == ["link", "real"]
@@ -70,6 +70,7 @@ def _prepare(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
+        ("", "names nothing; give a path"),
         ("file", "is a file; give a folder"),
         ("file/", "is a file; give a folder"),
         ("file/below/it", "is a file; give another place"),

@@ -34,7 +34,7 @@ def crossed_by(attention: dict[str, Any], *, padded: bool) -> dict[str, set[str]
         return functions_crossed(lambda: model(**inputs))
 
 
-@pytest.mark.parametrize(("padded", "files", "functions"), [(False, 12, 45), (True, 16, 60)], ids=["plain", "padded"])
+@pytest.mark.parametrize(("padded", "files", "functions"), [(False, 15, 53), (True, 16, 70)], ids=["plain", "padded"])
 def test_a_forward_pass_of_longformer(padded: bool, files: int, functions: int) -> None:
     crossed = crossed_by({"mechanism": "longformer", "left_tokens": 64, "right_tokens": 64}, padded=padded)
     assert len(crossed) <= files, told(crossed)
@@ -44,9 +44,9 @@ def test_a_forward_pass_of_longformer(padded: bool, files: int, functions: int) 
 @pytest.mark.parametrize(
     ("attention", "files"),
     [
-        ({"mechanism": "sparse"}, 17),
-        ({"mechanism": "bigbird"}, 18),
-        ({"mechanism": "fusion", "left_tokens": 64, "right_tokens": 64, "relative_span": 64}, 26),
+        ({"mechanism": "sparse"}, 21),
+        ({"mechanism": "bigbird"}, 22),
+        ({"mechanism": "fusion", "left_tokens": 64, "right_tokens": 64, "relative_span": 64}, 30),
     ],
     ids=["sparse", "bigbird", "fusion"],
 )
@@ -64,9 +64,9 @@ def run(*arguments: str) -> dict[str, set[str]]:
 
 def test_a_summary_of_a_pdf() -> None:
     crossed = run("summarize", str(PDF))
-    assert len(crossed) <= 68, told(crossed)
+    assert len(crossed) <= 72, told(crossed)
 
 
 def test_a_run_of_transformer_xl(tmp_path: Path) -> None:
     crossed = run("train", "transformer-xl-enwik8", "--smoke", "--output", str(tmp_path / "run"))
-    assert len(crossed) <= 82, told(crossed)
+    assert len(crossed) <= 83, told(crossed)

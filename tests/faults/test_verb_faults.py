@@ -145,7 +145,11 @@ def test_a_path_that_no_system_can_have(name: str) -> None:
     assert os.listdir() == []
 
 
-@pytest.mark.parametrize("tokenizer", [len, int, lambda texts, **options: None, torch.nn.Linear(2, 2)], ids=str)
+@pytest.mark.parametrize(
+    "tokenizer",
+    [len, int, lambda texts, **options: None, torch.nn.Linear(2, 2)],
+    ids=["built in", "type", "lambda", "module"],
+)
 def test_a_function_that_is_no_tokenizer(tokenizer: Any) -> None:
     refused(lambda: longspan.chunks(TEXT, tokenizer=tokenizer), "tokenizer is ", "a tokenizer of transformers")
 

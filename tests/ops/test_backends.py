@@ -21,7 +21,8 @@ def taken(queries: int, keys: int, pattern: Any, *, learns: bool = False, **opti
     key = torch.zeros(1, 2, keys, 16)
     given = {"terms": (), "key_mask": None, "globals": None, "global_rows": True, "scale": None, **options}
     given = {"dropout_prob": 0.0, "query_offset": keys - queries, **given}
-    backend = cheapest(checked(query, key, key, pattern, **given))
+    with torch.set_grad_enabled(learns):
+        backend = cheapest(checked(query, key, key, pattern, **given))
     return next(name for name, each in BACKENDS.items() if each is backend)
 
 
@@ -37,7 +38,8 @@ def terms(*kinds: Any) -> list[Any]:
         (1, 5000, Window(64, 0), {}, "single"),  # decoding
         (64, 64, Window(60, 60), {}, "dense"),  # tiles of 32 would compute all pairs as well
         (1000, 1000, Window(4, 4), {"dropout_prob": 0.1}, "blocked"),  # the dense mask drops nothing
-        (5000, 5000, Window(64, 64), {}, "blocked"),  # 25 million pairs
+        (5000, 5000, Window(64, 64), {}, "tiles"),  # 25 million pairs
+        (5000, 5000, Window(64, 64), {"learns": True}, "blocked"),
         (40, 5000, Causal(), {}, "dense"),  # a part of a prompt: nearly all keys are seen
         (128, 128, Window(84, 84), {"terms": terms(ContentToPosition)}, "adding"),
         (128, 128, Window(84, 84), {"terms": terms(ContentToPosition, PositionToContent)}, "blocked"),

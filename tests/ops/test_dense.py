@@ -7,6 +7,7 @@ import torch
 
 from longspan import attend
 from longspan.ops.attend import dense
+from longspan.ops.attend.backends import dense_serves
 from longspan.ops.attend.door import checked
 from longspan.ops.runtime import LAYOUT_CACHE
 from longspan.ops.tiles.blocked_operator import blocked_cost
@@ -83,7 +84,7 @@ def test_it_is_taken_for_short_inputs_with_globals_and_draws_by_head(length, che
     inputs = [torch.zeros(1, 3, length, 4) for _ in range(3)]
     pattern = PerHead([Blocks(64, 1, 1) | RandomBlocks(64, 3, seed) for seed in range(3)])
     call = call_of(inputs, pattern, globals=torch.arange(64)[None])
-    assert (dense.dense_serves(call) and dense.dense_cost(call) <= blocked_cost(call)) == cheaper
+    assert (dense_serves(call) and dense.dense_cost(call) <= blocked_cost(call)) == cheaper
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

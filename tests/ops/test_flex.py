@@ -9,7 +9,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 
 from longspan.errors import InputError
 from longspan.ops import attend
-from longspan.ops.attend import dense, flex
+from longspan.ops.attend import backends, flex
 from longspan.ops.attend.backends import BACKENDS
 from longspan.ops.attend.call import Call, mask_of_slots, slots_of_mask
 from longspan.ops.attend.flex import block_mask_of, turns_of
@@ -219,7 +219,7 @@ def test_what_cannot_be_compiled_is_told_and_computed_in_tiles(monkeypatch):
     monkeypatch.setattr(flex, "_failed", set())
     serves = replace(BACKENDS["flex"], serves=lambda call: flex._kind(call) not in flex._failed)
     monkeypatch.setitem(BACKENDS, "flex", serves)
-    monkeypatch.setattr(dense, "DENSE_PAIRS", 0)
+    monkeypatch.setattr(backends, "DENSE_PAIRS", 0)
     monkeypatch.setattr(Tensor, "is_cuda", True)
     with pytest.warns(UserWarning, match="backend='blocked' instead") as warned:
         results = [attend(*inputs, pattern=Odd(20, 20)) for _ in range(3)]

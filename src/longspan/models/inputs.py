@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from longspan.attention.parts.documents import begins, check_documents, counted_in
+from longspan.attention.parts.tokens import check_tensor
 from longspan.errors import InputError
-from longspan.ops.attend.call import check_tensor
 from longspan.stacks import StackConfig
 
 if TYPE_CHECKING:

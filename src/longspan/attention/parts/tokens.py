@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import check_tensor, mask_of_slots, real_slots, slots_of_mask
+from longspan.ops.attend.call import mask_of_slots, real_slots, slots_of_mask
 from longspan.ops.runtime import shared_in_pass
 from longspan.patterns import Prefix
+from longspan.settings import show
 
 if TYPE_CHECKING:
     from longspan.ops.shards import Shards
+
+
+def check_tensor(name: str, given: Any, remedy: str = "give a tensor") -> None:
+    """Raise `InputError` for an argument that is neither a tensor nor None."""
+    if given is not None and not isinstance(given, Tensor):
+        raise InputError(f"{name} is {show(given)}, of type {type(given).__name__}; {remedy}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,12 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.ops.attend import adding, dense, flex, reference
 from longspan.ops.attend.call import Call
+from longspan.ops.attend.dense import DENSE_PAIRS, HEADS_NUMBERS, MASK_NUMBERS
 from longspan.ops.kernels import banded
+from longspan.ops.kernels.triton_backend import PREFERENCE
 from longspan.ops.runtime import derivatives_of
-from longspan.ops.tiles import blocked_operator
+from longspan.ops.tiles import blocked, blocked_operator
+from longspan.ops.tiles.layout import traits_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +26,11 @@ class Backend:
 
     Attributes:
         compute: computes `(B, H, T, Dv)` of a call.
-        serves: whether it computes a call and is worth considering; not asked where a field below excludes the call.
+        serves: whether it computes a call and is worth considering; asked where the fields below do not decide.
         cost: of a call that it serves, in scores of PyTorch's dense kernel; `None` if no other is faster.
-        terms: whether it takes calls with terms.
-        in_graph: whether it serves in a compiled graph, which is one program for all lengths.
+        with_terms: whether calls must have terms (True) or must not (False); `None` takes both.
+        in_graph: likewise, whether it is for compiled graphs, which are one program for all lengths.
+        on_gpu: likewise, whether it is for CUDA devices.
         derivatives: 0 for backward alone, 1 for those of `torch.func` too, 2 for forward mode too.
         by_row: whether it takes rows of different lengths at once under a pattern that depends on the length.
         named: whether `attend` takes its name as `backend`.
@@ -35,44 +39,103 @@ class Backend:
     compute: Callable[[Call], Tensor]
     serves: Callable[[Call], bool]
     cost: Callable[[Call], float] | None = None
-    terms: bool = False
-    in_graph: bool = False
+    with_terms: bool | None = None
+    in_graph: bool | None = None
+    on_gpu: bool | None = None
     derivatives: int = 0
     by_row: bool = False
     named: bool = False
 
 
+def full_serves(call: Call) -> bool:
+    """Whether PyTorch's kernel computes a call without terms: full attention, and causal attention of a whole sequence,
+    but not over long padded inputs with dropout, for which the kernel of the CPU keeps all weights. A compiled graph
+    must serve every length."""
+    traits = traits_of(call.pattern)
+    if call.slots is not None or not (traits.is_full or (traits.is_causal and call.is_square)):
+        return False
+    if traits.is_full:
+        return True
+    if call.key_mask is None or not call.dropout_prob or call.query.is_cuda:
+        return True
+    return not torch.compiler.is_compiling() and call.query.shape[2] ** 2 <= DENSE_PAIRS
+
+
+def single_serves(call: Call) -> bool:
+    """Whether a call without terms is a single query, as in decoding, under a pattern that does not depend on the
+    length."""
+    return call.slots is None and call.query.shape[2] == 1 and not traits_of(call.pattern).reads_length
+
+
+def tiles_serve(call: Call) -> bool:
+    """Whether tiles compute a call as it is: without gradients and dropout, under one pattern in one order."""
+    return not (torch.is_grad_enabled() or call.dropout_prob or traits_of(call.pattern).is_rearranged)
+
+
+def dense_serves(call: Call) -> bool:
+    """Whether the mask of all pairs of a call without terms is small enough to make: of a short input, without dropout,
+    and without global tokens on a GPU, whose places would be waited for."""
+    (batch, _, queries), keys = call.query.shape[:3], call.key.shape[2]
+    pairs, heads = queries * keys, traits_of(call.pattern).heads or 1
+    if call.dropout_prob or (call.query.is_cuda and call.slots is not None) or not 0 < pairs <= DENSE_PAIRS:
+        return False
+    rows = 1 if call.key_mask is None and call.slots is None else batch
+    return rows * heads * pairs <= MASK_NUMBERS and (heads == 1 or heads * pairs <= HEADS_NUMBERS)
+
+
 BACKENDS = {
-    "kernel": Backend(compute=dense.attend_full, serves=dense.full_serves, in_graph=True, derivatives=1),
-    "triton": Backend(compute=banded.attend_triton, serves=banded.triton_serves, terms=True, in_graph=True, named=True),
-    "single": Backend(compute=dense.attend_single, serves=dense.single_serves),
-    "step": Backend(compute=reference.attend_reference, serves=reference.step_serves, terms=True, in_graph=True),
-    "window": Backend(compute=dense.attend_window, serves=dense.window_serves),
-    "masked": Backend(compute=dense.attend_masked, serves=dense.masked_serves),
-    "flex": Backend(
-        compute=flex.attend_flex, serves=flex.flex_serves, terms=True, in_graph=True, by_row=True, named=True
+    "kernel": Backend(compute=dense.attend_full, serves=full_serves, with_terms=False, derivatives=1),
+    "triton": Backend(
+        compute=banded.attend_triton, serves=lambda call: PREFERENCE.triton and banded.triton_serves(call), named=True
     ),
-    "dense": Backend(compute=dense.attend_dense, serves=dense.dense_serves, cost=dense.dense_cost),
-    "adding": Backend(compute=adding.attend_adding, serves=adding.adding_serves, cost=adding.adding_cost, terms=True),
+    "single": Backend(compute=dense.attend_single, serves=single_serves, with_terms=False, in_graph=False),
+    # As many scores as keys, in steps that a graph joins.
+    "step": Backend(compute=reference.attend_reference, serves=lambda call: call.query.shape[2] == 1, in_graph=True),
+    "window": Backend(
+        compute=dense.attend_window, serves=dense.window_serves, with_terms=False, in_graph=False, on_gpu=True
+    ),
+    "masked": Backend(
+        compute=dense.attend_masked, serves=dense.masked_serves, with_terms=False, in_graph=False, on_gpu=True
+    ),
+    "flex": Backend(compute=flex.attend_flex, serves=flex.flex_serves, on_gpu=True, by_row=True, named=True),
+    "dense": Backend(
+        compute=dense.attend_dense, serves=dense_serves, cost=dense.dense_cost, with_terms=False, in_graph=False
+    ),
+    "adding": Backend(
+        compute=adding.attend_adding,
+        serves=adding.adding_serves,
+        cost=adding.adding_cost,
+        with_terms=True,
+        in_graph=False,
+        on_gpu=False,
+    ),
     "reference": Backend(
         compute=reference.attend_reference,
         serves=reference.trains_short,
         cost=reference.reference_cost,
-        terms=True,
+        with_terms=True,
+        in_graph=False,
+        on_gpu=False,
         derivatives=2,
         by_row=True,
         named=True,
     ),
+    "tiles": Backend(
+        compute=blocked.attend_tiles,
+        serves=tiles_serve,
+        cost=blocked_operator.blocked_cost,
+        with_terms=False,
+        in_graph=False,
+    ),
     "blocked": Backend(
         compute=blocked_operator.attend_blocked,
-        serves=lambda call: True,
+        serves=lambda call: len(call.terms) > 0 or torch.compiler.is_compiling() or not tiles_serve(call),
         cost=blocked_operator.blocked_cost,
-        terms=True,
-        in_graph=True,
         named=True,
     ),
 }
-"""Name → backend. Of equal cost, and of those without one, the first is taken."""
+"""Name → backend. Of equal cost, and of those without one, the first is taken. None of these serves all calls under
+derivatives other than backward: what none serves is computed by the reference."""
 
 NAMED = tuple(name for name, backend in BACKENDS.items() if backend.named)
 
@@ -83,13 +146,14 @@ def cheapest(call: Call, *, by_row: bool = False) -> Backend | None:
     Args:
         by_row: consider only those that take rows of different lengths at once.
     """
-    terms, in_graph = len(call.terms) > 0, torch.compiler.is_compiling()
+    terms, in_graph, on_gpu = len(call.terms) > 0, torch.compiler.is_compiling(), call.query.is_cuda
     derivatives = derivatives_of(call.query, call.key, call.value, *(call.tensors if terms else ()))
     serving = []
     for backend in BACKENDS.values():
         if (
-            (terms and not backend.terms)
-            or (in_graph and not backend.in_graph)
+            backend.with_terms is (not terms)
+            or backend.in_graph is (not in_graph)
+            or backend.on_gpu is (not on_gpu)
             or derivatives > backend.derivatives
             or (by_row and not backend.by_row)
             or not backend.serves(call)

@@ -21,13 +21,6 @@ from longspan.ops.attend.terms import OffsetTerm, Term
 from longspan.ops.runtime import shared_in_pass
 from longspan.ops.tiles.layout import traits_of
 from longspan.patterns import Pattern
-from longspan.settings import show
-
-
-def check_tensor(name: str, given: Any, remedy: str = "give a tensor") -> None:
-    """Raise `InputError` for an argument that is neither a tensor nor None."""
-    if given is not None and not isinstance(given, Tensor):
-        raise InputError(f"{name} is {show(given)}, of type {type(given).__name__}; {remedy}")
 
 
 @dataclass(frozen=True, eq=False)

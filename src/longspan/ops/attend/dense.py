@@ -35,20 +35,6 @@ SHORT = 160
 1.6 times at 100."""
 
 
-def full_serves(call: Call) -> bool:
-    """Whether PyTorch's kernel computes a call without terms: full attention, and causal attention of a whole sequence,
-    but not over long padded inputs with dropout, for which the kernel of the CPU keeps all weights. A compiled graph
-    must serve every length."""
-    traits = traits_of(call.pattern)
-    if call.slots is not None or not (traits.is_full or (traits.is_causal and call.is_square)):
-        return False
-    if traits.is_full:
-        return True
-    if call.key_mask is None or not call.dropout_prob or call.query.is_cuda:
-        return True
-    return not torch.compiler.is_compiling() and call.query.shape[2] ** 2 <= DENSE_PAIRS
-
-
 def scaled(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     """`F.scaled_dot_product_attention`, `(B, H, T, Dv)`, in the precision in which it is fastest; `options` are its
     keywords."""
@@ -87,12 +73,6 @@ def attend_full(call: Call) -> Tensor:
     return _attend_visible(call, visible & Causal().dense(length).to(call.query.device))
 
 
-def single_serves(call: Call) -> bool:
-    """Whether a call without terms is a single query, as in decoding, under a pattern that does not depend on the
-    length."""
-    return call.slots is None and call.query.shape[2] == 1 and not traits_of(call.pattern).reads_length
-
-
 def attend_single(call: Call) -> Tensor:
     """Attention of one query without terms and globals, as in decoding: over the keys within reach, by a mask that is
     made on the device where the pattern does not show all of these."""
@@ -119,7 +99,7 @@ def window_serves(call: Call) -> bool:
     keys that the pattern reaches from each query, of the same positions as these, where nothing is hidden or
     dropped."""
     query = call.query
-    if not query.is_cuda or call.slots is not None:
+    if call.slots is not None:
         return False
     reach = call.pattern.reach()
     return (
@@ -193,17 +173,6 @@ def _attend_hiding(call: Call, key_mask: Tensor) -> Tensor:
     )
     sees = key_mask.cumsum(1)[:, None, :, None] > 0 if call.pattern.is_causal else key_mask.any(1)[:, None, None, None]
     return mixed[..., : value.shape[-1]] * sees
-
-
-def dense_serves(call: Call) -> bool:
-    """Whether the mask of all pairs of a call without terms is small enough to make: of a short input, without dropout,
-    and without global tokens on a GPU, whose places would be waited for."""
-    (batch, _, queries), keys = call.query.shape[:3], call.key.shape[2]
-    pairs, heads = queries * keys, call.pattern.heads or 1
-    if call.dropout_prob or (call.query.is_cuda and call.slots is not None) or not 0 < pairs <= DENSE_PAIRS:
-        return False
-    rows = 1 if call.key_mask is None and call.slots is None else batch
-    return rows * heads * pairs <= MASK_NUMBERS and (heads == 1 or heads * pairs <= HEADS_NUMBERS)
 
 
 def dense_cost(call: Call) -> float:
@@ -300,8 +269,6 @@ def mask_of_pattern(
 def masked_serves(call: Call) -> bool:
     """Whether a GPU computes all pairs of a call without terms faster than it is told of the several steps that global
     keys, or sets of keys, take: in half precision, up to a bound that belongs to the device."""
-    if not call.query.is_cuda:
-        return False
     (batch, heads, queries), keys = call.query.shape[:3], call.key.shape[2]
     own = call.pattern.heads or 1
     numbers = own * queries * keys

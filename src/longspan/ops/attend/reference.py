@@ -81,11 +81,6 @@ def trains_short(call: Call) -> bool:
     return learns and call.query.shape[:3].numel() * call.key.shape[2] <= SHORT_SCORES
 
 
-def step_serves(call: Call) -> bool:
-    """Whether a compiled graph holds a single query: as many scores as keys, in steps that it joins."""
-    return torch.compiler.is_compiling() and call.query.shape[2] == 1
-
-
 def reference_cost(call: Call) -> float:
     """What the reference costs for a head, in scores of the dense kernel."""
     return REFERENCE_COST * call.query.shape[2] * call.key.shape[2]

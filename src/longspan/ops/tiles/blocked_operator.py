@@ -18,8 +18,8 @@ from longspan.ops.attend.call import Call, by_length, gather_slots, joined, put_
 from longspan.ops.attend.reference import column_terms, row_terms, trains_short
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
 from longspan.ops.runtime import cached
-from longspan.ops.tiles.blocked import attend_tiles, near_keys
-from longspan.ops.tiles.layout import best_layout, least_cost, traits_of
+from longspan.ops.tiles.blocked import near_keys
+from longspan.ops.tiles.layout import best_layout, least_cost
 from longspan.ops.tiles.split import Apart, has_sets, split
 from longspan.patterns import Full, Pattern, parse
 from longspan.patterns.text import known_text_of, text_of
@@ -41,7 +41,7 @@ MIXED_COST = 1 / 0.3
 
 def blocked_cost(call: Call) -> float:
     """What tiles cost for a head, in pairs of the dense kernel."""
-    if trains_short(call):
+    if call.terms and trains_short(call):
         return math.inf  # they would compute again what autograd's steps keep
     queries, keys = call.query.shape[2], call.key.shape[2]
     sizes = (call.pattern, queries, keys, call.query_offset)
@@ -64,14 +64,7 @@ def _tiles_of_heads(pattern: Pattern, queries: int, keys: int, query_offset: int
 
 
 def attend_blocked(call: Call) -> Tensor:
-    """Attention `(B, H, T, Dv)` of a call over the tiles of its pattern, in linear memory, and with gradients.
-
-    Where there are gradients, dropout or a graph it is an operator of PyTorch, and it puts together what is more than
-    one pattern in one order.
-    """
-    in_operator = torch.is_grad_enabled() or torch.compiler.is_compiling() or call.dropout_prob > 0
-    if not (in_operator or call.terms or traits_of(call.pattern).is_rearranged):
-        return attend_tiles(call)
+    """Attention `(B, H, T, Dv)` of a call over the tiles of its pattern, in linear memory, and with gradients."""
     columns = column_terms(call) if call.terms and call.slots is not None else None
     # What concerns global keys comes as one bias, the others are for near keys.
     near = [term for term in call.terms if not isinstance(term, GlobalKeyBias)]
