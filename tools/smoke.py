@@ -17,6 +17,7 @@ import tempfile
 import time
 import urllib.request
 import zipfile
+from base64 import b64decode
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -42,6 +43,9 @@ PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 RELATIONSHIPS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 TABLES = {"csv", "xlsx", "ods"}
 """Kinds of files here without sentences, which have passages alone."""
+IMAGES = {"png"}
+"""Kinds of files here that only `--ocr` reads, whose extra is not installed: they are refused."""
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="  # one dot
 SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 WINDOW = {"mechanism": "longformer", "left_tokens": 8, "right_tokens": 8}
 RECIPE = """
@@ -80,10 +84,10 @@ def smoke(folder: Path) -> None:
 
     used: set[str] = set()
 
-    def run(*words: object) -> str:
-        """What a command writes; it must succeed."""
+    def run(*words: object, code: int = 0) -> str:
+        """What a command writes; it must succeed, or end with this exit code."""
         used.add(str(words[0]))
-        return command(*words)
+        return command(*words, code=code)
 
     files = write_files(folder / "files")
     models = write_models(folder / "models")
@@ -97,7 +101,7 @@ def smoke(folder: Path) -> None:
         raise AssertionError(f"nothing here tries {', '.join(sorted(missing))}")
 
 
-def command(*words: object) -> str:
+def command(*words: object, code: int = 0) -> str:
     from longspan.cli import main as longspan
 
     begin = time.perf_counter()
@@ -105,13 +109,13 @@ def command(*words: object) -> str:
     line = " ".join(["longspan", *map(str, words)])
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = longspan([str(word) for word in words])
+            ended = longspan([str(word) for word in words])
     except BaseException:
         print(f"{line}\n{out.getvalue()}{err.getvalue()}", flush=True)
         raise
-    check(code == 0, f"{line}: exit code {code}\n{out.getvalue()}{err.getvalue()}")
+    check(ended == code, f"{line}: exit code {ended}\n{out.getvalue()}{err.getvalue()}")
     print(f"{time.perf_counter() - begin:5.1f} s  {line}", flush=True)
-    return out.getvalue()
+    return out.getvalue() + (err.getvalue() if code else "")
 
 
 def check(holds: object, problem: str) -> None:
@@ -123,8 +127,11 @@ def check(holds: object, problem: str) -> None:
 def read_documents(run: Callable[..., str], folder: Path, files: dict[str, Path]) -> None:
     """What needs no model: each kind of file alone, then the folder of all."""
     check_every_kind(files)
-    prose = {kind: path for kind, path in files.items() if kind not in TABLES}
+    prose = {kind: path for kind, path in files.items() if kind not in TABLES | IMAGES}
     for kind, path in files.items():
+        if kind in IMAGES:
+            check("--ocr" in run("chunks", path, code=2), f"{kind}: the refusal names no --ocr")
+            continue
         if kind in prose:
             summary = run("summarize", path, "-n", 2)
             check(sum(sentence in " ".join(summary.split()) for sentence in SENTENCES) == 2, f"{kind}: {summary!r}")
@@ -157,7 +164,7 @@ def check_every_kind(files: dict[str, Path]) -> None:
     kinds = {kind: kind_of(Source.of_path(path)) for kind, path in files.items()}
     missing = set(READERS) - {one.name for one in kinds.values() if one is not None}
     check(not missing, f"no file here is of the kind {', '.join(sorted(missing))}")
-    tables = {kind for kind, one in kinds.items() if one is not None and not one.is_prose}
+    tables = {kind for kind, one in kinds.items() if one is not None and not one.is_prose and kind not in IMAGES}
     check(tables == TABLES, f"{tables} hold no prose")
 
 
@@ -268,10 +275,11 @@ def write_files(folder: Path) -> dict[str, Path]:
         "csv": "name,words\n" + "\n".join(f'{i},"{one}"' for i, one in turns) + "\n",
         "ipynb": json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}),
     }
-    files = {kind: folder / f"gate.{kind}" for kind in (*texts, "pdf", *ZIPPED, "epub")}
+    files = {kind: folder / f"gate.{kind}" for kind in (*texts, "pdf", *ZIPPED, "epub", *IMAGES)}
     for kind, text in texts.items():
         files[kind].write_text(text, encoding="utf-8")
     files["pdf"].write_bytes(pdf(SENTENCES))
+    files["png"].write_bytes(b64decode(PNG))
     for kind, parts in ZIPPED.items():
         zipped(files[kind], parts(half))
     zipped(files["epub"], book_parts(page))
