@@ -32,7 +32,7 @@ def rewrite(folder, **changes):
 def test_missing_places(folder, tmp_path):
     check_refused(tmp_path / "nowhere", "nowhere' does not exist")
     check_refused(str(tmp_path / "nowhere"), "nowhere' does not exist")
-    check_refused("./nowhere", "'nowhere' does not exist")
+    check_refused("./nowhere", "nowhere' does not exist")
     unknown = "nobody/has-this-model"
     check_refused(unknown, f"'{unknown}' is neither a directory nor a name that can be fetched")
     check_refused("no such/na me", "'no such/na me' is neither a directory nor a Hub name")

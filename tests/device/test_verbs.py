@@ -17,6 +17,7 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering, BertForSequenceClassification, BertModel
 
 import longspan
+from longspan.data.text.reading import document_of
 from longspan.devices import torch_device
 from longspan.errors import InputError
 from longspan.inference.answer import Answerer
@@ -289,7 +290,7 @@ LOADED: dict[str, tuple[Any, Callable[..., Any]]] = {
     "model": (ours(LongspanForMaskedLM), lambda folder, **place: longspan.embed("a", load_encoder(folder), **place)),
     "reranker": (
         bert(BertForSequenceClassification, num_labels=1),
-        lambda folder, **place: Answerer([], reranker=load_reranker(folder), **place),
+        lambda folder, **place: Answerer([document_of(STORY)], reranker=load_reranker(folder), **place),
     ),
 }
 

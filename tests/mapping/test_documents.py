@@ -455,7 +455,7 @@ def test_abbreviations_belong_to_the_job(write_lines: Write, tmp_path: Path) -> 
     for other in (["Anm."], None):
         with pytest.raises(InputError, match=r"holds another job: its abbreviations is \['abb', 'anm'\], not"):
             map_documents("summarize", rows, out, workers=0, abbreviations=other)
-    for words, message in (("Anm", "is one string"), (["z. B."], "holds 'z. B.'"), (5, "of type int; give a list")):
+    for words, message in (("Anm", "is one string"), (["z. B."], "holds 'z. B.'"), (5, "of type int; give words")):
         with pytest.raises(InputError, match=message):
             map_documents("summarize", rows, tmp_path / "new", workers=0, abbreviations=words)
     with pytest.raises(InputError, match="abbreviations is an option of summarize and answer and embed, not of coref"):

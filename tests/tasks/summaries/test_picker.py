@@ -156,7 +156,9 @@ def test_an_abstract_without_a_name_comes_first_and_a_heading_needs_no_guess() -
     assert picker.order(found, 100)[0][:10] == list(range(10))
     under_title = replace(found, sections=np.ones(90, int), headings=("Marmots",), title="Marmots")
     assert picker.opening(under_title) == 10
-    assert picker.opening(replace(under_title, headings=("Introduction",))) == 0
+    assert picker.opening(replace(under_title, headings=("Introduction",))) == 10  # the one heading above says little
+    two = replace(under_title, sections=np.full(90, 2), headings=("Marmots", "Results"))
+    assert picker.opening(two) == 0
     without = Picker(weights_of | {"opening.weight": -weights_of["opening.weight"]})
     assert without.opening(found) == 0
     near = np.linspace(0, 5, 90)  # a query asks for other things

@@ -94,7 +94,6 @@ def abbreviations_from(words: Iterable[str]) -> frozenset[str]:
     Raises:
         InputError: no list of words, or an abbreviation that is empty or has a space in it.
     """
-    check_several(words, "abbreviations", "a list of words")
     if isinstance(words, str):
         raise InputError(f"abbreviations={show(words)} is one string; give a list of them, [{show(words)}]")
     check_several(words, "abbreviations", "words, such as ['Anm.'], or leave it out")

@@ -150,20 +150,22 @@ def document_in(source: Source, *, raw: bool = False) -> Document:
     # Marks of empty items and cells are ours, not the document's words.
     check_words("".join(block.text.strip(" \n-|") for block in result.blocks), name)
     assert kind is not None
+    remarks = list(result.remarks)
     if raw:
         blocks = as_they_are(result.blocks)
     elif not kind.is_prose:
         blocks = list(result.blocks)
-        logger.warning("note: %s holds a table, which is no prose: no sentences are found in it", name)
+        remarks.append("it holds a table, which is no prose: no sentences are found in it")
     elif any(block.kind == "code" for block in result.blocks) and not any(_is_told(block) for block in result.blocks):
         blocks = list(result.blocks)
-        logger.warning("note: %s holds code, which is no prose: no sentences are found in it", name)
+        remarks.append("it holds code, which is no prose: no sentences are found in it")
     else:
         blocks = tidied(result.blocks, guess=False)
-    if result.remarks:
-        logger.warning("note: %s: %s", name, "; ".join(result.remarks))
+    if remarks:
+        logger.warning("note: %s: %s", name, "; ".join(remarks))
     title = result.title or title_of(blocks)
-    return replace(result, blocks=tuple(blocks), title=title, extracted=not kind.has_places)
+    remade = {"blocks": tuple(blocks), "title": title, "remarks": tuple(remarks), "extracted": not kind.has_places}
+    return replace(result, **remade)
 
 
 def document_of(text: str, *, raw: bool = False, name: str = "the document") -> Document:

@@ -73,7 +73,7 @@ def test_a_notebook_of_code_alone_holds_no_sentences(tmp_path: Path, caplog: pyt
     source = 'def weigh(snail):\n    """Return its weight. It is small."""\n    return snail.weight\n'
     cells = [{"cell_type": "code", "source": source, "outputs": []}, {"cell_type": "code", "source": "weigh(1)"}]
     assert blocks(path, {"cells": cells, "nbformat": 4}) == [("code", source.rstrip()), ("code", "weigh(1)")]
-    assert caplog.messages == [f"note: {path} holds code, which is no prose: no sentences are found in it"]
+    assert caplog.messages == [f"note: {path}: it holds code, which is no prose: no sentences are found in it"]
     assert not summarize(path).sentences
     assert "weight" in answer(path, "the weight of a snail").passages[0].text
 

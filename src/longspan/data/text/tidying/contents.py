@@ -43,7 +43,7 @@ _LABEL = re.compile(
     r"(?:\d{1,3}|[ivxlc]{1,7})|第\s*[\d一二三四五六七八九十]+\s*[章節节部]"
 )
 _RUN_TOGETHER = re.compile(r"[^\W\d][^\d]*?\s(\d{1,4})(?=\s|$)")
-_NAME = re.compile(
+CONTENTS = re.compile(
     r"(?:table of )?contents|list of (?:figures|tables|illustrations|examples|procedures|equations)"
     r"|illustrations|(?:on|in) this page"
     r"|inhaltsverzeichnis|inhaltsübersicht|(?:abbildungs|tabellen)verzeichnis|auf dieser seite"
@@ -153,7 +153,7 @@ def _end_below_name(blocks: Sequence[Block], index: int, known: Callable[[], dic
     name = first.strip("*_:.#= \t\u3000[]")
     if len(name) > 60:
         return None
-    named = bool(_NAME.fullmatch(name))
+    named = bool(CONTENTS.fullmatch(name))
     if not named and not (_MAYBE_NAME.fullmatch(name) and block.kind != "item"):
         return None
     if block.kind == "boilerplate" and not rest:

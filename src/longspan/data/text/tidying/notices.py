@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from longspan.data.text.blocks import SPOKEN, Block
 from longspan.data.text.plain_text import ENDED
+from longspan.data.text.tidying.contents import CONTENTS
 
 LONGEST = 4_000
 """Characters; a longer block is no notice as a whole."""
@@ -245,7 +246,9 @@ def without_notices(blocks: Sequence[Block]) -> list[Block]:
         for index, block in enumerate(blocks)
     ]
     if any(block.kind == "heading" for block in result):
-        return result if any(block.kind in SPOKEN for block in result) else list(blocks)
+        # Of the first page of a manual, with its table of contents, nothing need be left.
+        opens = any(block.kind == "boilerplate" and CONTENTS.fullmatch(block.text.strip()) for block in blocks)
+        return result if opens or any(block.kind in SPOKEN for block in result) else list(blocks)
     told = sum(len(block.text) for block in result if block.kind in SPOKEN and not _is_dense(block.text))
     return result if told > LEFT * sum(len(blocks[index].text) for index in found) else list(blocks)
 
