@@ -102,7 +102,8 @@ def peak_allocated(run: Callable[[], Any]) -> int:
 
 def allocations(run: Callable[[], Any]) -> list[int]:
     """The bytes that `run()` asks torch's allocator on the CPU for, in order, below 0 where it gives some back."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profile:
         run()
     events: Any = profile.profiler.kineto_results.events()  # type: ignore[union-attr]
     changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")

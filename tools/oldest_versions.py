@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 OF_DEVELOPERS = frozenset({"dev", "docs"})
+BESIDE = ("numpy<2.4",)
+"""What the oldest releases need of others: the interpreter of Triton 3.6 does not run with NumPy 2.4."""
 
 _LOWER = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?>=(?P<version>[\w.]+)(?:,<[\w.]+)?(?P<marker> *;.*)?")
 _PINNED = re.compile(r"(?P<name>[\w.-]+)==[\w.+]+")
@@ -58,7 +60,7 @@ def _normal(name: str) -> str:
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    print(*oldest(project, (ROOT / "constraints.txt").read_text(encoding="utf-8")), sep="\n")
+    print(*oldest(project, (ROOT / "constraints.txt").read_text(encoding="utf-8")), *BESIDE, sep="\n")
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ def test_many_attributes_are_read_in_linear_time(kind: str, tmp_path: Path) -> N
     path = tmp_path / f"a.{kind}"
     lines = []
     for count in (20_000, 200_000):
-        attributes = " ".join(f"a{number}=1" for number in range(count))
+        attributes = " ".join(f"a{number:06}=1" for number in range(count))
         path.write_text(f"<p {attributes}>{TEXT}</p>\n<p title='kept'>A second one.</p>")
         lines.append(lines_run(read, path))
         assert read(path).words.split() == [*TEXT.split(), "A", "second", "one."]

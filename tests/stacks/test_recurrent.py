@@ -16,7 +16,7 @@ from longspan.models import (
     LongspanForMaskedLM,
     LongspanModel,
 )
-from longspan.models.transformers_names import enable_checkpointing
+from longspan.models.transformers_names import CACHE, enable_checkpointing
 
 HEADS, HEAD_WIDTH, WIDTH = 2, 3, 6
 RELATIVE = {"mechanism": "full", "positions": "relative", "bias": False}
@@ -256,7 +256,7 @@ def test_generation_with_a_memory_equals_a_loop_of_full_passes():
     rest = {
         "max_new_tokens": 10,
         "min_new_tokens": 10,
-        "cache": part.cache,
+        "cache": part[CACHE],
         "attention_mask": torch.ones(2, 14),
     }
     assert torch.equal(model.generate(part.sequences, **(options | rest)), written)

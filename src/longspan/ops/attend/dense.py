@@ -99,7 +99,7 @@ def window_serves(call: Call) -> bool:
     keys that the pattern reaches from each query, of the same positions as these, where nothing is hidden or
     dropped."""
     query = call.query
-    if call.slots is not None:
+    if call.slots is not None or not query.is_cuda:
         return False
     reach = call.pattern.reach()
     return (
