@@ -51,8 +51,12 @@ def serve(
         check_token(token)
     if models is not None:
         models.check(limits)
-    app = create_app(limits, models)
-    listening = _listen(host, port)
+    listening = _listen(host, port)  # before the folder of uploads is made, which the app deletes when it has run
+    try:
+        app = create_app(limits, models)
+    except BaseException:
+        listening.close()
+        raise
     port = listening.getsockname()[1]
     everywhere = host in ("0.0.0.0", "::", "")
     token = token or (None if is_loopback(host) else secrets.token_urlsafe(24))
