@@ -48,6 +48,26 @@ def start(process: BaseProcess) -> None:
         process.start()
 
 
+def run_python(
+    code: str, *arguments: str, data: bytes, timeout: float | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run code in a process of its own, which imports what this one does.
+
+    Args:
+        code: of Python.
+        arguments: in `sys.argv[1:]`.
+        data: its standard input.
+        timeout: seconds after which it is ended.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer than `timeout`.
+    """
+    # -P: no module of the folder in which the user happens to stand.
+    command = [sys.executable, "-P", "-c", code, *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(one or os.getcwd() for one in sys.path)}
+    return subprocess.run(command, input=data, capture_output=True, check=False, timeout=timeout, env=environment)
+
+
 def run_bounded(
     place: str, data: bytes, memory: int, seconds: int = 600, *, name: str, does: str = "reads it"
 ) -> bytes | None:
@@ -70,13 +90,9 @@ def run_bounded(
         InputError: the process was killed from outside each time.
         RuntimeError: the function raised something else than `MemoryError`.
     """
-    # -P: no module of the folder in which the user happens to stand.
-    command = [sys.executable, "-P", "-c", f"from {__name__} import _bounded; _bounded()"]
-    path = os.pathsep.join(one or os.getcwd() for one in sys.path)
-    command += [place, str(memory), str(seconds)]
-    environment = {**os.environ, "PYTHONPATH": path}
+    code = f"from {__name__} import _bounded; _bounded()"
     for _ in range(TRIES):
-        done = subprocess.run(command, input=data, capture_output=True, check=False, env=environment)
+        done = run_python(code, place, str(memory), str(seconds), data=data)
         if done.returncode != KILLED:
             break
     else:
@@ -91,22 +107,27 @@ def run_bounded(
     return done.stdout
 
 
+def take_at_most(**limits: int) -> None:
+    """Bound this process by limits of the system, which Windows has not: `AS` bytes of addresses, `CPU` seconds, …"""
+    with suppress(ImportError):
+        import resource
+
+        for name, most in limits.items():
+            limit = getattr(resource, f"RLIMIT_{name}")
+            hard = resource.getrlimit(limit)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            # One second more until the kernel kills, so that it is the limit which is seen and not a kill from outside.
+            last = most + (name == "CPU")
+            resource.setrlimit(limit, (most, last if hard == resource.RLIM_INFINITY else min(last, hard)))
+
+
 def _bounded() -> None:
     """The process of `run_bounded`."""
     place, memory, seconds = sys.argv[1:]
     data = sys.stdin.buffer.read()
     module, _, name = place.partition(":")
     function = getattr(import_module(module), name)
-    with suppress(ImportError):  # Windows has no limits
-        import resource
-
-        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_CPU: int(seconds), resource.RLIMIT_AS: int(memory)}
-        for limit, most in limits.items():
-            hard = resource.getrlimit(limit)[1]
-            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            # One second more until the kernel kills, so that it is the limit which is seen and not a kill from outside.
-            last = most + (limit == resource.RLIMIT_CPU)
-            resource.setrlimit(limit, (most, last if hard == resource.RLIM_INFINITY else min(last, hard)))
+    take_at_most(CORE=0, CPU=int(seconds), AS=int(memory))
     try:
         sys.stdout.buffer.write(function(data).encode())
         sys.stdout.flush()

@@ -21,7 +21,7 @@ from typing import Any
 from longspan.characters import counted, on_one_line
 from longspan.data.jsonl import check_regular
 from longspan.data.text.folders import documents_in
-from longspan.data.text.kinds.source import LONGEST_NAME
+from longspan.data.text.kinds.source import short_name
 from longspan.data.text.kinds.table import endings
 from longspan.errors import InputError, one_sentence
 from longspan.files import temporary_folder
@@ -100,8 +100,7 @@ def _files_of(given: str, notes: list[str]) -> list[Input]:
 
 def _local(path: Path, notes: list[str]) -> list[Input]:
     """A file, or what a folder holds: its tables, where it has any, else its documents."""
-    name = on_one_line(str(path))
-    name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+    name = short_name(on_one_line(str(path)))
     try:
         if not path.is_dir():
             check_regular(path)

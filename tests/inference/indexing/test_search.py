@@ -49,8 +49,8 @@ def test_words_and_vectors_are_those_without_an_index(library: Path, tmp_path: P
 def test_only_what_changed_is_read_again(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = longspan.index(library, tmp_path / "index")
     opened: list[Any] = []
-    real = growing.open_documents
-    monkeypatch.setattr(growing, "open_documents", lambda source, **kw: opened.append(source) or real(source, **kw))
+    real = growing.opened
+    monkeypatch.setattr(growing, "opened", lambda source, **kw: opened.append(source) or real(source, **kw))
     index = longspan.index(library, tmp_path / "index")
     assert (index.added.documents, index.added.known, opened) == (0, 3, [])
     (library / "house.md").write_text("# House\n\nThe mill was sold to Clara Vogt in 1950.\n")

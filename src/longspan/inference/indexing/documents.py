@@ -23,10 +23,10 @@ from longspan.data.text.passages import Passage, passages_of
 from longspan.devices import check_numbers, check_place
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
-from longspan.inference.answer import Answerer, Source, open_documents, sources_in
+from longspan.inference.answer import Answerer, Source, sources_in
 from longspan.inference.indexing.growing import LIST
 from longspan.inference.indexing.search import SearchIndex, has_search_index
-from longspan.inference.indexing.sources import Added, digest_of, not_left_empty
+from longspan.inference.indexing.sources import Added, digest_of, not_left_empty, opened
 from longspan.inference.indexing.states import StateReader, made_by, open_model
 from longspan.inference.indexing.store import (
     COPY,
@@ -361,8 +361,7 @@ def _documents(given: Source | Sequence[Source], skipped: list[str], **reading: 
         raise InputError("there is no document to index; give a text, a file or a folder")
     for source, named in progress_bar(every, doing="indexing", unit=" documents"):
         try:
-            of_file = reading if isinstance(source, Path) else {**reading, "encoding": None}
-            documents, more = open_documents(source, **of_file)
+            documents, more = opened(source, **reading)
         except InputError as error:
             if named:
                 raise

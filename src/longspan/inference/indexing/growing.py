@@ -21,11 +21,11 @@ from longspan.data.text.blocks import Document
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
 from longspan.files import claimed, write_whole
-from longspan.inference.answer import SAMPLE, Source, open_documents
+from longspan.inference.answer import SAMPLE, Source
 from longspan.inference.encoders import bundled_encoder
 from longspan.inference.indexing.parts import Part, Prepared, write_part
 from longspan.inference.indexing.preparing import Ahead, Preparer
-from longspan.inference.indexing.sources import Added, digest_of, names_of_files, sources_of, stale_files
+from longspan.inference.indexing.sources import Added, digest_of, names_of_files, opened, sources_of, stale_files
 from longspan.inference.results import reads_english
 from longspan.progress import without_bars
 
@@ -121,8 +121,7 @@ class GrowingIndex:
         return known is not None and known["stamp"] == stamp
 
     def _opened(self, source: Source, **reading: Any) -> list[Document]:
-        of_file = reading if isinstance(source, Path) else {**reading, "encoding": None}
-        documents, more = open_documents(source, **of_file)
+        documents, more = opened(source, **reading)
         self.notes += more
         return documents
 

@@ -14,7 +14,7 @@ from longspan.characters import counted, on_one_line
 from longspan.data.text.blocks import Document
 from longspan.data.text.folders import documents_in
 from longspan.errors import InputError
-from longspan.inference.answer import Source
+from longspan.inference.answer import Source, open_documents
 from longspan.progress import progress_bar
 
 NAMED = 3
@@ -51,6 +51,11 @@ def not_left_empty(folder: Path, *lists: str) -> Iterator[None]:
             if not was_there:
                 folder.rmdir()
         raise
+
+
+def opened(source: Source, *, encoding: str | None, **reading: Any) -> tuple[list[Document], list[str]]:
+    """One of several sources, as `open_documents` reads it; an encoding is for those of them that are files."""
+    return open_documents(source, encoding=encoding if isinstance(source, Path) else None, **reading)
 
 
 def sources_of(

@@ -8,6 +8,13 @@ LONGEST_CELL = 400
 """Characters; a table with such a cell for every second row lays out paragraphs."""
 LONG_PARAGRAPH, SENTENCE = 150, 100
 """Characters of a cell that is a paragraph, and of one that is a sentence or two."""
+SHORT_WITH_NUMBER = 4
+"""Words; a head or foot of a page with its number and no more words than "Page 3 of 9" is that number."""
+
+
+def is_margin_text(text: str, *, numbered: bool) -> bool:
+    """Whether a head or foot of a page says something, beside the number of the page, which `numbered` says it has."""
+    return any(map(str.isalpha, text)) and not (numbered and len(text.split()) <= SHORT_WITH_NUMBER)
 
 
 def lays_out(rows: Sequence[Sequence[Sequence[str]]]) -> bool:

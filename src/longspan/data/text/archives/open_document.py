@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from longspan.data.text.archives.archive import Archive
-from longspan.data.text.archives.layout import lays_out
+from longspan.data.text.archives.layout import is_margin_text, lays_out
 from longspan.data.text.blocks import Kind, Part
 from longspan.errors import InputError
 
@@ -24,8 +24,6 @@ _NOT_SHOWN = frozenset(
     | {f"{_OFFICE}annotation", f"{_OFFICE}annotation-end", f"{_OFFICE}forms", f"{_TEXT}ruby-text"}
 )
 _MARGINS = {"heads": ("header", "header-first", "header-left"), "feet": ("footer", "footer-first", "footer-left")}
-_SHORT_WITH_NUMBER = 4
-"""Words; a head or foot of a page with its number and no more words than "Page 3 of 9" is that number."""
 
 
 def content_of(archive: Archive) -> Any:
@@ -82,7 +80,7 @@ def margins_of(archive: Archive) -> tuple[list[Part], list[Part]]:
                 for part in () if margin.get(f"{_STYLE}display") == "false" else margin.iter(f"{_TEXT}p", f"{_TEXT}h"):
                     text = " ".join(_words(part).split())
                     numbered = next(part.iter(f"{_TEXT}page-number", f"{_TEXT}page-count"), None) is not None
-                    if any(map(str.isalpha, text)) and not (numbered and len(text.split()) <= _SHORT_WITH_NUMBER):
+                    if is_margin_text(text, numbered=numbered):
                         found[which][text] = None
     heads, feet = ([("note", text, 0) for text in texts] for texts in found.values())
     return heads, feet  # pyright: ignore[reportReturnType]

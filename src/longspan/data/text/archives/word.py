@@ -11,7 +11,7 @@ from posixpath import join, normpath, split, splitext
 from typing import Any
 
 from longspan.data.text.archives.archive import Archive
-from longspan.data.text.archives.layout import lays_out
+from longspan.data.text.archives.layout import is_margin_text, lays_out
 from longspan.data.text.blocks import Document, Kind, Part, document_from_parts
 from longspan.data.text.scripts import LEVEL, LOWERED, RAISED, with_scripts
 from longspan.data.text.titles import could_be_title
@@ -43,8 +43,6 @@ _NOTES = {f"{_W}footnoteReference": "footnotes", f"{_W}endnoteReference": "endno
 _SCRIPTS = {f"{_M}sup": RAISED, f"{_M}sub": LOWERED}
 _HEADING = re.compile(r"heading (\d)")
 _PAGE_NUMBER = re.compile(r"\b(?:NUMPAGES|SECTIONPAGES|PAGE)\b")
-_SHORT_WITH_NUMBER = 4
-"""Words; a head or foot of a page with its number and no more words than "Page 3 of 9" is that number."""
 _FORMATS = {
     "application/rtf": ".rtf",
     "application/xhtml+xml": ".xhtml",
@@ -145,8 +143,7 @@ class _Reader:
             text = _text(paragraph, self.scripts)
             codes = [part.text or "" for part in paragraph.iter(f"{_W}instrText")]
             codes += [part.get(f"{_W}instr") or "" for part in paragraph.iter(f"{_W}fldSimple")]
-            numbered = any(map(_PAGE_NUMBER.search, codes)) and len(text.split()) <= _SHORT_WITH_NUMBER
-            if not numbered and any(map(str.isalpha, text)):
+            if is_margin_text(text, numbered=any(map(_PAGE_NUMBER.search, codes))):
                 yield text
 
     def blocks(self, body: Any) -> Iterator[Part]:
@@ -414,7 +411,7 @@ def _is_bold(element: Any) -> bool | None:
     """Whether the properties of a run or a style say bold; None where they say nothing."""
     marks = element.find(f"{_W}rPr")
     bold = marks.find(f"{_W}b") if marks is not None else None
-    return None if bold is None else bold.get(f"{_W}val", "1") not in {"0", "false", "off"}
+    return None if bold is None else _is_on(bold)
 
 
 def _is_hidden(run: Any) -> bool:

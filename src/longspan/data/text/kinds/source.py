@@ -153,10 +153,15 @@ def _whole(file: BinaryIO, name: str) -> bytes:
     return data
 
 
+def short_name(name: str) -> str:
+    """A name as an error shows it, cut where no file can have it."""
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+
+
 @contextmanager
 def _errors(name: str) -> Iterator[None]:
     """What the system raises, as one sentence."""
-    name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+    name = short_name(name)
     try:
         yield
     except FileNotFoundError:

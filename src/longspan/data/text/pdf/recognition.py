@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from io import BytesIO
 from itertools import islice
 from math import inf, sqrt
@@ -21,6 +21,7 @@ from typing import Any
 from longspan.data.text.pdf.lines import MOST_IMAGES, Line
 from longspan.errors import InputError
 from longspan.imports import require
+from longspan.workers import run_python, take_at_most
 
 MOST_PAGES = 200
 """Pages of a file that are recognised; each takes seconds."""
@@ -58,13 +59,9 @@ def recognised_pages(data: bytes, name: str, numbers: Sequence[int] | None = Non
             f"{name} has {len(numbers)} pages that are pictures, and text recognition reads {MOST_PAGES} of a file at "
             "most; cut it into parts"
         )
-    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", json.dumps(numbers)]
-    path = os.pathsep.join(place or os.getcwd() for place in sys.path)
     limit = SECONDS * (1 + (MOST_PAGES if numbers is None else len(numbers)))
     try:
-        done = subprocess.run(
-            command, input=data, capture_output=True, check=False, timeout=limit, env={**os.environ, "PYTHONPATH": path}
-        )
+        done = run_python(f"from {__name__} import main; main()", json.dumps(numbers), data=data, timeout=limit)
     except subprocess.TimeoutExpired:
         raise InputError(f"text recognition of {name} took more than {limit} seconds; cut it into parts") from None
     answer = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 and done.stdout.strip() else {}
@@ -87,12 +84,7 @@ def main() -> None:
 
     numbers = json.loads(sys.argv[1])
     data = sys.stdin.buffer.read()
-    with suppress(ImportError):  # Windows has no limits
-        import resource
-
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        most = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    take_at_most(AS=MEMORY)
     threads = int(os.environ.get("OMP_NUM_THREADS", "-1"))
     runtime = {f"EngineConfig.onnxruntime.{which}_op_num_threads": threads for which in ("intra", "inter")}
     recognise = RapidOCR(
