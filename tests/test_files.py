@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -311,6 +312,26 @@ def test_a_forked_child_does_not_hold_the_lock(tmp_path: Path) -> None:
         assert os.waitpid(child, os.WNOHANG) == (0, 0), "the child must be alive still"
         os.write(writer, b"x")
         os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("kind", ["temporary", "claim", "folder", "file"])
+def test_a_forked_child_that_discards_what_it_inherited_deletes_nothing(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`multiprocessing` empties its register of finalizers in a child, so that blocks of the parent end there too."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    kinds = {"claim": claimed, "folder": whole_folder, "file": whole_file}
+    block: Any = temporary_folder() if kind == "temporary" else kinds[kind](tmp_path / "place")
+    with block:
+        before = _names(tmp_path)
+        child = os.fork()
+        if child == 0:
+            try:
+                block.gen.close()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert _names(tmp_path) == before
 
 
 # A full disk

@@ -193,7 +193,8 @@ def temporary_folder() -> Iterator[Path]:
         InputError: the disk is full, or the folder of temporary files cannot be written.
     """
     place = Path(tempfile.gettempdir())
-    name = f"{os.getpid()} {secrets.token_hex(8)}"
+    owner = os.getpid()  # a forked process ends this block too, where it discards what it inherited
+    name = f"{owner} {secrets.token_hex(8)}"
     folder = place / temporary(name, "partial")
     with lock(place / temporary(name, "lock"), str(place), PATIENCE):
         try:
@@ -202,7 +203,8 @@ def temporary_folder() -> Iterator[Path]:
                 folder.mkdir(mode=0o700)
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if os.getpid() == owner:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -265,13 +267,15 @@ def _ours(place: Path, name: str, what: Path, patience: float = 0.0) -> Iterator
 @contextmanager
 def part_of(place: Path, name: str, kind: str, what: Path, patience: float = 0.0) -> Iterator[Path]:
     """A path that belongs to `name` and where nothing is, for what becomes `what`; gone at the end."""
+    owner = os.getpid()
     with _ours(place, name, what, patience):
         part = place / temporary(name, kind)
         _delete(part)
         try:
             yield part
         finally:
-            _delete(part)
+            if os.getpid() == owner:
+                _delete(part)
 
 
 def make_folders(folder: Path) -> list[Path]:
@@ -316,9 +320,10 @@ def lock(file: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)  # while it is locked: whoever opened it meanwhile sees that it is gone
-        _held.discard(descriptor)
-        os.close(descriptor)
+        if descriptor in _held:  # else this is a forked process, which let go of it
+            file.unlink(missing_ok=True)  # while it is locked: whoever opened it meanwhile sees that it is gone
+            _held.discard(descriptor)
+            os.close(descriptor)
 
 
 def _take(file: Path, what: str) -> int | None:

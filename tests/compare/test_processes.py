@@ -37,3 +37,24 @@ def test_the_folder_of_a_killed_ones_socket_is_removed_by_the_next(tmp_path: Pat
             assert folder.is_relative_to(place)
             assert (done.returncode, folder.exists()) == (code, left)
         assert os.listdir(place) == []
+
+
+LOADER = """
+import multiprocessing
+from longspan.compare import processes
+from torch.utils.data import DataLoader
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("fork")
+    processes.PRELOADED = ()
+    processes.processes()
+    print([batch.tolist() for batch in DataLoader([1, 2, 3], num_workers=1)])
+"""
+
+
+def test_data_are_loaded_by_processes_afterwards(tmp_path: Path) -> None:
+    """A forked process of the data sends its batches by a socket in the same folder as that of the cells."""
+    (tmp_path / "script.py").write_text(LOADER)
+    command = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == ("[[1], [2], [3]]\n", "")
