@@ -240,6 +240,7 @@ def document_from_parts(parts: Iterable[Part], name: str, title: str | None = No
 
 _UNSPACED = "[\u2e80-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff]"
 """A character of Chinese or Japanese, which have no spaces between words."""
+_WIDE_GAP = re.compile(r" \s+|[^\S ]\s*")
 UNSPACED_LINE_END = re.compile(rf"(?<={_UNSPACED})[^\S\n]*\n[^\S\n]*(?={_UNSPACED})")
 """A line end that stands for nothing."""
 
@@ -272,7 +273,7 @@ def on_one_line(body: Traced) -> Traced:
         body = body.part(start, start + len(text))
     if not text.isascii() and (ends := list(UNSPACED_LINE_END.finditer(text))):
         return on_one_line(body.edited((one.start(), one.end(), "") for one in ends))
-    gaps = [one for one in re.finditer(r"\s+", text) if one[0] != " "]
+    gaps = list(_WIDE_GAP.finditer(text))
     if not gaps:
         return body
     if all(one[0] == "\n" for one in gaps):  # one character for one: every place stays

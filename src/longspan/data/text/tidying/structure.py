@@ -68,7 +68,7 @@ def without_rules(blocks: Sequence[Block]) -> list[Block]:
     return [block if _WORD.search(block.text) else replace(block, kind="boilerplate", level=0) for block in blocks]
 
 
-_HYPHENATED = re.compile(r"(?<=[^\W_][-\u2010])[^\S\n]*\n[^\S\n]*(?=[^\W_])")
+_HYPHENATED = re.compile(r"[-\u2010](?<=[^\W_].)[^\S\n]*\n[^\S\n]*(?=[^\W_])")
 _ROLE = re.compile(r"`(?P<words>[^`<>\n]+(?:\n[^`<>\n]+)?)\s<[^`<>]+>`__?|(?<!`)`(?P<named>[^`<>]{1,60})`__?(?!\w)")
 
 
@@ -95,11 +95,12 @@ def _unmarked(body: Traced, words: Words | None) -> Traced:
 def _mended(text: str, words: Words) -> Iterator[Edit]:
     """What makes the words whole that the ends of lines break."""
     for end in _HYPHENATED.finditer(text):
-        line = text[text.rfind("\n", 0, end.start()) + 1 : end.start()]
+        hyphen = end.start()
+        line = text[text.rfind("\n", 0, hyphen) + 1 : hyphen + 1]
         mended = joined(line, text[end.end() :].split("\n", 1)[0], words)
         if mended is not None:
             stays = mended[0][len(line) - 1] in HYPHENS
-            yield end.start() - (not stays), end.end(), ""
+            yield hyphen + stays, end.end(), ""
 
 
 _MANUAL = re.compile(r"\s*(?P<page>[\w.:+-]{1,40}\([0-9]\w{0,4}\))\s.*(?P=page)\s*|.{0,60}\s{3,}.*\([0-9]\w{0,4}\)\s*")
