@@ -4,7 +4,6 @@ trace of the day."""
 from __future__ import annotations
 
 import html
-import importlib
 import re
 import tempfile
 from pathlib import Path
@@ -78,8 +77,10 @@ def commands_page() -> str:
 def _command(name: str) -> str:
     import typer
 
+    from longspan.cli import COMMANDS
+
     app = typer.Typer(add_completion=False)
-    app.command(name)(getattr(importlib.import_module(f"longspan.cli.{name}"), name))
+    app.command(name)(COMMANDS[name])
     command = typer.main.get_command(app)
     context = command.make_context(name, [], resilient_parsing=True)
     arguments = [_argument(parameter) for parameter in command.params if parameter.param_type_name == "argument"]

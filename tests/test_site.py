@@ -16,8 +16,8 @@ import pytest
 import longspan
 from longspan import attention, models, patterns
 from longspan.cli import COMMANDS
+from longspan.imports import added
 from longspan.models.heads import HEADS
-from longspan.systems import ADDED
 from longspan.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -202,14 +202,15 @@ def test_reference_has_every_public_name(site: Path) -> None:
         for name in re.findall(r'\bid="(longspan[\w.]*)"', page.read_text(encoding="utf-8"))
     }
     own_page = {"__version__", "patterns", *models.__all__}
-    public = {f"longspan.{name}" for name in longspan.__all__ if name not in own_page}
+    public = {f"longspan.{name}" for name in dir(longspan) if name not in own_page}
     for module in (patterns, attention, models):
         public |= {f"{module.__name__}.{name}" for name in module.__all__}
+    ours = {entry.name for entry in added("heads")}
     public |= {
-        f"{head.model_class().__module__}.{head.model}" for name, head in HEADS.items() if name in ADDED["heads"]
+        f"{head.model_class().__module__}.{head.model}" for name, head in HEADS.items() if name in ours
     }
-    public |= {f"{head.__module__}.{head.__name__}" for name, head in HEADS.items() if name in ADDED["heads"]}
-    public |= {place.replace(":", ".") for place in ADDED["outputs"].values()}
+    public |= {f"{head.__module__}.{head.__name__}" for name, head in HEADS.items() if name in ours}
+    public |= {entry.value.replace(":", ".") for entry in added("outputs")}
     public |= {f"{task.__module__}.{task.__qualname__}" for task in TASKS.values()}
     public |= {"longspan.training.optimisation.Optimisation", "longspan.checkpoints.train_new_positions_only"}
     assert public <= found, sorted(public - found)

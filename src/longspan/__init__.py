@@ -10,9 +10,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from longspan.elsewhere import check_installed
 from longspan.errors import InputError
-from longspan.imports import after_import, announce
-from longspan.systems import ADDED
+from longspan.imports import Table, after_import
 from longspan.version import __version__
 
 if TYPE_CHECKING:
@@ -50,11 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MECHANISMS",
-    "Choice",
     "DataCollatorWithGlobalAttention",
-    "DocumentAnswer",
-    "DocumentIndex",
-    "DocumentLabel",
     "InputError",
     "LongspanConfig",
     "LongspanForCausalLM",
@@ -67,73 +63,69 @@ __all__ = [
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
     "LongspanModel",
-    "Mapped",
-    "PlacedPassage",
-    "Summary",
     "Tokens",
     "__version__",
-    "answer",
     "attend",
-    "choose",
-    "chunks",
-    "classify",
     "decompose",
-    "embed",
-    "embed_document",
     "from_transformers",
     "generate",
-    "index",
     "lengthen",
-    "map_documents",
     "patterns",
-    "pipeline",
-    "ponder",
     "register",
-    "summarize",
     "to_onnx",
     "to_transformers",
     "use_attention",
 ]
+if TYPE_CHECKING:
+    __all__ += [
+        "Choice",
+        "DocumentAnswer",
+        "DocumentIndex",
+        "DocumentLabel",
+        "Mapped",
+        "PlacedPassage",
+        "Summary",
+        "answer",
+        "choose",
+        "chunks",
+        "classify",
+        "embed",
+        "embed_document",
+        "index",
+        "map_documents",
+        "pipeline",
+        "ponder",
+        "summarize",
+    ]
 
 _MODULES = {
     "attention": ("MECHANISMS", "Tokens"),
     "checkpoints": ("decompose", "from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
-    "inference.answer": ("answer",),
-    "systems.wikihop.choosing": ("Choice", "choose"),
-    "inference.chunks": ("PlacedPassage", "chunks"),
-    "inference.classify": ("DocumentLabel", "classify"),
-    "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),
-    "inference.indexing.documents": ("DocumentIndex", "index"),
-    "inference.pipelines": ("pipeline",),
-    "inference.results": ("DocumentAnswer", "Summary"),
-    "inference.summarize": ("summarize",),
-    "mapping.documents": ("Mapped", "map_documents"),
+    "models": tuple(name for name in __all__ if name.startswith("Longspan")),
     "ops.attend": ("attend",),
-    "pictures.shaded": ("ponder",),
     "registering": ("register",),
     "training.collating": ("DataCollatorWithGlobalAttention",),
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
-"""Public name → module that defines it; names that begin with `Longspan` live in `longspan.models`."""
+NAMES: Table[Any] = Table(
+    "names", {name: f"longspan.{module}:{name}" for module, names in _MODULES.items() for name in names}
+)
+"""Public name → what it is; installed packages add theirs, as `longspan-documents` adds `summarize`."""
 
 
 def __getattr__(name: str) -> Any:
     if name == "patterns":
         return import_module("longspan.patterns")
-    if name not in __all__:
+    if name.startswith("__") or name not in NAMES:
+        check_installed(f"longspan.{name}", name)
         raise AttributeError(f"module 'longspan' has no attribute {name!r}")
-    value = getattr(import_module(f"longspan.{_HOMES.get(name, 'models')}"), name)
+    value = NAMES[name]
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
-
-
-for _table, _places in ADDED.items():
-    announce(_table, _places)
+    return sorted({*__all__, *NAMES})
 
 
 def _tell_transformers() -> None:
@@ -145,7 +137,8 @@ after_import(("transformers.models.auto.configuration_auto", "transformers.model
 
 
 def _add_pipelines() -> None:
-    import_module("longspan.inference.registered").register_pipelines()
+    for register_pipelines in Table[Any]("pipelines", {}).values():
+        register_pipelines()
 
 
 after_import(("transformers.pipelines",), _add_pipelines)

@@ -3,18 +3,21 @@
 `require` imports an optional library on first use, with one clear error where it is missing or broken; `importing` is
 the same border around code that imports libraries by itself.
 
-A `Table` names what a room can be asked for and imports each when it is asked for. Higher rooms `announce` what they
-add to it, so that a lower one finds it without importing anything higher. `late_names` does the same for the public
-names of a package.
+A `Table` maps names to values and imports each value on first use. Installed packages add to a table by entry points
+in the group `longspan.TABLE`, so that no package imports another that depends on it::
 
-`find` and `load_plugins` import the modules of packages that announce them in their metadata, which nobody needs to
-import by hand::
+    [project.entry-points."longspan.tasks"]
+    my_task = "my_package.tasks:MyTask"
+
+`late_names` imports the public names of a package on first use.
+
+`find` and `load_plugins` import modules that packages announce in their metadata::
 
     [project.entry-points."longspan.plugins"]
     anything = "my_package.my_module"
 
-Such modules are imported the first time that a name is asked for which the library itself does not have. What they call
-is `longspan.register`, in `longspan.registering`.
+Such a module is imported the first time that a name is looked up which no table has. It calls `longspan.register`, in
+`longspan.registering`.
 
 `after_import` does something as soon as a library of others has been imported, without importing it: `import longspan`
 must tell transformers of its models, yet `longspan --help` must not wait for transformers. So the telling is put off
@@ -25,7 +28,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -95,17 +97,6 @@ def importing(*, extra: str, purpose: str, module: str | None = None) -> Iterato
 
 
 Value = TypeVar("Value")
-_announced: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-
-
-def announce(table: str, places: Mapping[str, str]) -> None:
-    """Add names to a table that is not made yet, each with its place as "module:attribute".
-
-    Args:
-        table: the table's own name, such as "tasks".
-        places: name → place.
-    """
-    _announced[table] |= places
 
 
 class UnknownNameError(InputError, KeyError):
@@ -122,22 +113,33 @@ class UnknownNameError(InputError, KeyError):
 
 
 class Table(MutableMapping[str, Value]):
-    """Name → value; a value given as its place, "module:attribute", is imported when it is asked for.
+    """Name → value; a value given as its place, "module:attribute", is imported on first use.
 
-    Asking for the names imports nothing; `values` and `items` import everything.
+    Names of the table itself come first, then those that installed packages add by entry points in the group
+    `longspan.NAME`, which are read when an unknown name is looked up or all names are listed. Listing names imports no
+    value; `values` and `items` import all of them.
 
     Args:
-        name: by which higher rooms announce what they add.
-        own: of the room that the table stands in.
+        name: of the table, such as "tasks".
+        own: the entries of the package that defines the table.
     """
 
     def __init__(self, name: str, own: Mapping[str, Any]) -> None:
         self.name = name
-        self._entries: dict[str, Any] = {**own, **_announced[name]}
+        self._entries: dict[str, Any] = dict(own)
+        self._is_complete = False
+
+    def complete(self) -> dict[str, Any]:
+        """All entries, those of installed packages among them; values may still be places."""
+        if not self._is_complete:
+            for entry in added(self.name):
+                self._entries.setdefault(entry.name, entry.value)
+            self._is_complete = True
+        return self._entries
 
     def __getitem__(self, name: str) -> Value:
         try:
-            value = self._entries[name]
+            value = self._entries[name] if name in self._entries else self.complete()[name]
         except (KeyError, TypeError):  # TypeError: a list or another that is no key
             raise UnknownNameError(name, self) from None
         if isinstance(value, str):
@@ -151,16 +153,25 @@ class Table(MutableMapping[str, Value]):
         del self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
+        return iter(self.complete())
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.complete())
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return name in self._entries or name in self.complete()
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self._entries else default  # not `Mapping.get`: it hides a KeyError of an import
+        if name not in self:
+            return default
+        return self[name]  # not `Mapping.get`: it hides a KeyError of an import
+
+
+def added(table: str) -> tuple[EntryPoint, ...]:
+    """What installed packages add to a table, ordered by package and name."""
+    from importlib.metadata import entry_points  # late: `import longspan` need not wait for it
+
+    return tuple(sorted(entry_points(group=f"longspan.{table}"), key=lambda entry: (_package(entry), entry.name)))
 
 
 def imported(place: str) -> Any:
@@ -184,9 +195,6 @@ def late_names(package: str, places: Iterable[str]) -> Callable[[str], Any]:
     return get
 
 
-GROUP = "longspan.plugins"
-"""The group of entry points that packages use."""
-
 _loaded: set[str] = set()
 
 
@@ -203,9 +211,7 @@ def load_plugins() -> None:
     Raises:
         InputError: one of them cannot be loaded; the sentence names its package.
     """
-    from importlib.metadata import entry_points  # late: `import longspan` need not wait for it
-
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (_package(entry), entry.name)):
+    for entry in added("plugins"):
         key = f"{_package(entry)}:{entry.name}={entry.value}"
         if key in _loaded:
             continue

@@ -62,11 +62,8 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
 
 def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
     """The table that a thing belongs into, its own name, and what kind of thing it is."""
-    from longspan.data.text.kinds.table import READERS as FILE_KINDS
-    from longspan.data.text.kinds.table import FileKind
-
-    if isinstance(thing, FileKind):
-        return FILE_KINDS, thing.name, "kind of file"
+    if (registered_in := getattr(type(thing), "registered_in", None)) is not None:
+        return registered_in(thing)
     from longspan.attention import MECHANISMS, AttentionConfig
     from longspan.models.heads import HEADS, HeadSpec
     from longspan.patterns import Pattern
@@ -115,11 +112,10 @@ def _check_head(thing: Any) -> None:
 
 
 def _data_sets() -> set[str]:
-    from longspan.data.documents import DATA_SETS
-    from longspan.data.questions.readers import QUESTION_DATA_SETS
+    from longspan.data.catalogue import KNOWN
     from longspan.data.sources import SYNTHETIC
 
-    return {*DATA_SETS, *QUESTION_DATA_SETS, SYNTHETIC}
+    return {SYNTHETIC, *KNOWN, *(name for known in KNOWN.values() for name in known.names)}
 
 
 def _check_pattern(kind: type) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ COMPUTES_NOTHING = ("lengthen", "plan", "draw")
 
 
 def options_of(command: str) -> dict[str, object]:
-    function = getattr(importlib.import_module(f"longspan.cli.{command}"), command)
+    function = COMMANDS[command]
     return {name: one.annotation for name, one in inspect.signature(function).parameters.items()}
 
 

@@ -48,8 +48,8 @@ from longspan.models import (
 from longspan.planning.fake_cuda import FakeCuda
 from longspan.serve.worker import Desk
 from longspan.systems.coreference.resolving import load_resolver
+from longspan.systems.natural_questions.task import NaturalQuestions
 from longspan.systems.wikihop.task import MARKERS, CandidateChoice
-from longspan.tasks.questions.natural_questions import NaturalQuestions
 from longspan.tasks.summaries.extraction import Extraction
 from longspan.training.evaluate import evaluate
 from longspan.training.tokenizers import train_tokenizer

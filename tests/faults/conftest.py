@@ -124,7 +124,7 @@ def _save_writer(folder: Path) -> None:
 def _save_reader(folder: Path) -> None:
     """A model of questions as `longspan train` leaves it."""
     from longspan.models import LongspanConfig, LongspanForNaturalQuestions
-    from longspan.tasks.questions.natural_questions import NaturalQuestions
+    from longspan.systems.natural_questions.task import NaturalQuestions
     from longspan.training.tokenizers import train_tokenizer
 
     tokenizer = train_tokenizer(["A first sentence stands here. A second one follows it."], 300)

@@ -18,8 +18,8 @@ from longspan.errors import InputError
 from longspan.inference.answer import Answerer
 from longspan.inference.readers import LONGEST, ChunkReader, WindowReader, headed, load_reader, whole_words
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
-from longspan.tasks.questions.answering import Answer
-from longspan.tasks.questions.natural_questions import NaturalQuestions
+from longspan.systems.natural_questions.answering import Answer
+from longspan.systems.natural_questions.task import NaturalQuestions
 from longspan.training.tokenizers import train_tokenizer
 
 TEXT = (
@@ -141,7 +141,7 @@ def saying(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     def answer_row(model: Any, tokenizer: Any, row: QuestionRow, options: Any, batch_size: int = 1) -> Answer:
         return Answer(**{"candidate": 1, "probability": 0.9, "short_score": 2.0} | fields)
 
-    monkeypatch.setattr("longspan.tasks.questions.answering.answer_row", answer_row)
+    monkeypatch.setattr("longspan.systems.natural_questions.answering.answer_row", answer_row)
 
 
 def test_a_model_of_natural_questions_gives_whole_words(

@@ -2,9 +2,11 @@
 
 How a command is added: write `cli/<name>.py` with one function of the same name (`def summarize(...)`), typed for
 typer (`Annotated[Path, typer.Option(...)]`); its docstring is the help text (markdown; the first sentence is shown in
-the list). Then add one line to `COMMANDS`. At the top such a file imports only the standard library, typer and
-`longspan.errors` (typer evaluates annotations in the module, so their names must live there); torch and everything
-that imports it come inside the function, so that `--help` stays quick.
+the list), and the constant `PANEL` the panel of the help page that lists it. Then add one line to `COMMANDS`, or, in
+another package, an entry point in the group `longspan.commands`. At the top such a file imports only the standard
+library, typer and `longspan.errors` (typer evaluates annotations in the module, so their names must live there); torch
+and everything that imports it come inside the function, so that `--help` stays quick. A function `epilog` in the
+module, without arguments, gives the end of the command's own help.
 
 Write with `say` of `longspan.cli.terminal`, never with `print` or `typer.echo`: documents and file names hold what
 steers a terminal. Raise `InputError` for a user's mistake: it is printed as `error: <sentence>` on stderr, and the exit
@@ -13,45 +15,38 @@ returns the code.
 """
 
 import errno
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from longspan.cli.terminal import Told, complain, say, silence, usable_streams
+from longspan.elsewhere import check_installed
 from longspan.errors import InputError, is_out_of_memory, memory_sentence
+from longspan.imports import Table
 from longspan.progress import bars_on_terminals_only
 from longspan.version import __version__
 
-COMMANDS = {
-    "summarize": "The main jobs",
-    "answer": "The main jobs",
-    "choose": "The main jobs",
-    "index": "The main jobs",
-    "classify": "The main jobs",
-    "embed": "The main jobs",
-    "chunks": "The main jobs",
-    "coref": "The main jobs",
-    "map": "The main jobs",
-    "noise": "The main jobs",
-    "generate": "The main jobs",
-    "importance": "The main jobs",
-    "serve": "The main jobs",
-    "train": "Models",
-    "recipes": "Models",
-    "data": "Models",
-    "tokenizer": "Models",
-    "evaluate": "Models",
-    "lengthen": "Models",
-    "plan": "Models",
-    "compare": "Attention",
-    "draw": "Attention",
-    "mechanisms": "Attention",
-}
-"""Command → the panel of the help page under which it is listed. The function is `longspan.cli.<name>.<name>`."""
+COMMANDS: Table[Callable[..., None]] = Table(
+    "commands",
+    {
+        "generate": "longspan.cli.generate:generate",
+        "train": "longspan.cli.train:train",
+        "recipes": "longspan.cli.recipes:recipes",
+        "data": "longspan.cli.data:data",
+        "tokenizer": "longspan.cli.tokenizer:tokenizer",
+        "evaluate": "longspan.cli.evaluate:evaluate",
+        "lengthen": "longspan.cli.lengthen:lengthen",
+        "plan": "longspan.cli.plan:plan",
+        "compare": "longspan.cli.compare:compare",
+        "draw": "longspan.cli.draw:draw",
+        "mechanisms": "longspan.cli.mechanisms:mechanisms",
+    },
+)
+"""Command → its function."""
+PANELS = ("Documents", "Models", "Attention")
+"""Of the help page, in order; the module of a command names its own as `PANEL`."""
 
 COMES_ALONG = ("numpy", "rich", "safetensors", "sentencex", "tokenizers", "torch", "transformers", "typer")
 """What is installed with this package, so that no extra brings it."""
@@ -136,7 +131,7 @@ def _run(arguments: list[str]) -> int:
     try:
         result = command.main(arguments, prog_name="longspan", standalone_mode=False)
     except usage_error as error:
-        return _fail(f"{_usage(error)} (see `{' '.join(['longspan', *_command(arguments), '--help'])}`)")
+        return _fail(f"{_usage(error)} (see `{' '.join(filter(None, ['longspan', _command(arguments), '--help']))}`)")
     except typer.Abort:
         return _fail("interrupted", code=130)
     except (KeyError, ValueError):
@@ -168,21 +163,19 @@ def _app(arguments: list[str]) -> Any:
         elif context.invoked_subcommand is None:
             say(context.get_help())
 
-    for name in _command(arguments) or COMMANDS:
-        function = getattr(importlib.import_module(f"longspan.cli.{name}"), name)
-        app.command(name, rich_help_panel=COMMANDS[name], epilog=_what_is_read(function, arguments))(function)
+    if named := _command(arguments):
+        functions = {named: COMMANDS[named]}
+    else:
+        functions = dict(sorted(COMMANDS.items(), key=lambda item: _panel(item[1])))
+    for name, function in functions.items():
+        end = getattr(sys.modules[function.__module__], "epilog", None) if named and "--help" in arguments else None
+        app.command(name, rich_help_panel=PANELS[_panel(function)], epilog=end() if end else None)(function)
     return app
 
 
-def _what_is_read(function: Callable[..., None], arguments: list[str]) -> str | None:
-    """The end of the help of a command that reads documents; it is written where somebody asks for it alone."""
-    if "--help" not in arguments or not {"encoding", "abbreviations"} & set(signature(function).parameters):
-        return None
-    from longspan.data.text.kinds.table import kinds_in_words
-    from longspan.imports import load_plugins
-
-    load_plugins()
-    return f"Documents that are read, by their contents first: {kinds_in_words()}."
+def _panel(function: Callable[..., None]) -> int:
+    """The number of the panel that lists a command; that of documents unless its module names another."""
+    return PANELS.index(getattr(sys.modules[function.__module__], "PANEL", PANELS[0]))
 
 
 def _usage(error: Any) -> str:
@@ -202,10 +195,17 @@ def _usage(error: Any) -> str:
     return message if kind is None else f"{given} is not {kind}; give one"
 
 
-def _command(arguments: list[str]) -> list[str]:
-    """The command named first in the arguments, as a list of one, or nothing when it is unknown or absent."""
-    first = next((argument for argument in arguments if not argument.startswith("-")), None)
-    return [first] if first in COMMANDS else []
+def _command(arguments: list[str]) -> str:
+    """The command named first in the arguments; empty where it is unknown or absent.
+
+    Raises:
+        MissingLibraryError: it is a command of a package that is not installed.
+    """
+    first = next((argument for argument in arguments if not argument.startswith("-")), "")
+    if first in COMMANDS:
+        return first
+    check_installed(f"longspan {first}", first)
+    return ""
 
 
 def _fail(message: str, code: int = 2) -> int:

@@ -10,8 +10,6 @@ import typer
 from longspan.characters import counted
 from longspan.cli.documents import (
     Abbreviations,
-    Device,
-    Dtype,
     Encoder,
     Encoding,
     Json,
@@ -23,6 +21,7 @@ from longspan.cli.documents import (
     save_with_note,
     say_heading,
 )
+from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Device, Dtype, Encoding, Json, Raw
+from longspan.cli.documents import Encoding, Json, Raw
+from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.documents import Device, Dtype, Encoding, Json, Raw
+from longspan.cli.documents import Encoding, Json, Raw
+from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 

@@ -12,6 +12,8 @@ import typer
 
 from longspan.cli.terminal import Told, say, say_json
 
+PANEL = "Attention"
+
 
 def compare(
     options: Annotated[

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Device, Dtype, Encoding, Raw, say_heading
+from longspan.cli.documents import Encoding, Raw, say_heading
+from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import COLOURS, name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 

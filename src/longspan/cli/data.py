@@ -7,6 +7,8 @@ import typer
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
+PANEL = "Models"
+
 
 def data(
     names: Annotated[

@@ -2,7 +2,7 @@
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,11 +24,6 @@ Encoder = Annotated[
 Reranker = Annotated[
     str | None,
     typer.Option(help="A cross-encoder, as a folder or a Hub name: reads the 20 best again.", show_default="none"),
-]
-Device = Annotated[str | None, typer.Option(help="Where models compute: cpu, cuda, cuda:1, mps, …", show_default="cpu")]
-Dtype = Annotated[
-    Literal["float32", "bfloat16", "float16"] | None,
-    typer.Option(help="Of the weights of models that are given.", show_default="float32"),
 ]
 Abbreviations = Annotated[
     Path | None,
@@ -74,6 +69,15 @@ def abbreviations_in(file: Path | None) -> list[str]:
     if len(data) > LARGEST_LIST:
         raise InputError(f"{named} is longer than {LARGEST_LIST >> 10} KiB; give a list of the words that matter")
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def what_is_read() -> str:
+    """The end of the help of a command that reads documents."""
+    from longspan.data.text.kinds.table import kinds_in_words
+    from longspan.imports import load_plugins
+
+    load_plugins()
+    return f"Documents that are read, by their contents first: {kinds_in_words()}."
 
 
 def say_heading(text: str, *, first: bool) -> None:

@@ -8,6 +8,8 @@ import typer
 from longspan.cli.terminal import say
 from longspan.errors import InputError
 
+PANEL = "Attention"
+
 
 def draw(
     pattern: Annotated[

@@ -6,17 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import (
-    Abbreviations,
-    Device,
-    Dtype,
-    Encoder,
-    Encoding,
-    Json,
-    Ocr,
-    PageHeaders,
-    abbreviations_in,
-)
+from longspan.cli.documents import Abbreviations, Encoder, Encoding, Json, Ocr, PageHeaders, abbreviations_in
+from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 

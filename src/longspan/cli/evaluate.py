@@ -6,8 +6,10 @@ from typing import Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Device, Dtype
+from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import say, say_json
+
+PANEL = "Models"
 
 
 def evaluate(

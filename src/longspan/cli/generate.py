@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Device, Dtype
-from longspan.cli.terminal import say, say_json
+from longspan.cli.options import Device, Dtype
+from longspan.cli.terminal import say, say_json, text_of_input
 from longspan.errors import InputError
+
+PANEL = "Models"
 
 
 def generate(
@@ -34,7 +36,6 @@ def generate(
     Examples: `longspan generate runs/novels-small "It was a dark night"`,
     `longspan generate runs/novels-small "Chapter I." --max-tokens 2000 --seed 3`.
     """
-    from longspan.data.text.reading import read
     from longspan.inference.generate import Writing
     from longspan.inference.generate import generate as run
 
@@ -46,7 +47,7 @@ def generate(
         )
     writing = Writing(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, beams=beams, seed=seed)
     if prompt == "-":
-        prompt = read("-", raw=True).text.removesuffix("\n")
+        prompt = text_of_input().removesuffix("\n")
     if json:
         say_json(asdict(run(prompt, model, writing=writing, device=device, dtype=dtype)))
         return

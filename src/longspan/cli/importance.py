@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Device, Dtype, Encoding, Raw
+from longspan.cli.documents import Encoding, Raw
+from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import say, say_json
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longspan.characters import counted
-from longspan.cli.documents import Abbreviations, Device, Encoder, Encoding, Raw, abbreviations_in
+from longspan.cli.documents import Abbreviations, Encoder, Encoding, Raw, abbreviations_in
+from longspan.cli.options import Device
 from longspan.cli.terminal import say
 from longspan.errors import InputError
 

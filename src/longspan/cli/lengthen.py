@@ -9,6 +9,8 @@ import typer
 from longspan.cli.terminal import say
 from longspan.errors import InputError
 
+PANEL = "Models"
+
 
 def lengthen(
     source: Annotated[str, typer.Argument(help="A model directory (safetensors) or a Hub name.")],

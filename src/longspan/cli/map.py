@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from longspan.characters import counted, duration
-from longspan.cli.documents import (
-    Abbreviations,
-    Device,
-    Dtype,
-    Encoder,
-    Encoding,
-    Ocr,
-    PageHeaders,
-    Raw,
-    abbreviations_in,
-)
+from longspan.cli.documents import Abbreviations, Encoder, Encoding, Ocr, PageHeaders, Raw, abbreviations_in
+from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, redraw, say
 
 if TYPE_CHECKING:

@@ -7,6 +7,8 @@ import typer
 
 from longspan.cli.terminal import say_json
 
+PANEL = "Attention"
+
 
 def mechanisms(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,

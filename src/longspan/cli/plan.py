@@ -8,6 +8,9 @@ from longspan.characters import counted, duration
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
+PANEL = "Models"
+
+
 if TYPE_CHECKING:
     from longspan.planning.plan import Plan
 

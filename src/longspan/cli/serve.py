@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli.documents import Abbreviations, Device, Dtype, Encoder, Ocr, Reranker, abbreviations_in
+from longspan.cli.documents import Abbreviations, Encoder, Ocr, Reranker, abbreviations_in
+from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import say
 
 

@@ -106,6 +106,31 @@ def usable_streams() -> Iterator[None]:
                 stream.reconfigure(errors=errors)  # writes out what waits
 
 
+LARGEST_INPUT = 1 << 28
+"""Bytes of a text on standard input."""
+
+
+def text_of_input() -> str:
+    """The text on standard input, its line ends as "\\n".
+
+    Raises:
+        InputError: standard input is closed, cannot be read, is longer than `LARGEST_INPUT` bytes, or not UTF-8.
+    """
+    if sys.stdin is None:
+        raise InputError("standard input is closed; give the text itself")
+    try:
+        data = sys.stdin.buffer.read(LARGEST_INPUT + 1)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError(f"standard input cannot be read ({reason}); give the text itself") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"standard input is not UTF-8 at byte {error.start}; convert the text") from error
+    if len(data) > LARGEST_INPUT:
+        raise InputError(f"standard input holds more than {LARGEST_INPUT >> 20} MB; give a shorter text")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def silence() -> None:
     """Point standard output elsewhere, so that what could not be written is not tried again at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

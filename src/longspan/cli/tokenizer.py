@@ -8,6 +8,8 @@ import typer
 from longspan.characters import counted
 from longspan.cli.terminal import say
 
+PANEL = "Models"
+
 
 def tokenizer(
     sources: Annotated[

@@ -10,6 +10,9 @@ import typer
 from longspan.cli.terminal import Told, say
 from longspan.errors import InputError, is_out_of_memory, memory_sentence
 
+PANEL = "Models"
+
+
 if TYPE_CHECKING:
     from longspan.training.recipe import Recipe
 

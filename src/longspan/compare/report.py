@@ -19,7 +19,7 @@ from longspan.compare.skeleton import NEAR
 from longspan.compare.summary import CHANCE, CONFIDENCE, MEBI, Line, as_csv, lines_of, markdown, plain, table_of
 from longspan.files import whole_file, write_whole
 from longspan.imports import require
-from longspan.pictures.pages import as_line, as_text, page_frame
+from longspan.pictures.frame import as_line, as_text, page_frame
 from longspan.pictures.patterns import COLOURS, INK, PAPER, QUIET, literal
 from longspan.settings import from_plain, to_plain
 from longspan.version import __version__

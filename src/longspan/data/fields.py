@@ -147,3 +147,12 @@ def parsed(
                 yield row
     finally:  # also where the reading stops at a limit
         skipped.report()
+
+
+def check_text(text: Any, what: str) -> str:
+    """The text itself; `InputError` where it is no text, blank, or not encodable as UTF-8."""
+    if not isinstance(text, str):
+        raise InputError(f"{what} is {kind_of(text)} instead of a text; give a text")
+    if not text.strip():
+        raise InputError(f"{what} is empty; give one with words in it")
+    return check_characters(text, what)

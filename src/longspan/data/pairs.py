@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longspan.data.fields import Record, Skipped, check_on_error, name_of, parsed
-from longspan.data.questions.rows import check_text
+from longspan.data.fields import Record, Skipped, check_on_error, check_text, name_of, parsed
 from longspan.data.sources import Kind, read
 from longspan.data.tables import read_records
 from longspan.errors import InputError

@@ -1,22 +1,22 @@
 """Models of questions: they read passages and give the words that answer. `load_reader` opens one.
 
-`WindowReader` takes any `…ForQuestionAnswering` of transformers, which scores a start and an end for every token;
-`ChunkReader` takes a `LongspanForNaturalQuestions`, which reads whole documents in chunks.
+`WindowReader` takes any `…ForQuestionAnswering` of transformers, which scores a start and an end for every token.
+`QUESTION_READERS` names the readers of other model classes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from longspan.data.questions.rows import Candidate, QuestionRow, Span, plain_row
 from longspan.data.text.blocks import Document
 from longspan.devices import check_named
 from longspan.errors import InputError
+from longspan.imports import Table
 from longspan.inference.results import Quote, RankedPassage, ShortAnswer, quote_of
 from longspan.settings import check_kind
 
@@ -45,6 +45,10 @@ class SpanReader(Protocol):
             InputError: the question leaves no room for a document.
         """
         ...
+
+
+QUESTION_READERS: Table[Callable[[Any, Any, Path], SpanReader]] = Table("question_readers", {})
+"""Name of a model class → what makes its reader, from the model, its tokenizer and the folder or name of both."""
 
 
 def short_answer(documents: Sequence[Document], number: int, words: Words, offset: int) -> ShortAnswer:
@@ -115,7 +119,7 @@ class WindowReader:
         self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
     ) -> list[Stretch]:
         """What is read: each document whole where it fits, else each passage with as much around it as fits."""
-        from longspan.tasks.questions.document import encode_text
+        from longspan.tasks.questions.tokens import encode_text
 
         asked = len(self.tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"])
         room = self.limit - asked - self.tokenizer.num_special_tokens_to_add(pair=True)
@@ -234,7 +238,7 @@ def best_words(start: Any, end: Any, spans: Sequence[tuple[int, int]]) -> Words 
     an answer; None where "no answer", the first token, is likelier."""
     import torch
 
-    from longspan.tasks.questions.answering import best_spans
+    from longspan.tasks.questions.scores import best_spans
 
     start, end = start.double(), end.double()
     words = torch.tensor([[0 if first >= 0 else -1 for first, _ in spans]])
@@ -266,68 +270,6 @@ def _around(spans: Sequence[tuple[int, int]], quote: Quote, room: int, length: i
     first = max(0, min(inside[0] - spare // 2, len(spans) - room + SPARE))
     last = min(len(spans), first + room - SPARE) - 1
     return spans[first][0], spans[last][1]
-
-
-HEADING = 60
-"""Longest heading, in characters."""
-_ENDS_SENTENCE = re.compile(r"[.!?。！？।…:;,][\"'”’»)\]]*$|\n")
-
-
-class ChunkReader:
-    """Reads whole documents with a `LongspanForNaturalQuestions`, in chunks as its task says."""
-
-    def __init__(self, model: Any, tokenizer: Any, task: Any) -> None:
-        from longspan.tasks.questions.options import MARKED_CANDIDATES
-
-        self.model = model
-        self.tokenizer = tokenizer
-        # All passages of a document compete; its markers, where a model has them, are numbered up to the last one.
-        every = not task.markers or task.max_candidates in {None, 0, MARKED_CANDIDATES}
-        # No question is cut: one that leaves no room for the document is refused.
-        whole = replace(task, max_question_tokens=None)
-        self.task = replace(whole, max_candidates=None) if every else whole
-
-    def best(
-        self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
-    ) -> ShortAnswer | None:
-        """See `SpanReader.best`."""
-        answers = []
-        for number in dict.fromkeys(one.document for one in passages):
-            if (words := self.read(question, documents[number].text)) is not None:
-                weight = max(one.probability for one in passages if one.document == number)
-                answers.append((weight * words.probability, number, words))
-        if not answers:
-            return None
-        _, number, words = max(answers, key=lambda one: one[0])
-        return short_answer(documents, number, words, 0)
-
-    def read(self, question: str, text: str) -> Words | None:
-        """The short answer, or yes or no; None where the model finds no answer, or only a passage."""
-        from longspan.progress import without_bars
-        from longspan.tasks.questions.answering import answer_row
-
-        row = headed(plain_row(text, question))
-        with without_bars():
-            answer = answer_row(self.model, self.tokenizer, row, self.task)
-        if answer.candidate is None or answer.probability < 0.5 or answer.short_score <= 0:
-            return None
-        span = row.candidates[answer.candidate].span if answer.yes_no != "none" else answer.short[0]
-        return Words(span.start, span.end, answer.probability, answer.yes_no)
-
-
-def headed(row: QuestionRow) -> QuestionRow:
-    """The row with each heading joined to the passage below it: a heading alone answers nothing."""
-    joined: list[Span] = []
-    waiting: int | None = None
-    for span in (candidate.span for candidate in row.candidates):
-        start = span.start if waiting is None else waiting
-        is_heading = len(span) <= HEADING and not _ENDS_SENTENCE.search(row.answer(span))
-        waiting = start if is_heading else None
-        if not is_heading:
-            joined.append(Span(start, span.end))
-    if waiting is not None:
-        joined.append(Span(waiting, row.candidates[-1].span.end))
-    return replace(row, candidates=tuple(Candidate(span) for span in joined))
 
 
 def load_reader(source: str | Path, device: str | None = None, dtype: str | None = None) -> SpanReader:
@@ -373,23 +315,10 @@ def reader_of(model: Any, tokenizer: Any, source: str | Path | None = None) -> S
         InputError: the model cannot answer questions.
     """
     from longspan.inference.model_use import other_use
-    from longspan.models import LongspanForNaturalQuestions
 
     named = source or model.name_or_path
-    if isinstance(model, LongspanForNaturalQuestions):
-        return ChunkReader(model, tokenizer, _task(Path(named), model, tokenizer))
+    if (made := QUESTION_READERS.get(type(model).__name__)) is not None:
+        return made(model, tokenizer, Path(named))
     if not type(model).__name__.endswith("ForQuestionAnswering"):
         raise other_use(named, type(model).__name__, "which cannot answer questions", model.config.num_labels)
     return WindowReader(model, tokenizer)
-
-
-def _task(folder: Path, model: Any, tokenizer: Any) -> Any:
-    """The task as the recipe beside the model has it; without a recipe, what model and tokenizer tell of it."""
-    from longspan.tasks import task_beside
-    from longspan.tasks.questions.natural_questions import NaturalQuestions
-    from longspan.tasks.questions.options import QuestionOptions, marker_tokens
-
-    if (task := task_beside(folder)) is not None:
-        return task
-    marked = set(marker_tokens(QuestionOptions())) <= set(tokenizer.get_vocab())
-    return NaturalQuestions(markers=marked).fitted(model.config)

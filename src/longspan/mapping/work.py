@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from longspan.data.text.sentences import check_language
 from longspan.errors import InputError
+from longspan.imports import Table
 from longspan.inference.results import Decoding, Extent, Length, notes
 from longspan.mapping.inputs import arrow
 from longspan.mapping.preparing import Prepare
@@ -44,7 +45,7 @@ class Verb(Protocol):
         ...
 
 
-class _Alone:
+class Alone:
     """A verb that needs the text alone."""
 
     @property
@@ -54,7 +55,7 @@ class _Alone:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summarize(_Alone):
+class Summarize(Alone):
     """See `longspan.summarize`."""
 
     model: str | None = None
@@ -107,7 +108,7 @@ class Summarize(_Alone):
         loaded = load_summarizer(self.model, self.language, decoding, self.device, self.dtype, self.encoder)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            opened, note = _opened(document, raw, self.abbreviations)
+            opened, note = opened_document(document, raw, self.abbreviations)
             summary = summarize(opened, self.sentences, loaded, **options)
             return {
                 "summary": summary.text,
@@ -123,7 +124,7 @@ class Summarize(_Alone):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Embed(_Alone):
+class Embed(Alone):
     """See `longspan.embed_document`."""
 
     model: str | None = None
@@ -151,13 +152,15 @@ class Embed(_Alone):
         encoder = the_encoder(self.model, self.encoder, self.device, self.dtype)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            done = embed_document(_opened(document, raw, self.abbreviations)[0], encoder, language=self.language)
+            done = embed_document(
+                opened_document(document, raw, self.abbreviations)[0], encoder, language=self.language
+            )
             return {"vector": done.vector, "tokens": done.tokens}
 
         return do
 
 
-def _opened(
+def opened_document(
     document: str | Document, raw: bool, abbreviations: Iterable[str] | None = None
 ) -> tuple[Document, str | None]:
     """The text of a row as a document, even where it is the name of a file, and a note on what was mended."""
@@ -231,7 +234,7 @@ class Answer:
 
         def do(document: str | Document, row: Mapping[str, Any]) -> dict[str, Any]:
             question = self.question if self.question_field is None else row[self.question_field]
-            opened, note = _opened(document, raw, self.abbreviations)
+            opened, note = opened_document(document, raw, self.abbreviations)
             found = answer(opened, question, **options)  # pyright: ignore[reportArgumentType]
             quote = found.short.quote if found.short is not None else found.passages[0].sentence
             return {
@@ -258,7 +261,7 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classify(_Alone):
+class Classify(Alone):
     """See `longspan.classify`."""
 
     model: str
@@ -297,50 +300,16 @@ class Classify(_Alone):
         return do
 
 
-@dataclass(frozen=True, kw_only=True)
-class Coref(_Alone):
-    """Coreference, as `longspan coref` finds it."""
-
-    model: str
-    device: str | None = None
-    dtype: Dtype | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what is no text."""
-        check(self)
-
-    def columns(self) -> dict[str, Any]:
-        """See `Verb`."""
-        pa = arrow()
-        mention = pa.struct([("text", pa.string()), ("start", pa.int64()), ("end", pa.int64())])
-        return {"clusters": pa.list_(pa.list_(mention))}
-
-    def ready(self, *, raw: bool) -> Do:
-        """See `Verb`."""
-        from longspan.systems.coreference.resolving import load_resolver
-
-        resolver = load_resolver(self.model, self.device, self.dtype)
-
-        def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            found = resolver.resolve(_opened(document, raw)[0])
-            return {
-                "clusters": [
-                    [{"text": found.text[start:end], "start": start, "end": end} for start, end in cluster]
-                    for cluster in found.clusters
-                ]
-            }
-
-        return do
-
-
-VERBS: dict[str, type[Any]] = {
-    "summarize": Summarize,
-    "answer": Answer,
-    "embed": Embed,
-    "classify": Classify,
-    "coref": Coref,
-}
-"""Verb → what it is."""
+VERBS: Table[type[Any]] = Table(
+    "map_verbs",
+    {
+        "summarize": Summarize,
+        "answer": Answer,
+        "embed": Embed,
+        "classify": Classify,
+    },
+)
+"""Verb → what it is; installed packages add to them."""
 INDEX = "index"
 """The step that is none of them: it makes an index (`longspan.mapping.indexing`)."""
 ERROR = "error"

@@ -1,9 +1,8 @@
 """Hugging Face model classes with a long attention mechanism per layer.
 
 `import longspan` registers them: `AutoConfig`, `AutoModel`, `AutoModelForSeq2SeqLM`, … then load a saved Longspan model
-from its folder like any other. `AutoModel` gives the encoder, and refuses a folder without one; sentence scoring and
-Natural Questions have no Auto class in transformers and are loaded with `LongspanForSentenceScoring.from_pretrained`
-and the like.
+from its folder like any other. `AutoModel` gives the encoder, and refuses a folder without one; sentence scoring
+has no Auto class in transformers and is loaded with `LongspanForSentenceScoring.from_pretrained`.
 
 Each class is imported when it is asked for: the networks in here run without transformers.
 """
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from longspan.models.encoder_decoder import LongspanForConditionalGeneration
     from longspan.models.generation import LongspanTrunk
     from longspan.models.heads.masked_lm import LongspanForMaskedLM
-    from longspan.models.heads.natural_questions import LongspanForNaturalQuestions, NaturalQuestionsOutput
     from longspan.models.heads.question_answering import LongspanForQuestionAnswering
     from longspan.models.heads.sentence_embedding import LongspanForSentenceEmbedding, SentenceEmbeddingOutput
     from longspan.models.heads.sentence_scoring import LongspanForSentenceScoring, SentenceScoringOutput
@@ -42,7 +40,6 @@ __all__ = [
     "LongspanForConditionalGeneration",
     "LongspanForMaskedLM",
     "LongspanForMultipleChoice",
-    "LongspanForNaturalQuestions",
     "LongspanForPrefixLM",
     "LongspanForQuestionAnswering",
     "LongspanForReplacedTokens",
@@ -53,7 +50,6 @@ __all__ = [
     "LongspanModel",
     "LongspanPreTrainedModel",
     "LongspanTrunk",
-    "NaturalQuestionsOutput",
     "SentenceEmbeddingOutput",
     "SentenceScoringOutput",
 ]
@@ -66,13 +62,12 @@ _HOMES = {
     "LongspanForPrefixLM": "prefix_language_model",
     "LongspanPreTrainedModel": "pretrained",
     "LongspanTrunk": "generation",
-    "NaturalQuestionsOutput": "heads.natural_questions",
     "SentenceEmbeddingOutput": "heads.sentence_embedding",
     "SentenceScoringOutput": "heads.sentence_scoring",
 }
 """Public name → module that defines it; a model class with a head is known by the head's options."""
 _OUTPUTS: Table[Any] = Table("outputs", {})
-"""Further ones of heads that higher rooms bring."""
+"""Outputs of heads that installed packages add."""
 
 
 def model_with(head: str) -> type[LongspanPreTrainedModel]:

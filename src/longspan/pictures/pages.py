@@ -1,14 +1,11 @@
-"""Web pages, each one file without scripts, addresses or anything else to load; and the page of a summary.
+"""The web page of a summary.
 
-`page_frame` is the frame of every page. `summary_page` shows the whole document, its sentences shaded by score, and the
+`summary_page` shows the whole document, its sentences shaded by score, and the
 summary at its side; links within the page do all the jumping.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import os
 import textwrap
 from bisect import bisect_right
@@ -19,55 +16,21 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
-from longspan.characters import counted, shown
+from longspan.characters import counted
 from longspan.data.text.blocks import SPOKEN, Block, Document, Kind
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
 from longspan.files import output_file, write_whole
 from longspan.inference.outline import Section
 from longspan.inference.results import ScoredSentence, Summary
+from longspan.pictures.frame import as_line, as_text, page_frame
 from longspan.settings import check_kind, show
-
-
-def page_frame(title: str, style: str, body: Iterable[str], *, pictures: bool = False) -> str:
-    """A whole page, whose own policy lets a browser load nothing but, if asked for, `pictures` that it holds itself.
-
-    Args:
-        title: of the tab; escaped here.
-        style: the CSS, all of it.
-        body: markup, escaped by whoever made it.
-        pictures: whether there are `data:` addresses in it.
-    """
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    own = "img-src data:; " if pictures else ""
-    return "".join(
-        [
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; {own}',
-            f"style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">\n",
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" ',
-            'content="no-referrer">\n<meta name="color-scheme" content="light dark">\n',
-            f"<title>{as_line(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n",
-            *body,
-            "</body>\n</html>\n",
-        ]
-    )
 
 
 @cache
 def page_style() -> str:
     """The style of pages that show a text."""
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-
-
-def as_text(text: str) -> str:
-    """Any text as it may stand in a page or an attribute."""
-    return html.escape(shown(text))
-
-
-def as_line(text: str) -> str:
-    """A text for HTML as `as_text` gives it, on one line."""
-    return as_text(" ".join(text.split()))
 
 
 FOLDED: dict[Kind, str] = {

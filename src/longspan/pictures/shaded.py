@@ -15,7 +15,8 @@ from typing import Any
 from longspan.characters import counted
 from longspan.inference.importance import Weighed
 from longspan.inference.ponder import Pondered, ponder_times
-from longspan.pictures.pages import SHADES, as_line, as_text, check_page, page_frame, page_style, save_page
+from longspan.pictures.frame import as_line, as_text, page_frame
+from longspan.pictures.pages import SHADES, check_page, page_style, save_page
 
 
 @dataclass(frozen=True)

@@ -24,17 +24,14 @@ TASKS: Table[Any] = Table(
     {
         "summarization": "longspan.tasks.summaries.summarization:Summarization",
         "importance": "longspan.tasks.summaries.importance:Importance",
-        "extraction": "longspan.tasks.summaries.extraction:Extraction",
         "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
         "language_stream": "longspan.tasks.language_modelling.streams:LanguageStream",
         "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
-        "span_answers": "longspan.tasks.questions.spans:SpanAnswers",
         "pair_labels": "longspan.tasks.classification.pairs:PairLabels",
         "classification": "longspan.tasks.classification.classification:Classification",
-        "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
     },
 )
-"""Name → the task's dataclass; `longspan.register` adds to them."""
+"""Name → the task's dataclass; `longspan.register` and installed packages add to them."""
 
 
 def task_class(name: str) -> Any:

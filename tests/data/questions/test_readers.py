@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from longspan.data.questions.readers import QUESTION_DATA_SETS, QUESTIONS, parse_question, read_questions
 from longspan.data.sources import find_source
 from longspan.errors import InputError
+from longspan.systems.natural_questions.reading import QUESTION_DATA_SETS, QUESTIONS, parse_question, read_questions
 
 
 def record(number: int, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from longspan.data.questions.rows import Annotation, Candidate, Place, QuestionRow, Span, plain_row
 from longspan.errors import InputError
-from longspan.tasks.metrics.natural_questions import (
+from longspan.systems.natural_questions.metric import (
     Judged,
     Said,
     annotations_of,

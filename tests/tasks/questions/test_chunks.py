@@ -6,12 +6,12 @@ import pickle
 
 import pytest
 
-from longspan.data.questions.readers import synthetic_questions
+from longspan.data.questions.made_up import synthetic_questions
 from longspan.data.questions.rows import QuestionRow
 from longspan.errors import InputError
-from longspan.tasks.questions.chunks import LABELS, question_chunks
-from longspan.tasks.questions.features import chunk_features
-from longspan.tasks.questions.options import QuestionOptions, marker_tokens
+from longspan.systems.natural_questions.chunks import LABELS, question_chunks
+from longspan.systems.natural_questions.features import chunk_features
+from longspan.systems.natural_questions.options import QuestionOptions, marker_tokens
 from longspan.training.tokenizers import train_tokenizer
 
 OPTIONS = QuestionOptions(max_tokens=101, stride=47, max_candidates=13, match_types=True)

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
-from longspan.data.questions.readers import synthetic_questions
+from longspan.data.questions.made_up import synthetic_questions
 from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span, plain_row
 from longspan.errors import InputError
-from longspan.tasks.questions.document import NOWHERE, tokenize_document, usable_candidates
-from longspan.tasks.questions.features import ChunkFeatures, chunk_features
-from longspan.tasks.questions.options import QuestionOptions, marker_tokens
+from longspan.systems.natural_questions.document import tokenize_document, usable_candidates
+from longspan.systems.natural_questions.features import ChunkFeatures, chunk_features
+from longspan.systems.natural_questions.options import QuestionOptions, marker_tokens
+from longspan.tasks.questions.tokens import NOWHERE
 from longspan.training.tokenizers import train_tokenizer
 
 CORPUS = [

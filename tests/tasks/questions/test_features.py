@@ -10,9 +10,9 @@ from transformers import PreTrainedTokenizerFast
 
 from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span
 from longspan.errors import InputError
-from longspan.tasks.questions.document import NOWHERE
-from longspan.tasks.questions.features import ChunkFeatures, chunk_features, collate
-from longspan.tasks.questions.options import QuestionOptions, marker_tokens
+from longspan.systems.natural_questions.features import ChunkFeatures, chunk_features, collate
+from longspan.systems.natural_questions.options import QuestionOptions, marker_tokens
+from longspan.tasks.questions.tokens import NOWHERE
 
 
 def words_tokenizer(count: int = 60) -> PreTrainedTokenizerFast:

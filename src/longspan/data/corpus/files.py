@@ -26,7 +26,7 @@ from longspan.data.fields import Skipped, kind_of
 from longspan.data.jsonl import UNREADABLE, check_regular, lines_of, open_bytes, unreadable
 from longspan.data.sources import split_of
 from longspan.data.tables import open_parquet, read_records
-from longspan.data.text.archives.archive import DAMAGED, PACKED
+from longspan.data.zipped import DAMAGED, PACKED
 from longspan.errors import InputError
 from longspan.imports import require
 

@@ -1,6 +1,6 @@
 """What one example of question answering over a whole document is, whatever file it came from.
 
-A `QuestionRow` is made by `longspan.data.questions.readers.read_questions`, or from any text by `plain_row`::
+A `QuestionRow` is made by the reader of a data set, or from any text by `plain_row`::
 
     row.id, row.question
     row.text            the plain text that a model reads; every span counts its characters
@@ -17,10 +17,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from longspan.characters import check_characters
-from longspan.data.fields import kind_of
+from longspan.data.fields import check_text
 from longspan.errors import InputError
 
 KINDS = ("paragraph", "table", "list", "other")
@@ -257,15 +256,6 @@ def plain_row(text: str, question: str, *, id: str = "document", title: str = ""
     passages = (span for block in blocks for span in _shorten(text, block, (_LINE_END, _SENTENCE_END, _SPACE)))
     candidates = tuple(map(Candidate, passages))
     return QuestionRow(id=id, question=question.strip(), text=text, candidates=candidates, title=title)
-
-
-def check_text(text: Any, what: str) -> str:
-    """The text itself; `InputError` where it is no text, blank, or not encodable as UTF-8."""
-    if not isinstance(text, str):
-        raise InputError(f"{what} is {kind_of(text)} instead of a text; give a text")
-    if not text.strip():
-        raise InputError(f"{what} is empty; give one with words in it")
-    return check_characters(text, what)
 
 
 def _shorten(text: str, span: Span, borders: tuple[re.Pattern[str], ...]) -> Iterator[Span]:

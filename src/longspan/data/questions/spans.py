@@ -15,11 +15,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from longspan.data.fields import Record, Skipped, check_on_error, list_of, name_of, number_of, parsed, value_of
+from longspan.data.fields import (
+    Record,
+    Skipped,
+    check_on_error,
+    check_text,
+    list_of,
+    name_of,
+    number_of,
+    parsed,
+    value_of,
+)
 from longspan.data.jsonl import read_json, read_jsonl
 from longspan.data.questions import triviaqa
-from longspan.data.questions.readers import synthetic_questions
-from longspan.data.questions.rows import check_text
+from longspan.data.questions.made_up import synthetic_questions
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 
@@ -44,7 +53,7 @@ class SpanRow:
 
 
 def made_up(count: int | None, seed: int) -> Iterator[SpanRow]:
-    """Rows of made-up facts, see `longspan.data.questions.readers`; every question has its answer."""
+    """Rows of made-up facts, see `longspan.systems.natural_questions.reading`; every question has its answer."""
     count = 16 if count is None else count
     for row in synthetic_questions(count, seed=seed, paragraphs=6, unanswerable=0.0):
         ((span,),) = (annotation.short for annotation in row.annotations)

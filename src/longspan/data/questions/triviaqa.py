@@ -22,9 +22,8 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
-from longspan.data.fields import Record, list_of, name_of, value_of
+from longspan.data.fields import Record, check_text, list_of, name_of, value_of
 from longspan.data.jsonl import UNREADABLE, open_bytes, read_json, unreadable
-from longspan.data.questions.rows import check_text
 from longspan.data.sources import ALIASES
 from longspan.errors import InputError
 

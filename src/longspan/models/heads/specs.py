@@ -195,34 +195,6 @@ class QuestionAnswering(HeadSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NaturalQuestions(HeadSpec):
-    """Long answer, short answer and answerability of one chunk of a document.
-
-    Attributes:
-        answer_types: outputs about a chunk: 2 (no answer, answer) or 5 (no answer, yes, no, short answer, long answer
-            only).
-        null_paragraph: chunks without a long answer are trained to choose "none of these paragraphs"; False leaves
-            them out of the paragraph loss.
-        loss_weights: of the losses of start, end, paragraph and answer type.
-    """
-
-    head: ClassVar[str] = "natural_questions"
-    model: ClassVar[str] = "LongspanForNaturalQuestions"
-    module: ClassVar[str] = ".natural_questions"
-    pipeline: ClassVar[str | None] = "question-answering"
-    task: ClassVar[str | None] = "natural_questions"
-
-    answer_types: Literal[2, 5] = 2
-    null_paragraph: bool = False
-    loss_weights: tuple[Weight, ...] = (1.0, 1.0, 1.0, 1.0)
-
-    def __post_init__(self) -> None:
-        """Refuse other than four weights."""
-        super().__post_init__()
-        four_weights(self.loss_weights, "start, end, paragraph, type")
-
-
-@dataclass(frozen=True, kw_only=True)
 class SentenceScoring(HeadSpec):
     """A score per sentence of a document.
 
@@ -284,7 +256,6 @@ HEADS: Table[type[HeadSpec]] = Table(
             MultipleChoice,
             TokenClassification,
             QuestionAnswering,
-            NaturalQuestions,
             SentenceScoring,
             SentenceEmbedding,
         )

@@ -19,18 +19,10 @@ from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.systems.hotpotqa.head import NO, WORDS, YES
 from longspan.systems.hotpotqa.rows import HopRow, Occurrence
+from longspan.systems.natural_questions.document import asked_words, match_types, stem, words_in
+from longspan.systems.natural_questions.features import special_ids
 from longspan.tasks.predicting import pad
-from longspan.tasks.questions.document import (
-    NOWHERE,
-    asked_words,
-    encode_text,
-    match_types,
-    stem,
-    token_ids,
-    without_space,
-    words_in,
-)
-from longspan.tasks.questions.features import special_ids
+from longspan.tasks.questions.tokens import NOWHERE, encode_text, token_ids, without_space
 
 MARKS = ("[q]", "[/q]", "<t>", "</t>", "[s]")
 """The question's two, the title's two, and the one behind each sentence."""

@@ -18,9 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import check_characters, counted
-from longspan.data.fields import Record, Skipped, check_on_error, kind_of, list_of, name_of, parsed, value_of
+from longspan.data.fields import (
+    Record,
+    Skipped,
+    check_on_error,
+    check_text,
+    kind_of,
+    list_of,
+    name_of,
+    parsed,
+    value_of,
+)
 from longspan.data.jsonl import read_json, read_jsonl
-from longspan.data.questions.rows import check_text
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 from longspan.systems.hotpotqa.rows import Fact, HopRow, Paragraph, two_step_rows

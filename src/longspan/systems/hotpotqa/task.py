@@ -35,7 +35,7 @@ from longspan.systems.hotpotqa.reading import read_multi_hop, record_of
 from longspan.systems.hotpotqa.rows import Fact, HopRow, Occurrence
 from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room, room_for
 from longspan.tasks.predicting import FeatureRows, batches
-from longspan.tasks.questions.answering import best_spans
+from longspan.tasks.questions.scores import best_spans
 from longspan.tasks.tokenizers import padding_id
 
 PARAGRAPHS = 2

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longspan.characters import counted
-from longspan.data.fields import Record, Skipped, check_on_error, list_of, name_of, parsed, value_of
+from longspan.data.fields import Record, Skipped, check_on_error, check_text, list_of, name_of, parsed, value_of
 from longspan.data.jsonl import read_json, read_jsonl
-from longspan.data.questions.readers import made_up_words
-from longspan.data.questions.rows import check_text
+from longspan.data.questions.made_up import made_up_words
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 

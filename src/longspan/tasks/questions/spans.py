@@ -28,8 +28,8 @@ from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room
 from longspan.tasks.distilling import Distilling
 from longspan.tasks.metrics.spans import exact_match, normalized, word_f1
 from longspan.tasks.predicting import FeatureRows, batches, pad
-from longspan.tasks.questions.answering import NEVER, best_spans
-from longspan.tasks.questions.document import NOWHERE, token_ranges, without_space
+from longspan.tasks.questions.scores import NEVER, best_spans
+from longspan.tasks.questions.tokens import NOWHERE, token_ranges, without_space
 from longspan.tasks.tokenizers import first_tokens, padding_id
 
 logger = logging.getLogger(__name__)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 import zipfile
-import zlib
 from collections import Counter
 from functools import cached_property
 from io import BytesIO
 from typing import Any
 
+from longspan.data.zipped import DAMAGED, PACKED
 from longspan.errors import InputError, last_line
 from longspan.imports import require
 
@@ -24,19 +23,6 @@ MOST_MARKS = 4_000_000
 """Signs of XML, `<` and `=`, in the parts that are read: each tag and attribute takes hundreds of bytes in memory."""
 PIECE = 1 << 20
 """Bytes unpacked at once, so that a part that says it is small stays small."""
-
-DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    OSError,
-    ValueError,
-    RuntimeError,  # NotImplementedError is one of these
-)
-"""What Python's zipfile raises where an archive breaks off, contradicts itself or is packed in a way it cannot read."""
-PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
-"""The ways in which Word files and books may be packed, and of which Python can unpack a piece at a time."""
 
 
 class Archive:

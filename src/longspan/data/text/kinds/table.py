@@ -7,8 +7,9 @@ fits. What is of no kind is plain text, or refused where `longspan.data.text.kin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
+from typing import Any
 
 from longspan.data.text.blocks import Document
 from longspan.data.text.kinds.refused import check_read
@@ -61,6 +62,10 @@ class FileKind:
                 raise InputError(f"ending {ending!r} of {self.title} is none; give one such as '.abc'")
         if self.sure and self.signature is None:
             raise InputError(f"sure=True of {self.title} needs a signature; give one, or leave it out")
+
+    def registered_in(self) -> tuple[MutableMapping[str, Any], str, str]:
+        """The table that `longspan.register` enters it in, its name there, and what it is."""
+        return READERS, self.name, "kind of file"
 
 
 _ROOM = "longspan.data.text.kinds"

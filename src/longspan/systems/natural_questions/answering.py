@@ -1,7 +1,7 @@
 """From a model's logits over the chunks of a document to one answer: passage, short answer, yes or no, probability.
 
 A passage's tokens may be in several chunks; every chunk makes its offer, and the best one counts (s, e, a, t as in
-`longspan.models.heads.natural_questions`)::
+`longspan.systems.natural_questions.head`)::
 
     log-odds    = log of p(any answer) / p(no answer)              from t, for each chunk
     long score  = a_c + log-odds                                   for each passage, maximum over chunks
@@ -23,13 +23,11 @@ from torch.utils.data import IterableDataset
 
 from longspan.data.questions.rows import QuestionRow, Span
 from longspan.errors import InputError
-from longspan.models.heads.question_network import LABELS
+from longspan.systems.natural_questions.features import NO, NULL, YES, ChunkFeatures, chunk_features, collate
+from longspan.systems.natural_questions.network import LABELS
 from longspan.tasks.predicting import batches
-from longspan.tasks.questions.features import NO, NULL, YES, ChunkFeatures, chunk_features, collate
+from longspan.tasks.questions.scores import NEVER, best_spans
 from longspan.tasks.tokenizers import padding_id
-
-NEVER = float("-inf")
-"""The score of what no chunk offers: below every threshold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,41 +142,6 @@ def _usable(chunks: Sequence[ChunkFeatures], width: int) -> Tensor:
     for row, chunk in enumerate(chunks):
         usable[row, : len(chunk["token_spans"])] = torch.tensor([start >= 0 for start, _ in chunk["token_spans"]])
     return usable
-
-
-def best_spans(
-    start: Tensor, end: Tensor, paragraphs: Tensor, count: int, max_tokens: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The pair of tokens i ≤ j with the highest s_i + e_j in every paragraph; exact, in memory T × `max_tokens`.
-
-    Args:
-        start, end: `(B, T)` logits.
-        paragraphs: `(B, T)` int64, the paragraph of each token; −1 for one that cannot be an end of an answer.
-        count: C, the number of paragraphs.
-        max_tokens: j − i is less than this.
-
-    Returns:
-        `(B, C)` scores, first and last tokens; of equal scores the first i, then the first j. -inf, 0 and 0 where a
-        paragraph has no token.
-    """
-    rows, length = start.shape
-    widest = max(1, min(max_tokens, length))
-    behind = (0, widest - 1)
-    ends = torch.nn.functional.pad(end, behind, value=NEVER).unfold(1, widest, 1)
-    same = torch.nn.functional.pad(paragraphs, behind, value=-1).unfold(1, widest, 1) == paragraphs[..., None]
-    reach, offset = ends.masked_fill(~same, NEVER).max(2)
-    totals = (start + reach).masked_fill(paragraphs < 0, NEVER)
-    # A place behind the last paragraph takes tokens of none.
-    place = torch.where(paragraphs < 0, count, paragraphs)
-    best = totals.new_full((rows, count + 1), NEVER).scatter_reduce(1, place, totals, "amax")
-    position = torch.arange(length, device=start.device).expand(rows, length)
-    is_best = (totals == best.gather(1, place)) & (totals > NEVER)
-    first = position.new_full((rows, count + 1), length).scatter_reduce(
-        1, place, torch.where(is_best, position, length), "amin"
-    )
-    first = torch.where(first < length, first, 0)[:, :count]
-    highest = best[:, :count]
-    return highest, first, first + offset.gather(1, first).masked_fill(highest == NEVER, 0)
 
 
 class _Chunks(IterableDataset[tuple[int, ChunkFeatures]]):

@@ -13,15 +13,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from longspan.data.questions.readers import QUESTIONS, read_questions
 from longspan.data.questions.rows import QuestionRow
 from longspan.data.ragged import Ragged
 from longspan.errors import InputError
-from longspan.models.heads.question_network import LABELS
-from longspan.models.heads.specs import NaturalQuestions as Head
 from longspan.settings import Count
-from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room, room_for
-from longspan.tasks.metrics.natural_questions import (
+from longspan.systems.natural_questions import NaturalQuestionsHead as Head
+from longspan.systems.natural_questions.answering import answer_rows
+from longspan.systems.natural_questions.chunks import question_chunks
+from longspan.systems.natural_questions.features import collate
+from longspan.systems.natural_questions.metric import (
     SCORES,
     VOTES,
     Said,
@@ -33,11 +33,11 @@ from longspan.tasks.metrics.natural_questions import (
     tydi_scores,
     votes_needed,
 )
-from longspan.tasks.questions.answering import answer_rows
-from longspan.tasks.questions.chunks import question_chunks
-from longspan.tasks.questions.features import collate
-from longspan.tasks.questions.options import PassageTypes, QuestionOptions, marker_tokens
-from longspan.tasks.questions.predictions import line, official_files, said
+from longspan.systems.natural_questions.network import LABELS
+from longspan.systems.natural_questions.options import PassageTypes, QuestionOptions, marker_tokens
+from longspan.systems.natural_questions.predictions import line, official_files, said
+from longspan.systems.natural_questions.reading import QUESTIONS, read_questions
+from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room, room_for
 from longspan.tasks.row_sources import RowSource, identities_of, rows_of
 from longspan.tasks.tokenizers import padding_id
 

@@ -14,10 +14,10 @@ from typing import Any
 from longspan.data.questions.rows import QuestionRow
 from longspan.data.ragged import Ragged, Writer, fingerprint_of, make_once
 from longspan.errors import InputError
-from longspan.models.heads.question_network import LABELS
 from longspan.progress import progress_bar
-from longspan.tasks.questions.features import chunk_features
-from longspan.tasks.questions.options import QuestionOptions
+from longspan.systems.natural_questions.features import chunk_features
+from longspan.systems.natural_questions.network import LABELS
+from longspan.systems.natural_questions.options import QuestionOptions
 
 COLUMNS = {"input_ids": "<i4", "paragraph_ids": "<i4", "token_type_ids": "u1"}
 

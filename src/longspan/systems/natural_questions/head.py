@@ -24,9 +24,9 @@ from transformers.utils import ModelOutput
 
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
-from longspan.models.heads.question_network import LABELS, ChunkLogits, ReadsChunks
-from longspan.models.heads.specs import NaturalQuestions
 from longspan.models.losses import IGNORED, token_loss
+from longspan.systems.natural_questions import NaturalQuestionsHead
+from longspan.systems.natural_questions.network import LABELS, ChunkLogits, ReadsChunks
 
 
 @dataclass
@@ -57,7 +57,7 @@ class LongspanForNaturalQuestions(ReadsChunks, LongspanWithHead):
     layer then has a bias, so that this is a learned logit, and `paragraph_logits` are log-odds against it.
     """
 
-    spec = NaturalQuestions
+    spec = NaturalQuestionsHead
 
     def predict(
         self,

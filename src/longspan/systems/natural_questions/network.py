@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from longspan.attention.base import projected
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
-from longspan.models.heads.specs import NaturalQuestions
 from longspan.models.network import first_token
+from longspan.systems.natural_questions import NaturalQuestionsHead
 
 LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
 """What is learned of a chunk, in the order of `ChunkLogits`."""
@@ -35,7 +35,7 @@ class ReadsChunks(nn.Module):
 
     def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder."""
-        options = config.head_options(NaturalQuestions)
+        options = config.head_options(NaturalQuestionsHead)
         self.qa_outputs = nn.Linear(config.states_width, 2)
         # Without the null slot a bias would shift all paragraphs alike, and never learn anything.
         self.paragraph = nn.Linear(config.states_width, 1, bias=options.null_paragraph)

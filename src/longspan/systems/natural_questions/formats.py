@@ -24,18 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from longspan.data.fields import Record, kind_of, list_of, name_of, number_of, value_of
-from longspan.data.questions.rows import (
-    YES_NO,
-    Annotation,
-    Candidate,
-    Place,
-    QuestionRow,
-    Span,
-    TextBytes,
-    TokenPlaces,
-    check_text,
-)
+from longspan.data.fields import Record, check_text, kind_of, list_of, name_of, number_of, value_of
+from longspan.data.questions.rows import YES_NO, Annotation, Candidate, Place, QuestionRow, Span, TextBytes, TokenPlaces
 from longspan.errors import InputError
 
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:[\s_/].*)?>", re.DOTALL)

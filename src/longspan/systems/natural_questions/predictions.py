@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from longspan.data.questions.rows import Annotation, Place, QuestionRow
-from longspan.tasks.metrics.natural_questions import Said
-from longspan.tasks.questions.answering import Answer
+from longspan.systems.natural_questions.answering import Answer
+from longspan.systems.natural_questions.metric import Said
 
 
 def said(row: QuestionRow, answer: Answer) -> Said:

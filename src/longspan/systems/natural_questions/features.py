@@ -23,14 +23,16 @@ from typing import Any, NotRequired, TypedDict
 import torch
 from torch import Tensor
 
-from longspan.data.questions.rows import QuestionRow, Span, check_text
+from longspan.data.fields import check_text
+from longspan.data.questions.rows import QuestionRow, Span
 from longspan.data.text.passages import Chunk, chunk_map
 from longspan.errors import InputError
-from longspan.models.heads.question_network import LABELS
 from longspan.models.losses import IGNORED
+from longspan.systems.natural_questions.document import Stream, tokenize_document, usable_candidates
+from longspan.systems.natural_questions.network import LABELS
+from longspan.systems.natural_questions.options import PassageTypes, QuestionOptions
 from longspan.tasks.predicting import pad
-from longspan.tasks.questions.document import NOWHERE, Stream, encode_text, tokenize_document, usable_candidates
-from longspan.tasks.questions.options import PassageTypes, QuestionOptions
+from longspan.tasks.questions.tokens import NOWHERE, encode_text
 
 logger = logging.getLogger(__name__)
 
