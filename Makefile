@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := $(or $(VIRTUAL_ENV),.venv)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.longspan-installed
+PACKAGES := packages/longspan packages/longspan-documents packages/longspan-papers
 TORCH := $(shell grep '^torch==' constraints.txt)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 # One worker per core up to four, one thread each: many tiny tensors, so threads inside an operation only cost.
@@ -13,6 +14,8 @@ PYTEST ?=
 # A worker that has finished its half takes from the other's: what one module shares is made once, and none waits.
 PYTEST_IN = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -n $(WORKERS) --dist worksteal
 TESTS = $(call PYTEST_IN,$(VENV))
+# The packages as they stand here, the first of them with these extras.
+EDITABLE = -e '$(firstword $(PACKAGES))[$(1)]' $(addprefix -e ,$(wordlist 2,9,$(PACKAGES)))
 # What is tested with other versions than those of constraints.txt: `dev`, and the extras that `dev` leaves out.
 EXTRAS := dev,langchain,ray,sentence-transformers
 
@@ -28,16 +31,16 @@ help:  ## list the commands
 
 install: $(STAMP)  ## make .venv (unless one is active) and install the package with its tools
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): $(PACKAGES:%=%/pyproject.toml) constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Longspan needs Python 3.11 or newer; this is %s: call make PYTHON=python3.11" % sys.version.split()[0])'
 	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing $(TORCH) and the package into $(VENV) (first time only)"
 	$(PIP) -c constraints.txt $(TORCH)
-	$(PIP) -c constraints.txt -e '.[dev]'
+	$(PIP) -c constraints.txt $(call EDITABLE,dev)
 	@echo '$(CURDIR)' > $(STAMP)
 
 demo: $(STAMP)  ## summarise a long text that every machine has, then ten times as much
-	$(BIN)/python -m longspan.cli.demo
+	$(BIN)/python -m longspan_documents.cli.demo
 
 test: $(STAMP)  ## all tests but those marked slow, in minutes (PYTEST='-k window -x' passes options on)
 	$(TESTS) -m 'not slow' $(PYTEST)
@@ -48,24 +51,24 @@ test-all: $(STAMP)  ## all tests, as CI runs them
 # Neither uses or changes the active environment. Both install again what has changed since the last call. Old releases
 # are installed with new ones of what they depend on themselves, and warn of it: that alone is no failure.
 OLD := -W default::DeprecationWarning -W default::PendingDeprecationWarning
-test-newest:  ## the tests of `make test` with the newest versions that pyproject.toml allows, in .venv-newest
+test-newest:  ## the tests of `make test` with the newest versions that the packages allow, in .venv-newest
 	@test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest
-	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager -e '.[$(EXTRAS)]'
+	.venv-newest/bin/python -m pip install --quiet --upgrade --upgrade-strategy eager $(call EDITABLE,$(EXTRAS))
 	$(call PYTEST_IN,.venv-newest) -m 'not slow' $(PYTEST)
 
 test-oldest:  ## the same with the oldest versions that it declares, in .venv-oldest
 	@test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
 	$(PYTHON) tools/oldest_versions.py > .venv-oldest/oldest.txt
-	.venv-oldest/bin/python -m pip install --quiet -c .venv-oldest/oldest.txt -e '.[$(EXTRAS)]'
+	.venv-oldest/bin/python -m pip install --quiet -c .venv-oldest/oldest.txt $(call EDITABLE,$(EXTRAS))
 	$(call PYTEST_IN,.venv-oldest) -m 'not slow' $(OLD) $(PYTEST)
 
 # As a newcomer does on a fresh machine. Only torch is pinned, whose newest brings gigabytes: TORCH=torch takes that too.
-smoke:  ## build the wheel, install it with the newest versions into a fresh environment, and try every verb of it
+smoke:  ## build the wheels, install them with the newest versions into a fresh environment, and try every verb
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
 	unset VIRTUAL_ENV PYTHONPATH PYTHONHOME; \
 	$(PYTHON) -m venv "$$work/venv"; python="$$work/venv/bin/python"; \
-	$$python -m pip wheel --quiet --no-deps --wheel-dir "$$work" .; \
-	$$python -m pip install --quiet '$(TORCH)' "$$(echo "$$work"/*.whl)[all]"; \
+	$$python -m pip wheel --quiet --no-deps --wheel-dir "$$work" $(addprefix ./,$(PACKAGES)); \
+	$$python -m pip install --quiet '$(TORCH)' "$$(echo "$$work"/longspan-*.whl)[all]" "$$work"/longspan_*.whl; \
 	$$python -m pip check; \
 	cd "$$work" && OMP_NUM_THREADS=1 $$python '$(CURDIR)/tools/smoke.py'
 
@@ -89,7 +92,7 @@ gpu:  ## tests and benchmark that need a CUDA device, ten minutes a call (BUDGET
 	@python=$(PYTHON); \
 	$$python -c '$(HAS_CUDA)' 2>/dev/null || { $(MAKE) --no-print-directory install; python=$(BIN)/python; }; \
 	$$python -c '$(HAS_CUDA)' || { echo 'make gpu needs a CUDA device and a CUDA build of torch; torch sees none'; exit 1; }; \
-	export PYTHONPATH=src PYTHONUNBUFFERED=1; \
+	export PYTHONPATH="$$($$python tools/source_paths.py)" PYTHONUNBUFFERED=1; \
 	status=0; \
 	$$python -m pytest -m gpu $(PYTEST) $$(grep -rl 'mark\.gpu' tests --include='test_*.py') || status=$$?; \
 	$$python benchmarks/gpu.py --budget $(or $(BUDGET),540) || status=$$?; \

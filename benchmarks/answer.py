@@ -17,11 +17,11 @@ import numpy as np
 
 from answer_sets import Case, holds, sets
 from longspan.data.text.sentences import guess_language
-from longspan.inference.embed import load_encoder
-from longspan.inference.passage_encoder import SecondLook, passage_encoder
-from longspan.inference.ranking import READ, SHOWN, WEIGHTS, PassageIndex, Weights, load_weights
-from longspan.inference.results import reads_english
 from longspan.tasks.metrics.bootstrap import Interval, bootstrap, bootstrap_difference
+from longspan_documents.inference.embed import load_encoder
+from longspan_documents.inference.passage_encoder import SecondLook, passage_encoder
+from longspan_documents.inference.ranking import READ, SHOWN, WEIGHTS, PassageIndex, Weights, load_weights
+from longspan_documents.inference.results import reads_english
 from measure import RESULTS, machine, shown, table, write_page
 from minilm import MiniLM, minilm
 

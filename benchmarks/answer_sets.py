@@ -18,8 +18,8 @@ from answer_weights import without_answer as without_answer
 from natural import natural_questions
 
 from longspan.data.jsonl import read_jsonl
-from longspan.data.text.reading import document_of
-from longspan.systems.natural_questions.reading import read_questions
+from longspan_documents.text.reading import document_of
+from longspan_papers.natural_questions.reading import read_questions
 
 AMONG_THE_SIXTY = {"contract": 10, "page": 15}
 """The row of the contracts, and that of Natural Questions, on whose texts some of the sixty questions are."""

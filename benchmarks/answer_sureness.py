@@ -16,10 +16,10 @@ import numpy as np
 from answer import area_interval
 from answer_sets import Asked, asked_of_cases, looked_at, sets, stories, without_answer
 from longspan.data.text.sentences import guess_language
-from longspan.inference.encoders import bundled_encoder
-from longspan.inference.passage_encoder import passage_encoder
-from longspan.inference.ranking import READ, SHOWN, WEIGHTS, Weights, load_weights
 from longspan.tasks.metrics.classification import calibration_error
+from longspan_documents.inference.encoders import bundled_encoder
+from longspan_documents.inference.passage_encoder import passage_encoder
+from longspan_documents.inference.ranking import READ, SHOWN, WEIGHTS, Weights, load_weights
 from measure import machine, shown, table, write_page
 
 OF_THE_FIT = ("meetings", "proposals and papers", "stories")

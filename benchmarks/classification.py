@@ -198,7 +198,7 @@ def _each(seeds: Sequence[int], by: dict[int, dict[int, Any]]) -> str:
 
 def _draw(paired: dict[int, list[dict[str, Any]]]) -> None:
     from longspan.pictures.patterns import save_picture
-    from longspan.pictures.reliability import draw_reliability
+    from longspan_documents.pictures.reliability import draw_reliability
 
     curves = {}
     for tokens, predictions in paired.items():

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from longspan.checkpoints.loading import load_pair
-from longspan.systems.coreference.metric import KINDS, coreference_scores
-from longspan.systems.coreference.reading import read_coreference
-from longspan.systems.coreference.rows import CoreferenceRow
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
+from longspan_papers.coreference.metric import KINDS, coreference_scores
+from longspan_papers.coreference.reading import read_coreference
+from longspan_papers.coreference.rows import CoreferenceRow
 from measure import RESULTS, machine, table
 
 

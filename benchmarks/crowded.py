@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from longspan.cli.demo import SENTENCES, python_reference
-from longspan.data.text.reading import document_of
-from longspan.inference.encoders import CHOSEN_BY
-from longspan.inference.summarize import load_summarizer
+from longspan_documents.cli.demo import SENTENCES, python_reference
+from longspan_documents.inference.encoders import CHOSEN_BY
+from longspan_documents.inference.summarize import load_summarizer
+from longspan_documents.text.reading import document_of
 from measure import machine, table, write_page
 
 SIDES = ("several", "one")

@@ -20,12 +20,12 @@ from typing import Any
 from coreference import spread
 from longspan.checkpoints.loading import load_pair
 from longspan.files import whole_folder
-from longspan.systems.dialogue.noises import NOISES
-from longspan.systems.dialogue.reading import read_dialogues
 from longspan.training.evaluate import evaluate
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
+from longspan_papers.dialogue.noises import NOISES
+from longspan_papers.dialogue.reading import read_dialogues
 from measure import RESULTS, machine, table
 
 KEPT = RESULTS / "dialogue.jsonl"

@@ -24,7 +24,7 @@ import numpy as np
 from bundled_arms import ARMS, DENOISING, MEETINGS, OWN, RATE, SHIPPED, STEPS, WORK, encoder_folder
 from importance_clue import Tokens, separation, tokens_of, train_tagger, with_clue
 from longspan.tasks.metrics.bootstrap import bootstrap_difference
-from longspan.tasks.summaries.picker import Picker
+from longspan_documents.summaries.picker import Picker
 from measure import machine, shown, table, write_page
 from summary_measures import MEASURES, summary_of, values_of
 from summary_methods import KINDS, Ours, Taught, encoder_of, fit, taught  # pyright: ignore[reportAttributeAccessIssue]

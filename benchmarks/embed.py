@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from held_out import HeldOut, held_out
-from longspan.inference.embed import Encoder, load_encoder
-from longspan.inference.encoders import BUNDLED
 from longspan.tasks.metrics.bootstrap import bootstrap
+from longspan_documents.inference.embed import Encoder, load_encoder
+from longspan_documents.inference.encoders import BUNDLED
 from measure import machine, paired_seconds, shown, table, write_page
 from minilm import MiniLM, minilm
 from nearness import AsOneText, BySentence, Method, SharedWords, WordVectors, against, place, rank_correlation

@@ -26,8 +26,8 @@ from held_out import HeldOut, meetings, papers
 from kept import kept
 from longspan.checkpoints.lengthening.lengthen import lengthen
 from longspan.checkpoints.pooling import carry_pooling
-from longspan.inference.embed import PooledEncoder, load_encoder
-from longspan.inference.encoders import mean_vector
+from longspan_documents.inference.embed import PooledEncoder, load_encoder
+from longspan_documents.inference.encoders import mean_vector
 from measure import machine, peak_bytes, table, write_page
 from minilm import PACKAGE
 from nearness import AsOneText, Method, SharedWords, against, place

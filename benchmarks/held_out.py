@@ -19,10 +19,10 @@ sys.path.append(str(ROOT / "tools" / "bundled"))
 from answer_questions import NOT_SHIPPED, qmsum  # pyright: ignore[reportMissingImports]
 
 from longspan.data.jsonl import read_jsonl
-from longspan.data.text.passages import passages_of
-from longspan.data.text.reading import document_of, sentences_of
 from longspan.data.text.sentences import split_sentences, split_words
-from longspan.inference.ranking import FUNCTION_WORDS
+from longspan_documents.inference.ranking import FUNCTION_WORDS
+from longspan_documents.text.passages import passages_of
+from longspan_documents.text.reading import document_of, sentences_of
 
 PAPERS = "pmc_cc_by"
 OF_A_SOURCE = 8

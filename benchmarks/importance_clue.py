@@ -25,10 +25,10 @@ sys.path.append(str(Path(__file__).parents[1] / "tools" / "bundled"))
 import summary_weights  # pyright: ignore[reportMissingImports]
 
 from longspan.models.heads.sentence_network import sums_by_sentence
-from longspan.tasks.summaries import picker
-from longspan.tasks.summaries.clues import Sentences, clues, standardised
 from longspan.tasks.summaries.importance import labels_of
 from longspan.tasks.tokenizers import encode_sentences
+from longspan_documents.summaries import picker
+from longspan_documents.summaries.clues import Sentences, clues, standardised
 
 HIDDEN, STEPS, BATCH, RATE, DECAY = 64, 300, 4096, 2e-3, 1e-2
 TAKEN = 1500

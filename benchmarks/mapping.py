@@ -27,8 +27,8 @@ from typing import Any
 import psutil
 
 from longspan.data.summaries.readers import read_rows
-from longspan.mapping.job import Job, saved_job
-from longspan.mapping.local import Crew
+from longspan_documents.mapping.job import Job, saved_job
+from longspan_documents.mapping.local import Crew
 from measure import RESULTS, machine, table
 
 EARLY = 4.0

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/multi_hop.py [--work DIR] [--seeds 1 2]
 
-Rows are made up (`longspan.systems.hotpotqa.rows`) and written in HotpotQA's format. For each seed the recipe
+Rows are made up (`longspan_papers.hotpotqa.rows`) and written in HotpotQA's format. For each seed the recipe
 `two-facts-small` is trained on short rows of four paragraphs. From there one model goes on with long rows read whole,
 one with the same rows cut to 512 tokens, and one with what the first of them kept of these rows, as a second stage. A
 fourth side learns with types for the question's own words alone, so that it has to find the second step itself. All are
@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from longspan.systems.hotpotqa.metric import match_answer, match_facts, multi_hop_scores
-from longspan.systems.hotpotqa.reading import read_multi_hop, record_of
-from longspan.systems.hotpotqa.rows import two_step_rows
+from longspan_papers.hotpotqa.metric import match_answer, match_facts, multi_hop_scores
+from longspan_papers.hotpotqa.reading import read_multi_hop, record_of
+from longspan_papers.hotpotqa.rows import two_step_rows
 from measure import RESULTS, machine, table, write_page
 
 KEPT = RESULTS / "multi_hop.jsonl"

@@ -10,9 +10,9 @@ import numpy as np
 
 from held_out import HeldOut
 from longspan.data.text.sentences import split_words
-from longspan.inference.encoders import mean_vector
-from longspan.inference.ranking import FUNCTION_WORDS, WordIndex, query_stems
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
+from longspan_documents.inference.encoders import mean_vector
+from longspan_documents.inference.ranking import FUNCTION_WORDS, WordIndex, query_stems
 from measure import shown
 from minilm import MiniLM
 

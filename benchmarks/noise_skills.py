@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from longspan.data.turns import Turn
 from longspan.models import LongspanConfig, LongspanForConditionalGeneration
 from longspan.models.losses import IGNORED
-from longspan.systems.dialogue.noises import NOISES, NoiseConfig, below
-from longspan.systems.dialogue.noising import noise
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
+from longspan_papers.dialogue.noises import NOISES, NoiseConfig, below
+from longspan_papers.dialogue.noising import noise
 from measure import RESULTS, add_run, finished, machine, shown, table, write_page
 
 FILE = RESULTS / "noise-skills.jsonl"

@@ -20,8 +20,8 @@ import torch
 
 from longspan import LongspanConfig, LongspanForMaskedLM
 from longspan.data.corpus.sources import Corpus
-from longspan.inference.encoders import bundled_encoder
 from longspan.tasks.predicting import pad, without_padding
+from longspan_documents.inference.encoders import bundled_encoder
 from measure import RESULTS, check_close, machine, paired_seconds, table
 
 LONGEST = 2048

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.inference.summarize import WEIGHTS
 from longspan.tasks.metrics.bootstrap import Interval, bootstrap_difference
-from longspan.tasks.summaries.picker import Picker
+from longspan_documents.inference.summarize import WEIGHTS
+from longspan_documents.summaries.picker import Picker
 from measure import machine, table, write_page
 from summary_measures import MEASURES, reading, summary_of, values_of
 from summary_methods import (

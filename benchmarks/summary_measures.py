@@ -14,7 +14,7 @@ from nltk.stem.porter import PorterStemmer
 from kept import kept
 from longspan.data.text.sentences import split_words
 from longspan.tasks.metrics.rouge import Rouge
-from longspan.tasks.summaries.selection import fill, ranking
+from longspan_documents.summaries.selection import fill, ranking
 from summary_peers import STOP_WORDS
 from summary_sets import Case
 

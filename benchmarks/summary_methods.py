@@ -13,13 +13,13 @@ from summary_weights import KINDS, MOST, Taught, fit, taught
 import summary_peers as peers
 from kept import FOLDER, KeptEncoder, digest, kept
 from longspan.data.text.sentences import split_words
-from longspan.inference.embed import load_encoder
-from longspan.inference.encoders import BUNDLED
-from longspan.inference.ranking import WordIndex, query_stems
-from longspan.inference.summarize import PackageScorer
-from longspan.tasks.summaries import clues, selection
-from longspan.tasks.summaries.extraction import salience, words_of
-from longspan.tasks.summaries.picker import Picker
+from longspan_documents.inference.embed import load_encoder
+from longspan_documents.inference.encoders import BUNDLED
+from longspan_documents.inference.ranking import WordIndex, query_stems
+from longspan_documents.inference.summarize import PackageScorer
+from longspan_documents.summaries import clues, selection
+from longspan_documents.summaries.extraction import salience, words_of
+from longspan_documents.summaries.picker import Picker
 from minilm import minilm
 from summary_sets import Case
 

@@ -16,9 +16,9 @@ sys.path.append(str(Path(__file__).parents[1] / "tools" / "bundled"))
 
 from lead_weights import LINE, Package, debian_packages, is_training, python_packages
 
-from longspan.data.text.reading import read, sentences_of
-from longspan.inference.summarize import WEIGHTS
-from longspan.tasks.summaries.picker import Picker
+from longspan_documents.inference.summarize import WEIGHTS
+from longspan_documents.summaries.picker import Picker
+from longspan_documents.text.reading import read, sentences_of
 from measure import machine, table, write_page
 from summarize import header, means_of, measured, row_of, verdict
 from summary_methods import ORACLE, OURS, Method, Ours, encoder_of, longest, oracle, peers_of

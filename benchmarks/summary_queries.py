@@ -17,10 +17,10 @@ sys.path.append(str(Path(__file__).parents[1] / "tools" / "bundled"))
 from query_weights import Meeting, Question, meetings  # pyright: ignore[reportMissingImports]
 
 from longspan.data.text.sentences import split_words
-from longspan.inference.summarize import WEIGHTS
 from longspan.tasks.metrics.bootstrap import bootstrap_difference
-from longspan.tasks.summaries.picker import Picker
-from longspan.tasks.summaries.selection import ranking
+from longspan_documents.inference.summarize import WEIGHTS
+from longspan_documents.summaries.picker import Picker
+from longspan_documents.summaries.selection import ranking
 from measure import shown, table
 from summary_measures import picked, summary_of, values_of
 from summary_methods import ORACLE, OURS, Method, Ours, encoder_of, lexical, oracle

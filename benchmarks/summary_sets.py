@@ -15,9 +15,9 @@ sys.path.append(str(Path(__file__).parents[1] / "tools" / "bundled"))
 from summary_weights import document_of_row
 
 from longspan.data.summaries.readers import read_rows
-from longspan.data.text.blocks import Document
-from longspan.data.text.reading import DocumentSentence, sentences_of
 from longspan.data.text.sentences import split_words
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.reading import DocumentSentence, sentences_of
 
 
 @dataclass(frozen=True)

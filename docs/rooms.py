@@ -1,4 +1,4 @@
-"""The rooms of the package and the imports between them, read from the code; and their picture.
+"""The rooms of the packages and the imports between them, read from the code; and their picture.
 
 Every import counts, also those inside functions, those that only type checkers read, and texts by which a table imports
 what is asked for: an arrow is an arrow. The roof (`longspan` itself, `registering`) gathers the names of all rooms.
@@ -19,25 +19,37 @@ from longspan.pictures.patterns import INK, PAPER, QUIET
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PACKAGE = Path(__file__).parents[1] / "src" / "longspan"
+PACKAGES = Path(__file__).parents[1] / "packages"
+NAMES = {"longspan_papers": "papers", "longspan_documents": "documents", "longspan": ""}
+"""Package → what the names of its rooms begin with, from the top to the ground."""
 FLOORS = (
-    *("roof", "cli", "serve", "integrations", "mapping", "compare", "planning", "pictures", "systems"),
-    *("inference", "training", "tasks", "checkpoints", "models", "stacks", "attention", "ops", "patterns", "data"),
-    "ground",
+    "roof",
+    "papers",
+    *("documents cli", "documents serve", "documents integrations", "documents mapping", "documents pictures"),
+    *("documents inference", "documents summaries", "documents questions", "documents text"),
+    *("cli", "compare", "planning", "pictures", "inference", "training", "tasks", "checkpoints", "models", "stacks"),
+    *("attention", "ops", "patterns", "data", "ground"),
 )
-"""From the top to the ground."""
+"""From the top to the ground: no room imports from one above it, so no package from one that depends on it."""
 ROOF = {"longspan", "longspan.__main__", "longspan.registering"}
 
 
 def module_of(path: Path) -> str:
     """The name of the module in a file."""
-    parts = ("longspan", *path.relative_to(PACKAGE).with_suffix("").parts)
+    parts = path.relative_to(PACKAGES).with_suffix("").parts[2:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def room_of(module: str) -> str:
     """The room that a module lies in."""
-    room = "roof" if module in ROOF else module.split(".")[1]
+    package, _, inside = module.partition(".")
+    if module in ROOF:
+        return "roof"
+    if package == "longspan_papers":
+        return "papers"
+    if not inside:  # a docstring
+        return "documents text"
+    room = f"{NAMES[package]} {inside.partition('.')[0]}".strip()
     return room if room in FLOORS else "ground"
 
 
@@ -54,11 +66,11 @@ def imports_of(tree: ast.AST, modules: Mapping[str, object]) -> set[str]:
             if names - set(modules):
                 found.add(str(node.module))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= {node.value.partition(":")[0]} & set(modules) - {"longspan"}
+            found |= {node.value.partition(":")[0]} & set(modules) - set(NAMES)
     return found
 
 
-MODULES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+MODULES = {module_of(path): path for path in sorted(PACKAGES.glob("*/src/**/*.py"))}
 
 
 @cache

@@ -412,9 +412,9 @@ def test_what_other_libraries_write_keeps_the_permissions_of_what_it_replaces(tm
     import numpy as np
     from matplotlib.figure import Figure
 
-    from longspan.inference.embed import EmbeddedDocument, save_vectors
-    from longspan.pictures.pages import save_page
     from longspan.pictures.patterns import save_picture
+    from longspan_documents.inference.embed import EmbeddedDocument, save_vectors
+    from longspan_documents.pictures.pages import save_page
 
     found = EmbeddedDocument(vector=np.zeros(4, np.float32), sentences=(), vectors=np.zeros((0, 4)), tokens=1)
     writers: dict[str, Callable[[Path], object]] = {

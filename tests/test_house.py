@@ -20,17 +20,13 @@ from longspan.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SOURCES = sorted((ROOT / "packages").glob("*/src/**/*.py"))
 NOT_RUN = "<!-- not run:"
 """A comment before an example that cannot run here, with the reason (it downloads a checkpoint, say)."""
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "docs").is_dir(), reason="runs in a checkout, not from an installed package"
 )
-
-
-def pyproject() -> dict:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def examples(page: Path) -> list[str]:
@@ -61,23 +57,23 @@ def test_every_public_name_is_there() -> None:
 def test_constraints_pin_what_the_project_needs() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
-    project = pyproject()["project"]
-    wanted = [
-        *project["dependencies"],
-        *(need for extra in project["optional-dependencies"].values() for need in extra),
-    ]
+    wanted: list[str] = []
+    for file in ROOT.glob("packages/*/pyproject.toml"):
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        wanted += project["dependencies"]
+        wanted += [need for extra in project.get("optional-dependencies", {}).values() for need in extra]
     names = {re.match(r"[\w-]+", requirement)[0].lower() for requirement in wanted}  # type: ignore[index]
-    assert names - {"longspan"} <= pinned
+    assert names - {"longspan", "longspan-documents", "longspan-papers"} <= pinned
 
 
 def test_every_folder_has_its_line_on_the_front_page() -> None:
     front = (ROOT / "docs/index.md").read_text(encoding="utf-8")
-    folders = [path for path in (ROOT / "src/longspan").iterdir() if path.is_dir() and list(path.glob("*.py"))]
-    folders += [ROOT / name for name in ("recipes", "benchmarks", "tests", "tools", "docs")]
+    folders = [path for path in ROOT.glob("packages/*/src/*/*") if path.is_dir() and list(path.glob("*.py"))]
+    folders += [ROOT / name for name in ("benchmarks", "tests", "tools", "docs")]
     for folder in folders:
         assert re.search(rf"^\s*{folder.name}/ +\S", front, re.MULTILINE), f"no line for {folder.name}/"
     for name in re.findall(r"^  (\w+)/ ", front, re.MULTILINE):
-        assert (ROOT / "src/longspan" / name).is_dir(), f"docs/index.md names {name}/, which is not there"
+        assert list(ROOT.glob(f"packages/*/src/*/{name}")), f"docs/index.md names {name}/, which is not there"
 
 
 def test_the_front_page_lists_every_guide_once() -> None:
@@ -215,8 +211,8 @@ def test_every_module_says_what_it_is() -> None:
 
 
 def test_package_is_typed_and_holds_its_model() -> None:
-    package = ROOT / "src/longspan"
-    assert (package / "py.typed").exists()
+    assert len(list(ROOT.glob("packages/*/src/*/py.typed"))) == 3
+    package = ROOT / "packages/longspan-documents/src/longspan_documents"
     files = [file for file in (package / "bundled").rglob("*") if file.is_file()]
     assert {file.name for file in files} >= {"summary.safetensors", "answers.json", "model.safetensors", "README.md"}
     assert 0 < sum(file.stat().st_size for file in files) <= 25 * 2**20

@@ -13,6 +13,7 @@ import yaml
 import longspan
 
 ROOT = Path(__file__).parents[1]
+BUNDLED = "packages/longspan-documents/src/longspan_documents/bundled"
 
 pytestmark = pytest.mark.skipif(
     not (ROOT / "CITATION.cff").is_file(), reason="runs in a checkout, not from an installed package"
@@ -34,10 +35,10 @@ def citation() -> dict[str, Any]:
 
 @pytest.fixture
 def project() -> dict[str, Any]:
-    return tomllib.loads(text_of("pyproject.toml"))
+    return tomllib.loads(text_of("packages/longspan/pyproject.toml"))
 
 
-def test_the_version_is_one(citation: dict[str, Any], project: dict[str, Any]) -> None:
+def test_the_version_is_one(citation: dict[str, Any]) -> None:
     released = re.findall(r"^## (\d+\.\d+\.\d+) – (\d{4}-\d{2}-\d{2})$", text_of("CHANGELOG.md"), re.MULTILINE)
     assert released[0] == (citation["version"], citation["date-released"])
     # Between two releases the code calls itself a development version of the next; one cites what was released.
@@ -48,9 +49,10 @@ def test_the_version_is_one(citation: dict[str, Any], project: dict[str, Any]) -
         assert re.search(r"^## Unreleased$", text_of("CHANGELOG.md"), re.MULTILINE)
     else:
         assert code[1] == citation["version"]
-    # The package takes its version from the code, so that there is no third place to forget.
-    assert project["project"]["dynamic"] == ["version"]
-    assert project["tool"]["hatch"]["version"]["path"] == "src/longspan/version.py"
+    projects = [tomllib.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("packages/*/pyproject.toml")]
+    assert [one["project"]["version"] for one in projects] == 3 * [longspan.__version__]
+    pinned = {need for one in projects for need in one["project"]["dependencies"] if need.startswith("longspan")}
+    assert all(need.endswith(f"=={longspan.__version__}") for need in pinned)
     state = f"Version {longspan.__version__}, beta" + (f" (last release: {citation['version']})" if code[2] else "")
     assert f"{state};" in text_of("README.md")
 
@@ -127,9 +129,9 @@ def test_issue_forms_are_complete(path: Path) -> None:
 
 def test_cards_say_what_the_bundled_models_were_trained_on() -> None:
     """Nothing comes with the package that was trained on data which do not allow it."""
-    for name in ("src/longspan/bundled/README.md", "src/longspan/bundled/encoder/README.md"):
+    for name in (f"{BUNDLED}/README.md", f"{BUNDLED}/encoder/README.md"):
         card = " ".join(text_of(name).split())
         for words in ("CC BY", "permissive", "QMSum", "SQuALITY", "attribution"):
             assert words in card, f"{name} does not say {words!r}"
         assert "SumPubMed" not in card
-    assert "src/longspan/bundled/README.md" in text_of("README.md")
+    assert f"{BUNDLED}/README.md" in text_of("README.md")

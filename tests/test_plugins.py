@@ -24,7 +24,6 @@ from longspan.attention.config import Reach
 from longspan.attention.layers import receptive_field
 from longspan.checkpoints.sources import load_any
 from longspan.cli import main
-from longspan.data.questions.rows import plain_row
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
@@ -35,10 +34,11 @@ from longspan.models.heads.base import LongspanWithHead
 from longspan.patterns import First, Pattern, PerHead, Window, parse
 from longspan.patterns.text import _parsed
 from longspan.settings import Range
-from longspan.systems.natural_questions.reading import read_questions
 from longspan.tasks import TASKS, task_class
 from longspan.tasks.base import Task
-from longspan.tasks.summaries.extraction import Extraction
+from longspan_documents.questions.rows import plain_row
+from longspan_documents.summaries.extraction import Extraction
+from longspan_papers.natural_questions.reading import read_questions
 
 
 @dataclass(frozen=True)
@@ -378,7 +378,7 @@ from longspan.attention import Attention, AttentionConfig, LongformerConfig, Pro
 from longspan.attention.layers import receptive_field
 from longspan.data.summaries.rows import SummaryRow
 from longspan.patterns import Pattern
-from longspan.tasks.summaries.extraction import Extraction
+from longspan_documents.summaries.extraction import Extraction
 
 
 @longspan.register

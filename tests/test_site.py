@@ -43,7 +43,7 @@ def build(folder: Path) -> Path:
     result = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
         cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -206,9 +206,7 @@ def test_reference_has_every_public_name(site: Path) -> None:
     for module in (patterns, attention, models):
         public |= {f"{module.__name__}.{name}" for name in module.__all__}
     ours = {entry.name for entry in added("heads")}
-    public |= {
-        f"{head.model_class().__module__}.{head.model}" for name, head in HEADS.items() if name in ours
-    }
+    public |= {f"{head.model_class().__module__}.{head.model}" for name, head in HEADS.items() if name in ours}
     public |= {f"{head.__module__}.{head.__name__}" for name, head in HEADS.items() if name in ours}
     public |= {entry.value.replace(":", ".") for entry in added("outputs")}
     public |= {f"{task.__module__}.{task.__qualname__}" for task in TASKS.values()}

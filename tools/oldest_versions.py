@@ -1,4 +1,4 @@
-"""Prints the oldest release that each range of `pyproject.toml` declares, as constraints for pip.
+"""Prints the oldest release that each range of the packages declares, as constraints for pip.
 
     python tools/oldest_versions.py > oldest.txt
     pip install -c oldest.txt '.[all]'
@@ -22,26 +22,28 @@ _LOWER = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?>=(?P<version>[\w.]+)(?:,
 _PINNED = re.compile(r"(?P<name>[\w.-]+)==[\w.+]+")
 
 
-def oldest(project: dict, tested: str) -> list[str]:
+def oldest(projects: list[dict], tested: str) -> list[str]:
     """The lines of a file of constraints.
 
     Args:
-        project: the table `project` of `pyproject.toml`.
+        projects: the table `project` of each package's `pyproject.toml`.
         tested: the text of `constraints.txt`.
 
     Raises:
         ValueError: a dependency declares no lower bound.
     """
-    extras = project["optional-dependencies"]
-    used, developers = list(project["dependencies"]), set()
-    for name, requirements in extras.items():
-        if name in OF_DEVELOPERS:
-            developers |= {_normal(re.split(r"[\[>=;]", requirement)[0]) for requirement in requirements}
-        else:
-            used += requirements
+    used, developers = [], set()
+    for project in projects:
+        used += project["dependencies"]
+        for name, requirements in project.get("optional-dependencies", {}).items():
+            if name in OF_DEVELOPERS:
+                developers |= {_normal(re.split(r"[\[>=;]", requirement)[0]) for requirement in requirements}
+            else:
+                used += requirements
+    ours = {_normal(project["name"]) for project in projects}
     lines = {}
     for requirement in used:
-        if requirement.startswith(f"{project['name']}["):  # an extra made of others
+        if _normal(re.split(r"[\[=]", requirement)[0]) in ours:
             continue
         bound = _LOWER.fullmatch(requirement)
         if bound is None:
@@ -59,8 +61,9 @@ def _normal(name: str) -> str:
 
 
 def main() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    print(*oldest(project, (ROOT / "constraints.txt").read_text(encoding="utf-8")), *BESIDE, sep="\n")
+    files = sorted((ROOT / "packages").glob("*/pyproject.toml"))
+    projects = [tomllib.loads(file.read_text(encoding="utf-8"))["project"] for file in files]
+    print(*oldest(projects, (ROOT / "constraints.txt").read_text(encoding="utf-8")), *BESIDE, sep="\n")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from source_paths import source_paths
+
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("mechanisms", "stacks", "heads", "checkpoints", "recipes", "text")
 Digests = Iterator[tuple[str, str]]
@@ -53,7 +55,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def checkout(base: str, where: Path) -> Iterator[Path]:
-    if Path(base, "src").is_dir():
+    if Path(base, "src").is_dir() or Path(base, "packages").is_dir():
         yield Path(base).resolve()
         return
     git = ["git", "-C", str(ROOT), "worktree"]
@@ -66,7 +68,8 @@ def checkout(base: str, where: Path) -> Iterator[Path]:
 
 def call(tree: Path, *arguments: str) -> str:
     """Runs this file with the package of one tree; what it prints."""
-    paths = os.pathsep.join(map(str, (tree / "src", tree / "tests", tree / "tests/shared")))
+    sources = [tree / "src"] if (tree / "src").is_dir() else source_paths(tree)
+    paths = os.pathsep.join(map(str, (*sources, tree / "tests", tree / "tests/shared")))
     environment = os.environ | {
         "PYTHONPATH": paths,
         "OMP_NUM_THREADS": "1",
@@ -282,7 +285,7 @@ def recipes(_: dict[str, Any], __: Path) -> Digests:
     from longspan.cli import main as run
 
     tree = Path(os.environ["LONGSPAN_TREE"])
-    for path in sorted((tree / "recipes").rglob("*.yaml")):
+    for path in sorted(tree.rglob("recipes/*/*.yaml"), key=lambda path: (path.parent.name, path.name)):
         for show in ([], ["--show"]):  # as later versions have it, and as earlier ones had
             text = io.StringIO()
             with contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):

@@ -69,7 +69,7 @@ def main() -> None:
     start = time.perf_counter()
     import longspan
 
-    if Path(longspan.__file__).is_relative_to(CHECKOUT / "src"):
+    if Path(longspan.__file__).is_relative_to(CHECKOUT / "packages"):
         sys.exit(f"longspan is imported from the checkout {CHECKOUT}: install the wheel, and call this from elsewhere")
     names = ("torch", "transformers", "accelerate", "trafilatura", "pypdfium2", "pyarrow", "fastapi", "onnxruntime")
     print("longspan", longspan.__version__, "with", ", ".join(f"{name} {version(name)}" for name in names), flush=True)
@@ -158,8 +158,8 @@ def read_documents(run: Callable[..., str], folder: Path, files: dict[str, Path]
 
 def check_every_kind(files: dict[str, Path]) -> None:
     """The files are of all kinds that are read, each known as one of them; a kind without a file fails."""
-    from longspan.data.text.kinds.source import Source
-    from longspan.data.text.kinds.table import READERS, kind_of
+    from longspan_documents.text.kinds.source import Source
+    from longspan_documents.text.kinds.table import READERS, kind_of
 
     kinds = {kind: kind_of(Source.of_path(path)) for kind, path in files.items()}
     missing = set(READERS) - {one.name for one in kinds.values() if one is not None}
@@ -409,8 +409,8 @@ def write_models(folder: Path) -> dict[str, Path]:
 
     from longspan.models import LongspanConfig, LongspanForCandidateScoring, LongspanForCoreference
     from longspan.models import LongspanForSequenceClassification as Classifier
-    from longspan.systems.wikihop.task import MARKERS, CandidateChoice
     from longspan.training.tokenizers import train_tokenizer
+    from longspan_papers.wikihop.task import MARKERS, CandidateChoice
 
     tokenizer: Any = train_tokenizer([*SENTENCES, QUESTION], 320)
     tokenizer.add_tokens(list(MARKERS))

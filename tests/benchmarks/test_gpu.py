@@ -143,7 +143,7 @@ def test_what_make_gpu_collects_needs_no_optional_package(tmp_path: Path) -> Non
     (tmp_path / "hiding.py").write_text(HIDING.format(absent=set(ABSENT)), encoding="utf-8")
     files = [path for path in ROOT.glob("tests/**/test_*.py") if "mark.gpu" in path.read_text(encoding="utf-8")]
     names = [str(path) for path in files if path != Path(__file__)]
-    paths = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
+    paths = os.pathsep.join(map(str, [tmp_path, *ROOT.glob("packages/*/src")]))
     options = ["-p", "hiding", "--collect-only", "-q", "-m", "gpu", *names]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options],

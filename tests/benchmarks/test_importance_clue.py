@@ -8,7 +8,7 @@ import torch
 
 import importance_clue
 from importance_clue import Tokens, separation, tokens_of, train_tagger
-from longspan.inference.embed import load_encoder
+from longspan_documents.inference.embed import load_encoder
 
 
 def test_tokens_are_those_that_the_encoder_reads() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 import kept
 import summary_measures as measures
-from longspan.data.text.reading import document_of, sentences_of
+from longspan_documents.text.reading import document_of, sentences_of
 from summary_sets import SETS, Case
 
 TEXT = "Rivers flood the valley. However, the dams hold. We saw 12 dams in Section 4. nothing was said here"

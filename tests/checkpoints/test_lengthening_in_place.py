@@ -16,10 +16,10 @@ import longspan
 from longspan import InputError
 from longspan.checkpoints.lengthening.in_place import read_further
 from longspan.checkpoints.published import load_published
-from longspan.inference.results import Decoding
 from longspan.patterns import parse
 from longspan.training.models import published_model
 from longspan.training.sections import Model
+from longspan_documents.inference.results import Decoding
 from tiny_writers import TEXT, word_tokenizer, words
 
 SIZES: dict[str, Any] = {"vocab_size": 45, "d_model": 24, "d_kv": 5, "d_ff": 40, "num_layers": 2, "num_heads": 3}

@@ -18,9 +18,9 @@ import longspan
 from longspan import InputError
 from longspan.checkpoints.sources import load_any
 from longspan.cli import main
-from longspan.inference.embed import embed
 from longspan.patterns import parse
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.inference.embed import embed
 
 SIZES: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 40}
 LONGEST = 41

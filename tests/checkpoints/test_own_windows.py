@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from longspan import InputError, from_transformers, lengthen, use_attention
-from longspan.inference.sentence_encoder import load_sentence_encoder
 from longspan.patterns import Pattern, Window, parse
+from longspan_documents.inference.sentence_encoder import load_sentence_encoder
 from tiny_writers import TEXT, word_tokenizer
 
 SIZES: dict[str, Any] = {

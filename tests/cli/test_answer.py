@@ -13,8 +13,8 @@ import pytest
 
 import longspan
 from longspan.cli import main
-from longspan.data.text.blocks import Document
-from longspan.inference.results import RankedPassage, ShortAnswer, quote_of
+from longspan_documents.inference.results import RankedPassage, ShortAnswer, quote_of
+from longspan_documents.text.blocks import Document
 
 TEXT = (
     "# Homes\n\nMarmots live in the mountains — high up.\n\n"
@@ -110,7 +110,7 @@ def test_a_folder_and_what_was_passed_over(document: Path, capsys: pytest.Captur
 def test_a_model_marks_the_very_words(
     document: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("longspan.inference.answer.load_reader", lambda source, *place: Eagles())
+    monkeypatch.setattr("longspan_documents.inference.answer.load_reader", lambda source, *place: Eagles())
     assert run("marmots.md", QUESTION, "--model", "any") == 0
     out = capsys.readouterr().out
     start = TEXT.index("Eagles")
@@ -150,7 +150,7 @@ def test_draws_a_picture(document: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_picture_has_the_question_the_passages_and_their_probabilities() -> None:
-    from longspan.pictures.strips import draw_answer
+    from longspan_documents.pictures.strips import draw_answer
 
     found = longspan.answer(TEXT, QUESTION)
     figure = draw_answer(found, "marmots.md")

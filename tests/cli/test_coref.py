@@ -10,11 +10,11 @@ import torch
 
 from longspan.cli import main
 from longspan.models import LongspanConfig, LongspanForCoreference, LongspanModel
-from longspan.systems.coreference.conll import conll_text, read_conll
-from longspan.systems.coreference.resolving import Resolved, Resolver
-from longspan.systems.coreference.rows import CoreferenceRow, synthetic_documents
-from longspan.systems.coreference.task import Coreference
 from longspan.training.tokenizers import train_tokenizer
+from longspan_papers.coreference.conll import conll_text, read_conll
+from longspan_papers.coreference.resolving import Resolved, Resolver
+from longspan_papers.coreference.rows import CoreferenceRow, synthetic_documents
+from longspan_papers.coreference.task import Coreference
 
 TEXT = "Ada met Carl. She didn't see him.\n\nCarl's dog barked.\n"
 

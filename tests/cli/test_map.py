@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("pyarrow", reason="tables are read and written with pyarrow, of the 'map' extra")
 
 from longspan.cli import main
-from longspan.cli import map as command
-from longspan.mapping.documents import Progress
+from longspan_documents.cli import map as command
+from longspan_documents.mapping.documents import Progress
 
 
 def lines(path: Path, *rows: dict[str, Any]) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from longspan.cli import main
-from longspan.inference import ranking
+from longspan_documents.inference import ranking
 
 OPTIONAL = (
     *("accelerate", "bm25s", "charset_normalizer", "datasets", "docx", "fastapi", "jsonschema", "langdetect", "lxml"),

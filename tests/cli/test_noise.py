@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from longspan.cli import main
-from longspan.systems.dialogue.reading import read_dialogues
+from longspan_papers.dialogue.reading import read_dialogues
 
 TALK = "".join(
     f"{name}: This is what I say, number {number}. It is all true. Do you mind?\n"

@@ -18,10 +18,10 @@ import torch
 import longspan
 from counted import Work, exponent, lines_run
 from longspan.errors import InputError
-from longspan.inference.results import reads_english
-from longspan.inference.summarize import WEIGHTS, load_summarizer
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSentenceScoring
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.inference.results import reads_english
+from longspan_documents.inference.summarize import WEIGHTS, load_summarizer
 from marmots import TEXT, run, write
 
 CHINESE = (
@@ -140,7 +140,7 @@ def test_writes_a_picture(document: Path, scorer: Path, tmp_path: Path) -> None:
 def test_a_picture_of_characters_without_a_font(
     scorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longspan.pictures.strips.FONTS", ("DejaVu Sans",))
+    monkeypatch.setattr("longspan_documents.pictures.strips.FONTS", ("DejaVu Sans",))
     path = tmp_path / "chinese.txt"
     path.write_text(CHINESE, encoding="utf-8")
     assert run(path, "--model", scorer, "--picture", tmp_path / "strip.png", "-n", 1) == 0
@@ -253,7 +253,7 @@ def test_bundled_model_finds_the_sentence_about_the_document() -> None:
 @pytest.mark.slow
 def test_the_work_of_a_summary_grows_with_the_document() -> None:
     """The network's, and that of the lines of Python around it; up to fifty thousand tokens."""
-    from longspan.cli.demo import python_reference
+    from longspan_documents.cli.demo import python_reference
 
     text = python_reference()[:260_000]
     longspan.summarize(text[:10_000], 5)  # imports

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import longspan
-from longspan.inference.results import Decoding
 from longspan.models import LongspanConfig, LongspanForPrefixLM
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.inference.results import Decoding
 from marmots import TEXT, run, write
 
 

@@ -15,7 +15,7 @@ from longspan.data.corpus.sources import CORPORA, Corpus
 from longspan.data.sources import Kind, find_source, read, split_of
 from longspan.data.summaries.readers import SUMMARIES
 from longspan.errors import InputError
-from longspan.systems.natural_questions.reading import QUESTIONS
+from longspan_papers.natural_questions.reading import QUESTIONS
 
 KINDS = {"summaries": SUMMARIES, "questions": QUESTIONS, "corpora": CORPORA}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.data.text.blocks import Traced
+from longspan_documents.text.blocks import Traced
 
 
 def test_a_hyphen_at_a_line_end_is_left_out_and_places_stay() -> None:

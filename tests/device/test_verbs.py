@@ -17,22 +17,9 @@ import torch
 from transformers import BertConfig, BertForQuestionAnswering, BertForSequenceClassification, BertModel
 
 import longspan
-from longspan.data.text.reading import document_of
 from longspan.devices import torch_device
 from longspan.errors import InputError
-from longspan.inference.answer import Answerer
-from longspan.inference.embed import load_encoder
 from longspan.inference.generate import Writing, generate
-from longspan.inference.importance import importance
-from longspan.inference.indexing.documents import index
-from longspan.inference.indexing.opening import open_index
-from longspan.inference.pipelines import pipeline
-from longspan.inference.readers import load_reader
-from longspan.inference.reranker import load_reranker
-from longspan.inference.results import Decoding
-from longspan.inference.sentence_encoder import load_sentence_encoder
-from longspan.inference.summarize import load_summarizer
-from longspan.mapping.work import verb_of
 from longspan.models import (
     LongspanConfig,
     LongspanForCandidateScoring,
@@ -46,13 +33,26 @@ from longspan.models import (
     LongspanForTokenClassification,
 )
 from longspan.planning.fake_cuda import FakeCuda
-from longspan.serve.worker import Desk
-from longspan.systems.coreference.resolving import load_resolver
-from longspan.systems.natural_questions.task import NaturalQuestions
-from longspan.systems.wikihop.task import MARKERS, CandidateChoice
-from longspan.tasks.summaries.extraction import Extraction
 from longspan.training.evaluate import evaluate
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.inference.answer import Answerer
+from longspan_documents.inference.embed import load_encoder
+from longspan_documents.inference.importance import importance
+from longspan_documents.inference.indexing.documents import index
+from longspan_documents.inference.indexing.opening import open_index
+from longspan_documents.inference.pipelines import pipeline
+from longspan_documents.inference.readers import load_reader
+from longspan_documents.inference.reranker import load_reranker
+from longspan_documents.inference.results import Decoding
+from longspan_documents.inference.sentence_encoder import load_sentence_encoder
+from longspan_documents.inference.summarize import load_summarizer
+from longspan_documents.mapping.work import verb_of
+from longspan_documents.serve.worker import Desk
+from longspan_documents.summaries.extraction import Extraction
+from longspan_documents.text.reading import document_of
+from longspan_papers.coreference.resolving import load_resolver
+from longspan_papers.natural_questions.task import NaturalQuestions
+from longspan_papers.wikihop.task import MARKERS, CandidateChoice
 from tiny_writers import TEXT, write_folder
 
 STORY = TEXT * 2 + "\n\n" + "Who mends the wall? The tenant of the garden mends it in the rain. " * 3

@@ -124,8 +124,8 @@ def _save_writer(folder: Path) -> None:
 def _save_reader(folder: Path) -> None:
     """A model of questions as `longspan train` leaves it."""
     from longspan.models import LongspanConfig, LongspanForNaturalQuestions
-    from longspan.systems.natural_questions.task import NaturalQuestions
     from longspan.training.tokenizers import train_tokenizer
+    from longspan_papers.natural_questions.task import NaturalQuestions
 
     tokenizer = train_tokenizer(["A first sentence stands here. A second one follows it."], 300)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}

@@ -14,10 +14,10 @@ import pytest
 from longspan.data.corpus.files import text_documents
 from longspan.data.jsonl import read_bytes, read_jsonl
 from longspan.data.tables import read_records
-from longspan.data.text.pdf import lines, reader
-from longspan.data.text.pdf.blocks import _LEADERS
 from longspan.errors import InputError
-from longspan.systems.dialogue.noises import _Ranks
+from longspan_documents.text.pdf import lines, reader
+from longspan_documents.text.pdf.blocks import _LEADERS
+from longspan_papers.dialogue.noises import _Ranks
 
 MEGABYTES = 300
 

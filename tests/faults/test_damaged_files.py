@@ -15,9 +15,9 @@ import pytest
 from longspan.data.corpus.files import part_texts
 from longspan.data.tables import read_records
 from longspan.errors import InputError
-from longspan.systems.coreference.conll import conll_text, read_conll
-from longspan.systems.coreference.rows import CoreferenceRow
-from longspan.systems.dialogue.formats import read_subtitles
+from longspan_papers.coreference.conll import conll_text, read_conll
+from longspan_papers.coreference.rows import CoreferenceRow
+from longspan_papers.dialogue.formats import read_subtitles
 from untidied import untidied
 
 WORDS = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"

@@ -198,6 +198,6 @@ def test_named_pipes_and_sockets(check_fault: Callable[..., str], tmp_path: Path
 
 
 def test_a_file_too_large_to_be_a_document(check_fault: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longspan.data.text.kinds.source.LARGEST", 1 << 20)
+    monkeypatch.setattr("longspan_documents.text.kinds.source.LARGEST", 1 << 20)
     for run, more in ((["summarize", "a.txt"], {}), (["summarize", "-"], {"stdin": b"a " * (1 << 19) + b"b"})):
         check_fault(run, "longer than 1 MiB", files={"a.txt": "a " * (1 << 19) + "b"}, **more)

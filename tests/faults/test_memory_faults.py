@@ -156,7 +156,7 @@ def test_a_processor_that_runs_out_says_what_a_plan_fits(
     folder = str(made_checkpoints["writer"])
     module, command = {
         "generate": ("longspan.cli.generate.generate", ["generate", folder, "a"]),
-        "classify": ("longspan.cli.classify.classify", ["classify", folder, "a"]),
+        "classify": ("longspan_documents.cli.classify.classify", ["classify", folder, "a"]),
         "train": ("longspan.training.train.train", ["train", "small-mlm-window", "--output", str(tmp_path / "out")]),
     }[verb]
     monkeypatch.setattr(module, greedy)

@@ -14,10 +14,10 @@ import pytest
 from longspan import DocumentIndex, InputError
 from longspan.checkpoints.sources import is_path
 from longspan.cli import main
-from longspan.inference.indexing.store import Contents, read_contents
 from longspan.training.recipe_file import load_recipe
 from longspan.training.shipped import shipped_recipes
 from longspan.training.train import train
+from longspan_documents.inference.indexing.store import Contents, read_contents
 
 TEXT = "The roses were planted in 1921 by Anna Weber. They flower in June.\n"
 ELSEWHERE = "somebody/some-model"

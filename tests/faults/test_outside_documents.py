@@ -16,7 +16,7 @@ import pytest
 
 from counted import lines_run
 from longspan.cli import main
-from longspan.data.text.reading import read
+from longspan_documents.text.reading import read
 
 TEXT = "Marmots live in the mountains. They sleep all winter in burrows. A whistle warns the others of danger.\n"
 

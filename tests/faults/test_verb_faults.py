@@ -18,22 +18,22 @@ import longspan
 from longspan.attention import Tokens
 from longspan.data.labelled import read_labelled
 from longspan.data.summaries.readers import read_rows
-from longspan.data.text.reading import read
 from longspan.errors import InputError
-from longspan.inference.answer import Answerer, open_documents
-from longspan.inference.classify import load_classifier
-from longspan.inference.embed import load_encoder
-from longspan.inference.importance import importance
-from longspan.inference.readers import load_reader
-from longspan.inference.reranker import load_reranker
-from longspan.inference.results import Decoding
-from longspan.inference.sentence_encoder import load_sentence_encoder
-from longspan.inference.summarize import load_summarizer
 from longspan.patterns import parse
 from longspan.settings import show
-from longspan.systems.coreference.resolving import load_resolver
-from longspan.systems.wikihop.choosing import load_chooser
 from longspan.training.recipe_file import load_recipe
+from longspan_documents.inference.answer import Answerer, open_documents
+from longspan_documents.inference.classify import load_classifier
+from longspan_documents.inference.embed import load_encoder
+from longspan_documents.inference.importance import importance
+from longspan_documents.inference.readers import load_reader
+from longspan_documents.inference.reranker import load_reranker
+from longspan_documents.inference.results import Decoding
+from longspan_documents.inference.sentence_encoder import load_sentence_encoder
+from longspan_documents.inference.summarize import load_summarizer
+from longspan_documents.text.reading import read
+from longspan_papers.coreference.resolving import load_resolver
+from longspan_papers.wikihop.choosing import load_chooser
 
 TEXT = "Marmots live in the mountains. They sleep all winter. A whistle warns them of eagles."
 QUESTION = "what sleeps?"

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import longspan
-from longspan.data.text.blocks import Document
-from longspan.data.text.reading import document_of
 from longspan.errors import InputError
-from longspan.inference.answer import NOT_ENGLISH, Answerer
-from longspan.inference.ranking import Weights, load_weights
-from longspan.inference.results import RankedPassage, ShortAnswer, quote_of
+from longspan_documents.inference.answer import NOT_ENGLISH, Answerer
+from longspan_documents.inference.ranking import Weights, load_weights
+from longspan_documents.inference.results import RankedPassage, ShortAnswer, quote_of
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.reading import document_of
 
 FILLER = "The weather was fine that day, and nobody in the village had anything to say about it or anything else. " * 4
 HOMES = "Marmots — as everybody knows — live in deep burrows.\nThey sleep there through the whole winter."
@@ -128,8 +128,8 @@ def test_with_fitted_weights_english_is_ranked_by_meaning(monkeypatch: pytest.Mo
     words = load_weights()["words"]
     meaning = dataclasses.replace(words, rank={"nearest": 1.0})
     fitted: dict[str, Weights] = {"words": words, "meaning": meaning}
-    monkeypatch.setattr("longspan.inference.answer.load_weights", lambda: fitted)
-    monkeypatch.setattr("longspan.inference.answer.bundled_encoder", lambda device: Backwards())
+    monkeypatch.setattr("longspan_documents.inference.answer.load_weights", lambda: fitted)
+    monkeypatch.setattr("longspan_documents.inference.answer.bundled_encoder", lambda device: Backwards())
     assert longspan.answer([ENEMIES, HOMES], "foe enemies").passages[0].document == 1
     foreign = "土拨鼠生活在山区。" * 30
     assert longspan.answer([foreign, "山区"], "土拨鼠生活在哪里？").passages[0].document == 0

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import longspan
-from longspan.data.text.passages import passages_of, units_of
-from longspan.data.text.reading import document_of, read, sentences_of
 from longspan.errors import InputError
-from longspan.inference.answer import open_documents
+from longspan_documents.inference.answer import open_documents
+from longspan_documents.text.passages import passages_of, units_of
+from longspan_documents.text.reading import document_of, read, sentences_of
 
 SENTENCE = "Marmot number {} whistles at the eagle above the snow."  # ten words
 TEXT = (

@@ -7,11 +7,11 @@ import pytest
 
 from longspan.attention.parts.documents import worth_packing
 from longspan.errors import InputError
-from longspan.inference.encoders import batches_of, bundled_encoder, mean_vector
+from longspan_documents.inference.encoders import batches_of, bundled_encoder, mean_vector
 
 
 def test_batches_hold_every_text_once_and_have_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longspan.inference.encoders.BATCH_TOKENS", 10)
+    monkeypatch.setattr("longspan_documents.inference.encoders.BATCH_TOKENS", 10)
     lengths = [3, 50, 1, 4, 4, 2, 1]
     found = batches_of(lengths)
     assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))
@@ -25,7 +25,7 @@ def test_the_mean_of_vectors_has_length_one() -> None:
 
 @pytest.mark.parametrize("texts", ["", "  \n", ["words", ""], [3]])
 def test_texts_without_words_are_refused(texts) -> None:
-    from longspan.inference.embed import embed
+    from longspan_documents.inference.embed import embed
 
     with pytest.raises(InputError, match="says nothing"):
         embed(texts)

@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from longspan.errors import InputError
-from longspan.inference.embed import load_encoder
-from longspan.inference.encoders import BUNDLED, SCALE, BundledTokenizer, open_bundled
 from longspan.models import LongspanForSentenceEmbedding
 from longspan.models.heads.sentence_network import EmbeddingNetwork
+from longspan_documents.inference.embed import load_encoder
+from longspan_documents.inference.encoders import BUNDLED, SCALE, BundledTokenizer, open_bundled
 
 TEXTS = (
     "",

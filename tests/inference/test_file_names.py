@@ -10,7 +10,7 @@ import pytest
 
 import longspan
 from longspan import InputError
-from longspan.inference.importance import importance
+from longspan_documents.inference.importance import importance
 
 QUESTION = "what are hedges made of?"
 VERBS: dict[str, Callable[[Any], Any]] = {

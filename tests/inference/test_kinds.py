@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import longspan
-from longspan.data.text.blocks import kind_of_document
-from longspan.data.text.reading import document_of, sentences_of
-from longspan.inference.summarize import OWN_ABSTRACT, UNRELIABLE, opens_as_paper
+from longspan_documents.inference.summarize import OWN_ABSTRACT, UNRELIABLE, opens_as_paper
+from longspan_documents.text.blocks import kind_of_document
+from longspan_documents.text.reading import document_of, sentences_of
 
 pytest.importorskip("sentencex", reason="needs the 'documents' extra")
 

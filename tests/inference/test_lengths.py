@@ -8,7 +8,7 @@ import pytest
 
 import longspan
 from longspan.errors import InputError
-from longspan.inference.results import Extent
+from longspan_documents.inference.results import Extent
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from longspan.inference.ranking import WordIndex, query_stems, stems_of
+from longspan_documents.inference.ranking import WordIndex, query_stems, stems_of
 
 
 def test_stems_of_english_agree() -> None:

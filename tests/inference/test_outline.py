@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from longspan.data.text.blocks import Document, document_from_parts
-from longspan.data.text.reading import document_of, sentences_of
-from longspan.inference.outline import outline
-from longspan.inference.results import ScoredSentence, Summary
+from longspan_documents.inference.outline import outline
+from longspan_documents.inference.results import ScoredSentence, Summary
+from longspan_documents.text.blocks import Document, document_from_parts
+from longspan_documents.text.reading import document_of, sentences_of
 
 
 def summary_of(document: Document, best: str) -> Summary:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from longspan.inference.encoders import restored
-from longspan.inference.passage_encoder import FOLDER, PassageEncoder, SecondLook, passage_encoder
+from longspan_documents.inference.encoders import restored
+from longspan_documents.inference.passage_encoder import FOLDER, PassageEncoder, SecondLook, passage_encoder
 
 TEXTS = [
     "Who may end the contract?",

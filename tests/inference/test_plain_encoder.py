@@ -12,9 +12,17 @@ import pytest
 import torch
 
 from longspan.errors import InputError
-from longspan.inference.encoders import BUNDLED, bundled_encoder
-from longspan.inference.plain_encoder import LONGEST, PlainEncoder, attend, gelu, normed, plain_encoder, pooled
 from longspan.ops.tiles.pooling import pool_reference
+from longspan_documents.inference.encoders import BUNDLED, bundled_encoder
+from longspan_documents.inference.plain_encoder import (
+    LONGEST,
+    PlainEncoder,
+    attend,
+    gelu,
+    normed,
+    plain_encoder,
+    pooled,
+)
 
 QUESTIONS = ("Who planted the roses?", "When?", "", " \n", "how many carps are in the pond of 1934 ?", "?", "x" * 300)
 PROSE = " ".join(topics.values()).split(". ")

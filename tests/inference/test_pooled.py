@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration
 
 from longspan.cli import main
 from longspan.errors import InputError
-from longspan.inference.embed import embed, embed_document, load_encoder
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.inference.embed import embed, embed_document, load_encoder
 
 TEXT = "The tenant pays for repairs. It rained all day. Nobody came to the house by the river!"
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longspan.data.text.reading import document_of
 from longspan.errors import InputError
-from longspan.inference.ranking import (
+from longspan_documents.inference.ranking import (
     Evidence,
     PassageIndex,
     Weights,
@@ -20,6 +19,7 @@ from longspan.inference.ranking import (
     query_stems,
     stems_of,
 )
+from longspan_documents.text.reading import document_of
 
 ONE = "# Homes\n\nMarmots live in deep burrows.\n\n# Enemies\n\nEagles hunt them. Nothing else does."
 TWO = "Snow fell in winter."

@@ -12,15 +12,15 @@ import torch
 from transformers import AutoModelForQuestionAnswering, BertConfig, BertForQuestionAnswering
 
 import longspan
-from longspan.data.questions.rows import QuestionRow, Span, plain_row
-from longspan.data.text.reading import document_of
 from longspan.errors import InputError
-from longspan.inference.answer import Answerer
-from longspan.inference.readers import LONGEST, ChunkReader, WindowReader, headed, load_reader, whole_words
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
-from longspan.systems.natural_questions.answering import Answer
-from longspan.systems.natural_questions.task import NaturalQuestions
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.inference.answer import Answerer
+from longspan_documents.inference.readers import LONGEST, ChunkReader, WindowReader, headed, load_reader, whole_words
+from longspan_documents.questions.rows import QuestionRow, Span, plain_row
+from longspan_documents.text.reading import document_of
+from longspan_papers.natural_questions.answering import Answer
+from longspan_papers.natural_questions.task import NaturalQuestions
 
 TEXT = (
     "Marmots live in the mountains.\nThey sleep in deep burrows — through the whole winter.\n\n"
@@ -141,7 +141,7 @@ def saying(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     def answer_row(model: Any, tokenizer: Any, row: QuestionRow, options: Any, batch_size: int = 1) -> Answer:
         return Answer(**{"candidate": 1, "probability": 0.9, "short_score": 2.0} | fields)
 
-    monkeypatch.setattr("longspan.systems.natural_questions.answering.answer_row", answer_row)
+    monkeypatch.setattr("longspan_papers.natural_questions.answering.answer_row", answer_row)
 
 
 def test_a_model_of_natural_questions_gives_whole_words(

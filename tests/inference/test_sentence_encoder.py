@@ -24,14 +24,14 @@ from transformers import (
 
 import longspan
 from longspan.cli import main
-from longspan.data.text.reading import read
 from longspan.errors import InputError
-from longspan.inference.answer import Answerer
-from longspan.inference.indexing.documents import index
-from longspan.inference.indexing.opening import open_index
-from longspan.inference.reranker import load_reranker
-from longspan.inference.sentence_encoder import Purpose, load_sentence_encoder
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.inference.answer import Answerer
+from longspan_documents.inference.indexing.documents import index
+from longspan_documents.inference.indexing.opening import open_index
+from longspan_documents.inference.reranker import load_reranker
+from longspan_documents.inference.sentence_encoder import Purpose, load_sentence_encoder
+from longspan_documents.text.reading import read
 
 TEXTS = ["The tenant pays for repairs.", "It rained all day. Nobody came to the house by the river!", "x"]
 MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from longspan.inference.encoders import CHOSEN_BY, one_thread
+from longspan_documents.inference.encoders import CHOSEN_BY, one_thread
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ COUNTED = """
 import os
 import subprocess
 import sys
-from longspan.inference.summarize import summarize
+from longspan_documents.inference.summarize import summarize
 text = "It was a warm day in June. Birds sang in the tall trees. A dog ran past the old house. " * 200
 summarize(text, 2)
 print(len(os.listdir("/proc/self/task")))

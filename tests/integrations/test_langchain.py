@@ -13,7 +13,7 @@ pytest.importorskip("langchain_core", reason="needs the 'langchain' extra")
 
 from langchain_core.documents import Document
 
-from longspan.integrations.langchain import Retriever, summarizer
+from longspan_documents.integrations.langchain import Retriever, summarizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the library's own warnings are its own
 QUESTION = "what are the main enemies of marmots?"

@@ -1,4 +1,4 @@
-"""Without the library that it is for, a module of `longspan.integrations` says which extra brings it."""
+"""Without the library that it is for, a module of `longspan_documents.integrations` says which extra brings it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> Non
     imported = {name for name in sys.modules if name.partition(".")[0] == EXTRAS[module]}
     for name in {EXTRAS[module], *imported}:
         monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
-    monkeypatch.delitem(sys.modules, f"longspan.integrations.{module}", raising=False)
+    monkeypatch.delitem(sys.modules, f"longspan_documents.integrations.{module}", raising=False)
     extra = module.replace("_", "-")
     with pytest.raises(InputError, match=rf"longspan\.integrations\.{module} needs the '{extra}' extra; .*pip install"):
-        import_module(f"longspan.integrations.{module}")
+        import_module(f"longspan_documents.integrations.{module}")

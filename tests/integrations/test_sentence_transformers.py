@@ -19,7 +19,7 @@ library = pytest.importorskip("sentence_transformers", reason="needs the 'senten
 
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer  # noqa: E402
 
-from longspan.integrations.sentence_transformers import sentence_transformer  # noqa: E402
+from longspan_documents.integrations.sentence_transformers import sentence_transformer  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # the library's own warnings are its own
 TEXTS = ["The tenant pays for repairs.", "It rained all day. Nobody came to the house by the river!" * 9, "x"]

@@ -13,14 +13,14 @@ import pytest
 
 import longspan
 from longspan.cli import main
-from longspan.data.text.blocks import Document
 from longspan.errors import InputError
-from longspan.inference.indexing import growing
-from longspan.inference.indexing.parts import Prepared
-from longspan.inference.indexing.preparing import Preparer
-from longspan.inference.indexing.search import SearchIndex
-from longspan.mapping.documents import Progress
-from longspan.mapping.indexing import index_by_workers
+from longspan_documents.inference.indexing import growing
+from longspan_documents.inference.indexing.parts import Prepared
+from longspan_documents.inference.indexing.preparing import Preparer
+from longspan_documents.inference.indexing.search import SearchIndex
+from longspan_documents.mapping.documents import Progress
+from longspan_documents.mapping.indexing import index_by_workers
+from longspan_documents.text.blocks import Document
 
 CONTENTS = (
     "The roses were planted in 1921 by Anna Weber. They flower in June, and kind {0} in May.",

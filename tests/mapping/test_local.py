@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from longspan import InputError, map_documents
-from longspan.mapping.documents import Progress
+from longspan_documents.mapping.documents import Progress
 
 Rows = list[dict[str, Any]]
 Write = Callable[..., Path]
@@ -46,7 +46,7 @@ def test_two_workers_give_what_one_process_gives(
 DEADLY = """
 import os, signal
 from pathlib import Path
-from longspan.mapping import work
+from longspan_documents.mapping import work
 
 ready = work.Embed.ready
 

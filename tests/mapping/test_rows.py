@@ -17,9 +17,9 @@ import pytest
 from pyarrow import parquet
 
 from longspan import InputError
-from longspan.mapping.inputs import find_inputs
-from longspan.mapping.job import STRIDE, Job, rows_of_part
-from longspan.mapping.rows import RowReader, plan_tables, schema_text, text_column
+from longspan_documents.mapping.inputs import find_inputs
+from longspan_documents.mapping.job import STRIDE, Job, rows_of_part
+from longspan_documents.mapping.rows import RowReader, plan_tables, schema_text, text_column
 
 
 def job_of(*paths: Path | str, part_rows: int) -> Job:

@@ -11,12 +11,12 @@ import torch
 
 import longspan
 from longspan import InputError, map_documents
-from longspan.mapping.work import VERBS, verb_of
 from longspan.models import LongspanConfig, LongspanForCoreference, LongspanForSequenceClassification
-from longspan.systems.coreference.resolving import load_resolver
-from longspan.systems.coreference.rows import synthetic_documents
-from longspan.systems.coreference.task import Coreference
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.mapping.work import VERBS, verb_of
+from longspan_papers.coreference.resolving import load_resolver
+from longspan_papers.coreference.rows import synthetic_documents
+from longspan_papers.coreference.task import Coreference
 
 Rows = list[dict[str, Any]]
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}

@@ -15,12 +15,12 @@ from longspan import lengthen
 from longspan.attention import LongformerConfig, attention_config
 from longspan.attention.bigbird import BigBirdAttention
 from longspan.checkpoints.loading import load_model
-from longspan.inference.encoders import _read_config
 from longspan.models import LongspanConfig, LongspanForSentenceScoring, LongspanModel
 from longspan.models.fields import ModelFields
 from longspan.models.heads import head_spec
 from longspan.patterns import RandomBlocks
 from longspan.stacks import TopDownConfig, stack_config
+from longspan_documents.inference.encoders import _read_config
 
 SIZES: dict[str, Any] = {"vocab_size": 61, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40}
 SIZES |= {"num_hidden_layers": 3, "max_position_embeddings": 97}

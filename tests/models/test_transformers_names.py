@@ -29,7 +29,12 @@ from longspan.models.transformers_names import (
 )
 
 SOURCE = Path(longspan.__file__).parent
-NOT_IMPORTABLE_HERE = ("longspan.integrations.", "longspan.cli.demo", "longspan.cli.__main__", "longspan.__main__")
+NOT_IMPORTABLE_HERE = (
+    "longspan_documents.integrations.",
+    "longspan_documents.cli.demo",
+    "longspan.cli.__main__",
+    "longspan.__main__",
+)
 """Modules that need an extra which the tests do not install, or that run when they are imported."""
 
 

@@ -12,12 +12,12 @@ import torch
 
 import longspan
 from longspan.cli import main
-from longspan.cli.importance import starred
-from longspan.inference.importance import Weighed, WeighedWord, importance
 from longspan.models import LongspanConfig
-from longspan.pictures.shaded import importance_page
 from longspan.tasks.summaries.importance import Importance, lemmatizer, load_tagger
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.cli.importance import starred
+from longspan_documents.inference.importance import Weighed, WeighedWord, importance
+from longspan_documents.pictures.shaded import importance_page
 
 TEXT = "Two studies of <b>mice</b>.\n\nEach \u202emouse was studied & fed."
 
@@ -123,7 +123,7 @@ def test_a_terminal_without_colours_gets_stars(term, no_color, shaded, files, mo
 def test_what_lemmas_need_is_named_before_anything_is_summarised(monkeypatch, files, capsys):
     lemmatizer.cache_clear()
     monkeypatch.setitem(sys.modules, "simplemma", None)
-    monkeypatch.setattr("longspan.inference.summarize.summarize", None)
+    monkeypatch.setattr("longspan_documents.inference.summarize.summarize", None)
     assert main(["importance", files[0]]) == 2
     error = capsys.readouterr().err
     assert "pip install 'longspan[lemmas]'" in error

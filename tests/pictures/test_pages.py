@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from counted import lines_run
-from longspan.data.text.blocks import Block, Document, Traced, document_from_parts
-from longspan.data.text.reading import document_of, read, sentences_of
 from longspan.errors import InputError
-from longspan.inference.results import ScoredSentence, Summary
-from longspan.pictures.pages import check_page, save_page, summary_page
+from longspan_documents.inference.results import ScoredSentence, Summary
+from longspan_documents.pictures.pages import check_page, save_page, summary_page
+from longspan_documents.text.blocks import Block, Document, Traced, document_from_parts
+from longspan_documents.text.reading import document_of, read, sentences_of
 
 HOSTILE = "<script>document.title='owned'</script> </style> &amp; \"quoted\" 'q' <img src=x onerror=alert(1)>"
 STEERING = "\u202eabc\u2066 \x1b[31m \x00 \ud83d"

@@ -10,7 +10,6 @@ import torch
 
 import longspan
 from longspan.errors import InputError
-from longspan.inference.ponder import Piece, Pondered
 from longspan.models import (
     LongspanConfig,
     LongspanForCausalLM,
@@ -18,8 +17,9 @@ from longspan.models import (
     LongspanForTokenClassification,
     LongspanModel,
 )
-from longspan.pictures.shaded import ponder_page, shade_of_steps
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.inference.ponder import Piece, Pondered
+from longspan_documents.pictures.shaded import ponder_page, shade_of_steps
 
 TEXT = "Ada wrote <b>notes</b>.\n\nShe \u202eread & thought."
 ACT = {"stack": "universal", "halting": "adaptive"}

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="pictures are drawn with matplotlib, of the 'pictures' extra")
 
-from longspan.inference.results import ScoredSentence
-from longspan.pictures.strips import scored_document
+from longspan_documents.inference.results import ScoredSentence
+from longspan_documents.pictures.strips import scored_document
 
 
 def test_what_stands_between_two_pieces_has_no_score() -> None:

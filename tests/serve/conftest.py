@@ -88,7 +88,7 @@ def alive() -> Callable[..., Any]:
 
     @asynccontextmanager
     async def run(limits: Any) -> AsyncIterator[Any]:
-        from longspan.serve.app import create_app
+        from longspan_documents.serve.app import create_app
 
         app = create_app(limits)
         async with app.router.lifespan_context(app):

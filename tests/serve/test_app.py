@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from longspan.serve.limits import Guard, Limits
-from longspan.serve.requests import OpenAIProblem, Problem, SummaryRequest
+from longspan_documents.serve.limits import Guard, Limits
+from longspan_documents.serve.requests import OpenAIProblem, Problem, SummaryRequest
 
-STATIC = Path(__file__).parents[2] / "src/longspan/serve/static"
+STATIC = Path(__file__).parents[2] / "packages/longspan-documents/src/longspan_documents/serve/static"
 QUIET = Limits(workers=0, queue=3)
 """Nobody works: what is asked for waits."""
 

@@ -14,8 +14,8 @@ pytest.importorskip("uvicorn", reason="the server comes with the 'serve' extra")
 import uvicorn
 from uvicorn.server import ServerState
 
-from longspan.serve import connections
-from longspan.serve.connections import Connection, make_room
+from longspan_documents.serve import connections
+from longspan_documents.serve.connections import Connection, make_room
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from longspan.serve.job import Job
-from longspan.serve.jobs import JOB_BYTES, QUICK, Jobs, QueueFullError
-from longspan.serve.limits import Limits
-from longspan.serve.process import TRIES
+from longspan_documents.serve.job import Job
+from longspan_documents.serve.jobs import JOB_BYTES, QUICK, Jobs, QueueFullError
+from longspan_documents.serve.limits import Limits
+from longspan_documents.serve.process import TRIES
 
 pytestmark = pytest.mark.slow  # workers are processes, if small ones
 

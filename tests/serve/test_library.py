@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.serve.library import LOCK, Library, remove_left_behind
-from longspan.serve.limits import Limits
+from longspan_documents.serve.library import LOCK, Library, remove_left_behind
+from longspan_documents.serve.limits import Limits
 
 pytest.importorskip("fcntl", reason="this system has no locks that end with a process")
 

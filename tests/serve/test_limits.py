@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from longspan.errors import InputError
-from longspan.serve.limits import HEADERS, Guard, Limits, check_token, is_loopback
+from longspan_documents.serve.limits import HEADERS, Guard, Limits, check_token, is_loopback
 
 LIMITS = Limits(file_bytes=1_000)
 

@@ -16,11 +16,11 @@ from transformers import AutoTokenizer, BertConfig, BertForSequenceClassificatio
 
 import longspan
 from longspan.cli import main
-from longspan.data.text.reading import document_of, read
 from longspan.errors import InputError
-from longspan.serve.jobs import Models
-from longspan.serve.limits import Limits
-from longspan.serve.requests import (
+from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.serve.jobs import Models
+from longspan_documents.serve.limits import Limits
+from longspan_documents.serve.requests import (
     Answered,
     Content,
     EmbeddedDocument,
@@ -29,8 +29,8 @@ from longspan.serve.requests import (
     Reranking,
     Summarized,
 )
-from longspan.serve.worker import Desk, Remembered, do
-from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.serve.worker import Desk, Remembered, do
+from longspan_documents.text.reading import document_of, read
 
 TEXT = (
     "Lead acetate tastes sweet. It is poisonous, and Romans boiled wine in pots of lead. "

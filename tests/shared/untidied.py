@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from longspan.data.text.blocks import Document
-from longspan.data.text.kinds.source import Source
-from longspan.data.text.kinds.table import kind_of
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.kinds.source import Source
+from longspan_documents.text.kinds.table import kind_of
 
 
 def untidied(data: bytes, suffix: str = "") -> Document:

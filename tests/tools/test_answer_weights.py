@@ -24,8 +24,8 @@ from answer_weights import (
     without_answer,
 )
 
-from longspan.data.text.passages import passages_of
-from longspan.inference.ranking import Evidence, Weights
+from longspan_documents.inference.ranking import Evidence, Weights
+from longspan_documents.text.passages import passages_of
 
 COLUMNS = ("words", "nearest")
 
@@ -60,7 +60,7 @@ def test_the_threshold_is_the_highest_under_which_most_have_no_answer() -> None:
 
 
 def test_a_second_look_is_at_the_best_by_the_first_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longspan.inference.ranking.AGAIN", 2)
+    monkeypatch.setattr("longspan_documents.inference.ranking.AGAIN", 2)
     one = asked([0.1, 0.4, 0.3, 0.2], [True, False, False, False])
     whole = replace(one, evidence=one.evidence.read_again(range(4), np.array([0.9, 0.5, 0.6, 0.7])))
     seen = looked_at(whole, Weights({"words": 1.0}, {}, {}, 0.0))

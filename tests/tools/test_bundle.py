@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from bundle import take_out
 
-from longspan.inference.embed import load_encoder
+from longspan_documents.inference.embed import load_encoder
 
 
 def test_what_is_taken_out_embeds_as_what_is_in_the_package(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from denoise import start, take
 
 from longspan.checkpoints.loading import load_model
-from longspan.inference.embed import load_encoder
+from longspan_documents.inference.embed import load_encoder
 
 TEXTS = ["Marmots sleep in burrows.", "The council met in June, and paid for the bridge."]
 

@@ -8,9 +8,9 @@ from lead_weights import NAMED, fit_lead, is_permissive, is_training
 from summary_weights import Taught
 
 from longspan.data.text.sentences import contents_of
-from longspan.tasks.summaries.clues import Sentences
-from longspan.tasks.summaries.picker import BOUND, Picker, lead_features
-from longspan.tasks.summaries.selection import word_table
+from longspan_documents.summaries.clues import Sentences
+from longspan_documents.summaries.picker import BOUND, Picker, lead_features
+from longspan_documents.summaries.selection import word_table
 
 
 @pytest.mark.parametrize(

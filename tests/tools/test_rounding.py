@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from rounding import GROUP, best_scales, in_eight_bits, in_four_bits, rounded
 
-from longspan.inference.encoders import restored
+from longspan_documents.inference.encoders import restored
 
 
 def test_eight_bits_are_off_by_half_a_step_at_most() -> None:

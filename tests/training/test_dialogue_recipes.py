@@ -12,9 +12,9 @@ from longspan.attention.layers import spread
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
 from longspan.models import LongspanConfig, LongspanForPrefixLM
-from longspan.systems.dialogue.reading import read_dialogues
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
+from longspan_papers.dialogue.reading import read_dialogues
 
 TOKENS = {"dialoglm-sparse": 8192, "dialoglm-dense": 5120, "dialogled": 16384}
 

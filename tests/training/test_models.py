@@ -19,10 +19,10 @@ from longspan.models import (
     LongspanModel,
 )
 from longspan.patterns import Prefix
-from longspan.systems.dialogue.denoising import DialogueDenoising
 from longspan.tasks.language_modelling.masked_lm import MaskedLM
-from longspan.tasks.summaries.extraction import Extraction
 from longspan.training.models import for_task
+from longspan_documents.summaries.extraction import Extraction
+from longspan_papers.dialogue.denoising import DialogueDenoising
 
 SIZES: dict[str, Any] = {
     "vocab_size": 61,

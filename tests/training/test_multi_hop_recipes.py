@@ -10,8 +10,8 @@ import pytest
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
 from longspan.models import LongspanForMultiHop
-from longspan.systems.hotpotqa.features import MARKS
 from longspan.training.recipe_file import load_recipe
+from longspan_papers.hotpotqa.features import MARKS
 
 BASE, LARGE = {"joint_f1": 64.4}, {"answer_f1": 81.3, "evidence_f1": 88.3, "joint_f1": 73.2}
 PAPER = {

@@ -13,9 +13,10 @@ from longspan.errors import InputError
 from longspan.settings import from_plain, to_plain
 from longspan.training.recipe import Recipe, check_memory
 from longspan.training.recipe_file import load_recipe
+from longspan.training.shipped import shipped_recipes
 from longspan.training.train import train
 
-RECIPES = sorted(Path(__file__).parents[2].glob("recipes/*/*.yaml"))
+RECIPES = sorted(shipped_recipes().values())
 TEXT = """
 name: small
 task: {name: summarization}

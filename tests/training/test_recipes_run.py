@@ -11,9 +11,10 @@ from longspan.data.summaries.rows import synthetic_rows
 from longspan.tasks.summaries.base import texts_of
 from longspan.training.models import published_model, write_random
 from longspan.training.recipe_file import load_recipe, read_recipe
+from longspan.training.shipped import shipped_recipes
 from longspan.training.tokenizers import train_tokenizer
 
-RECIPES = {path.stem: path for path in sorted(Path(__file__).parents[2].glob("recipes/*/*.yaml"))}
+RECIPES = shipped_recipes()
 PLAIN = {name: read_recipe(path) for name, path in RECIPES.items()}
 PUBLISHED = [
     name

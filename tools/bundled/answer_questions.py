@@ -17,12 +17,12 @@ from random import Random
 from typing import Any
 
 from longspan.data.jsonl import read_jsonl
-from longspan.data.text.blocks import Document
-from longspan.data.text.passages import passages_of
-from longspan.data.text.reading import document_of
 from longspan.data.text.sentences import FUNCTION_WORDS, split_sentences
-from longspan.inference.ranking import WordIndex, stems_of
-from longspan.tasks.questions.kinds import names_of
+from longspan_documents.inference.ranking import WordIndex, stems_of
+from longspan_documents.questions.kinds import names_of
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.passages import passages_of
+from longspan_documents.text.reading import document_of
 
 Span = tuple[int, int]
 

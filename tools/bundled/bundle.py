@@ -20,10 +20,11 @@ from rounding import in_eight_bits
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+import longspan_documents
 from longspan.checkpoints.loading import load_model, load_tokenizer
-from longspan.inference.encoders import SCALE, restored
+from longspan_documents.inference.encoders import SCALE, restored
 
-BUNDLED = Path(__file__).parents[2] / "src" / "longspan" / "bundled" / "encoder"
+BUNDLED = Path(longspan_documents.__file__).parent / "bundled" / "encoder"
 TABLE = "model.encoder.embeddings.token.weight"
 
 

@@ -34,14 +34,14 @@ import numpy as np
 from safetensors.numpy import save_file
 from summary_weights import KINDS, OUTPUT, Taught, logistic, taught
 
-from longspan.data.text.reading import read, sentences_of
 from longspan.data.text.sentences import split_words
-from longspan.inference.embed import Encoder, load_encoder
-from longspan.inference.summarize import embedded_sentences
 from longspan.progress import progress_bar
 from longspan.tasks.metrics.rouge import Rouge
-from longspan.tasks.summaries.picker import BOUND, Picker, lead_features, leading
-from longspan.tasks.summaries.selection import fill, word_table
+from longspan_documents.inference.embed import Encoder, load_encoder
+from longspan_documents.inference.summarize import embedded_sentences
+from longspan_documents.summaries.picker import BOUND, Picker, lead_features, leading
+from longspan_documents.summaries.selection import fill, word_table
+from longspan_documents.text.reading import read, sentences_of
 
 RECORD = Path(__file__).with_name("packages.tsv")
 MOST = 10

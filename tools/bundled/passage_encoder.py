@@ -37,9 +37,9 @@ from torch.nn import functional
 from longspan import from_transformers
 from longspan.attention import Tokens
 from longspan.data.jsonl import read_jsonl
-from longspan.inference.encoders import SCALE, batches_of, padded
 from longspan.models import LongspanConfig, LongspanForSentenceEmbedding
 from longspan.progress import progress_bar
+from longspan_documents.inference.encoders import SCALE, batches_of, padded
 
 ENTRIES = 20_000
 """Of the vocabulary."""

@@ -2,9 +2,9 @@
 
     LONGSPAN_DATA=… python tools/bundled/query_weights.py [--encoder DIR] [--most 162]
 
-Prints `PLACE`, `SENTENCE` and `WORD` of `longspan.tasks.summaries.query`, where they are constants: fifteen numbers.
-Fitted on the specific queries of QMSum's training meetings: places against the turns that its annotators marked,
-sentences against what they share with the answers, words against those that the answers name.
+Prints `PLACE`, `SENTENCE` and `WORD` of `longspan_documents.summaries.query`, where they are constants: fifteen
+numbers. Fitted on the specific queries of QMSum's training meetings: places against the turns that its annotators
+marked, sentences against what they share with the answers, words against those that the answers name.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from summary_weights import Taught, document_of_row, labels_of, logistic
 
 from longspan.data.jsonl import read_jsonl
 from longspan.data.summaries.readers import read_rows
-from longspan.data.text.blocks import Document
-from longspan.data.text.reading import DocumentSentence, sentences_of
 from longspan.data.text.sentences import contents_of, split_words
 from longspan.data.turns import qmsum_turns
-from longspan.inference.embed import Encoder, load_encoder
-from longspan.inference.summarize import WEIGHTS, embedded_sentences
 from longspan.progress import progress_bar
-from longspan.tasks.summaries.clues import Sentences, standardised
-from longspan.tasks.summaries.picker import Picker
-from longspan.tasks.summaries.query import PLACE, SENTENCE, WORD, query_features, relevance_of, word_features
-from longspan.tasks.summaries.selection import with_length, word_table
+from longspan_documents.inference.embed import Encoder, load_encoder
+from longspan_documents.inference.summarize import WEIGHTS, embedded_sentences
+from longspan_documents.summaries.clues import Sentences, standardised
+from longspan_documents.summaries.picker import Picker
+from longspan_documents.summaries.query import PLACE, SENTENCE, WORD, query_features, relevance_of, word_features
+from longspan_documents.summaries.selection import with_length, word_table
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.reading import DocumentSentence, sentences_of
 
 PENALTY = 0.02
 """Of the ridge regressions of signs, which have a variance of 1."""

@@ -1,4 +1,5 @@
-"""Matrices in eight and in four bits, as the package stores them; `longspan.inference.encoders.restored` reads both."""
+"""Matrices in eight and in four bits, as the package stores them; `longspan_documents.inference.encoders.restored`
+reads both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The weights by which `longspan summarize` picks sentences: `src/longspan/bundled/summary.safetensors`.
+"""The weights by which `longspan summarize` picks sentences: `longspan_documents/bundled/summary.safetensors`.
 
     LONGSPAN_DATA=… python tools/bundled/summary_weights.py [--encoder DIR] [--without KIND …] [--output FILE]
 
@@ -23,19 +23,20 @@ from safetensors.numpy import save_file
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+import longspan_documents
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
-from longspan.data.text.blocks import Block, Document, Traced
-from longspan.data.text.reading import document_of, sentences_of
 from longspan.data.text.sentences import contents_of, split_sentences, split_words
-from longspan.inference.embed import Encoder, load_encoder
-from longspan.inference.summarize import embedded_sentences
 from longspan.progress import progress_bar
-from longspan.tasks.summaries.clues import Sentences, clues, standardised
-from longspan.tasks.summaries.picker import BOUND, abstract_features
-from longspan.tasks.summaries.selection import TIMES, WordTable, with_length, word_table, worth_of_sentences
+from longspan_documents.inference.embed import Encoder, load_encoder
+from longspan_documents.inference.summarize import embedded_sentences
+from longspan_documents.summaries.clues import Sentences, clues, standardised
+from longspan_documents.summaries.picker import BOUND, abstract_features
+from longspan_documents.summaries.selection import TIMES, WordTable, with_length, word_table, worth_of_sentences
+from longspan_documents.text.blocks import Block, Document, Traced
+from longspan_documents.text.reading import document_of, sentences_of
 
-OUTPUT = Path(__file__).parents[2] / "src" / "longspan" / "bundled" / "summary.safetensors"
+OUTPUT = Path(longspan_documents.__file__).parent / "bundled" / "summary.safetensors"
 KINDS = {
     "papers": ("permissive/train-pmc_cc_by",),
     "python": ("permissive/train-python_peps",),
@@ -180,7 +181,7 @@ class Scorer(nn.Module):
 
 def fit_scorer(documents: Sequence[Taught], words: dict[str, np.ndarray], seed: int = 0) -> dict[str, np.ndarray]:
     """The network that scores sentences, by least squares against `labels_of`."""
-    from longspan.tasks.summaries.picker import Picker
+    from longspan_documents.summaries.picker import Picker
 
     picker = Picker(words)
     found, vectors, labels, weights = [], [], [], []

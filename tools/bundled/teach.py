@@ -29,7 +29,7 @@ import torch
 
 from longspan.data.text.sentences import split_sentences
 from longspan.progress import progress_bar
-from longspan.systems.distillation.rows import BODY, texts_of
+from longspan_papers.distillation.rows import BODY, texts_of
 
 PERMITTED = ("permissive", "qmsum", "squality", "scitldr_a", "pg_novels")
 SHARD = 40

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.data.questions.rows import Annotation, Place, QuestionRow, Span
 from longspan.errors import InputError
-from longspan.systems.natural_questions.formats import natural_question
-from longspan.systems.natural_questions.reading import read_questions
+from longspan_documents.questions.rows import Annotation, Place, QuestionRow, Span
+from longspan_papers.natural_questions.formats import natural_question
+from longspan_papers.natural_questions.reading import read_questions
 
 from .conftest import changed
 

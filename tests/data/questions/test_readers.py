@@ -12,7 +12,7 @@ import pytest
 
 from longspan.data.sources import find_source
 from longspan.errors import InputError
-from longspan.systems.natural_questions.reading import QUESTION_DATA_SETS, QUESTIONS, parse_question, read_questions
+from longspan_papers.natural_questions.reading import QUESTION_DATA_SETS, QUESTIONS, parse_question, read_questions
 
 
 def record(number: int, **more: Any) -> dict[str, Any]:

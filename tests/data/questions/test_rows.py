@@ -6,7 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from longspan.data.questions.rows import (
+from longspan.errors import InputError
+from longspan_documents.questions.rows import (
     LONGEST_PASSAGE,
     Candidate,
     Place,
@@ -16,7 +17,6 @@ from longspan.data.questions.rows import (
     TokenPlaces,
     plain_row,
 )
-from longspan.errors import InputError
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.questions.spans import SpanRow, read_spans
 from longspan.errors import InputError
+from longspan_documents.questions.spans import SpanRow, read_spans
 
 CONTEXT = "Anna planted roses. Karl dug a pond."
 ROW = {"id": "a", "question": "Who dug?", "answers": [{"text": "Karl", "answer_start": 20}]}

@@ -2,7 +2,7 @@
 
 import re
 
-from longspan.data.questions.made_up import FACTS, synthetic_questions
+from longspan_documents.questions.made_up import FACTS, synthetic_questions
 
 
 def test_the_answer_stands_behind_the_words_of_the_question() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.questions.spans import read_spans
-from longspan.data.questions.triviaqa import first_words, normalized_alias, occurrences
 from longspan.errors import InputError
+from longspan_documents.questions.spans import read_spans
+from longspan_documents.questions.triviaqa import first_words, normalized_alias, occurrences
 
 QUESTION = {
     "QuestionId": "tc_1",

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from longspan.data.questions.rows import Annotation, Span
 from longspan.errors import InputError
-from longspan.systems.natural_questions.formats import tydi_question
-from longspan.systems.natural_questions.reading import read_questions
+from longspan_documents.questions.rows import Annotation, Span
+from longspan_papers.natural_questions.formats import tydi_question
+from longspan_papers.natural_questions.reading import read_questions
 
 from .conftest import changed
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.data.text.passages import chunk_map
 from longspan.errors import InputError
+from longspan_documents.text.passages import chunk_map
 
 
 @given(st.integers(0, 200), st.integers(1, 40), st.data())

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from counted import lines_run
-from longspan.data.text.reading import read
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
-from longspan.inference.answer import open_documents
+from longspan_documents.inference.answer import open_documents
+from longspan_documents.text.reading import read
 
 
 def write(folder: Path, name: str, data: bytes | str) -> Path:

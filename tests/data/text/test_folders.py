@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.folders import check_not_path, documents_in
 from longspan.errors import InputError
+from longspan_documents.text.folders import check_not_path, documents_in
 
 
 def test_documents_by_name_and_what_was_passed_over(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.data.text.hyphens import joined, words_of
+from longspan_documents.text.hyphens import joined, words_of
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from counted import lines_run
-from longspan.data.questions.rows import plain_row
-from longspan.data.text.reading import read, sentences_of
 from longspan.errors import InputError
+from longspan_documents.questions.rows import plain_row
+from longspan_documents.text.reading import read, sentences_of
 
 HUGE = 8_000_000
 LARGE = {"md": 16_000, "html": 200_000, "txt": 200_000}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.data.text.kinds.page import document_of_page
-from longspan.data.text.markup import text_of_lines
-from longspan.data.text.web_pages import lines_of_page
+from longspan_documents.text.kinds.page import document_of_page
+from longspan_documents.text.markup import text_of_lines
+from longspan_documents.text.web_pages import lines_of_page
 
 SEEN = "<p>The words that people see stand in this sentence.</p>"
 

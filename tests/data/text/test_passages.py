@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from longspan.data.text.blocks import Block, Document, Traced
-from longspan.data.text.passages import FEWEST, MOST, Passage, passages_of, units_of
-from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
 from longspan.data.text.sentences import split_words
+from longspan_documents.text.blocks import Block, Document, Traced
+from longspan_documents.text.passages import FEWEST, MOST, Passage, passages_of, units_of
+from longspan_documents.text.reading import DocumentSentence, document_of, read, sentences_of
 
 SENTENCE = "Marmot number {} whistles at the eagle above the snow."  # ten words
 DIALOGUE = "\n".join(

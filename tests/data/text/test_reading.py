@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counted import lines_run
-from longspan.data.text.blocks import Document
-from longspan.data.text.markdown import blocks_of_markdown
-from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
-from longspan.data.text.plain_text import is_log
-from longspan.data.text.reading import document_of, read, sentences_of, tidied
-from longspan.data.text.web_pages import lines_of_page
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.markdown import blocks_of_markdown
+from longspan_documents.text.markup import blocks_of_pieces, pieces_of, text_of_lines
+from longspan_documents.text.plain_text import is_log
+from longspan_documents.text.reading import document_of, read, sentences_of, tidied
+from longspan_documents.text.web_pages import lines_of_page
 
 
 def test_sentences_know_their_section_and_place(tmp_path: Path) -> None:

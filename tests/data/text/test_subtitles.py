@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.captions import cues_in, lines_of, moment_of
-from longspan.data.text.reading import read, sentences_of
 from longspan.errors import InputError
+from longspan_documents.text.captions import cues_in, lines_of, moment_of
+from longspan_documents.text.reading import read, sentences_of
 
 VTT = """WEBVTT
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.reading import document_of, read
-from longspan.data.text.titles import could_be_title, title_of_page
+from longspan_documents.text.reading import document_of, read
+from longspan_documents.text.titles import could_be_title, title_of_page
 
 PROSE = (
     "The river rises in the hills above the old mill and runs for ninety miles before it meets the sea. In the spring "

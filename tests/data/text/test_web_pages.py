@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.data.text.markup import text_of_lines
-from longspan.data.text.web_pages import lines_of_page
+from longspan_documents.text.markup import text_of_lines
+from longspan_documents.text.web_pages import lines_of_page
 
 
 def text_from_html(page: str) -> str:

@@ -13,11 +13,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import longspan
 from longspan.errors import InputError
-from longspan.inference.abstractive.chat import instruction
-from longspan.inference.abstractive.summarizer import CUT
-from longspan.inference.abstractive.writers import Asked
-from longspan.inference.results import Decoding, Extent
-from longspan.inference.summarize import load_summarizer
+from longspan_documents.inference.abstractive.chat import instruction
+from longspan_documents.inference.abstractive.summarizer import CUT
+from longspan_documents.inference.abstractive.writers import Asked
+from longspan_documents.inference.results import Decoding, Extent
+from longspan_documents.inference.summarize import load_summarizer
 from tiny_writers import TEXT, word_tokenizer, words
 
 TEMPLATE = (

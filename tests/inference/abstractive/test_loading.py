@@ -12,7 +12,7 @@ import torch
 
 import longspan
 from longspan.errors import InputError
-from longspan.inference.results import Decoding
+from longspan_documents.inference.results import Decoding
 from tiny_writers import TEXT, peer, with_fields, word_tokenizer, words
 
 Folder = Callable[[str], Path]

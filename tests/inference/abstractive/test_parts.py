@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longspan.inference.abstractive.parts import parts_of
+from longspan_documents.inference.abstractive.parts import parts_of
 
 pytest.importorskip("sentencex", reason="needs the 'documents' extra")
 

@@ -11,12 +11,12 @@ import pytest
 from transformers import AutoTokenizer
 
 import longspan
-from longspan.data.text.reading import document_of
 from longspan.errors import InputError
-from longspan.inference.abstractive.parts import parts_of
-from longspan.inference.abstractive.summarizer import CUT
-from longspan.inference.results import Decoding
-from longspan.inference.summarize import load_summarizer
+from longspan_documents.inference.abstractive.parts import parts_of
+from longspan_documents.inference.abstractive.summarizer import CUT
+from longspan_documents.inference.results import Decoding
+from longspan_documents.inference.summarize import load_summarizer
+from longspan_documents.text.reading import document_of
 from tiny_writers import SIZES, TEXT, peer, words, write_folder
 
 Folder = Callable[[str], Path]
@@ -119,7 +119,7 @@ def test_several_documents_come_out_in_their_order_as_each_alone(
 
 
 def test_a_batch_that_is_full_is_given_before_the_next_is_read(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longspan.inference.abstractive.writers.BATCH_TOKENS", 30)
+    monkeypatch.setattr("longspan_documents.inference.abstractive.writers.BATCH_TOKENS", 30)
     summarizer: Any = load_summarizer(folder("T5"), decoding=IN_PARTS)
     texts = ["Rain sleeps.", TEXT, "The snail sleeps."]
     given = [words(one) for one in summarizer.summarize_several([document_of(text) for text in texts])]

@@ -11,12 +11,12 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 import longspan
-from longspan.data.text.reading import document_of
 from longspan.errors import InputError
-from longspan.inference.abstractive.summarizer import CUT
-from longspan.inference.abstractive.writers import Asked
-from longspan.inference.results import Decoding
-from longspan.inference.summarize import load_summarizer
+from longspan_documents.inference.abstractive.summarizer import CUT
+from longspan_documents.inference.abstractive.writers import Asked
+from longspan_documents.inference.results import Decoding
+from longspan_documents.inference.summarize import load_summarizer
+from longspan_documents.text.reading import document_of
 from tiny_writers import SIZES, TEXT, peer, with_fields, word_tokenizer, words, write_folder
 
 Folder = Callable[[str], Path]

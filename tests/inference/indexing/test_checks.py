@@ -18,11 +18,11 @@ from torch import Tensor
 
 from longspan import DocumentIndex
 from longspan.cli import main
-from longspan.data.text.passages import passages_of
-from longspan.data.text.reading import document_of
-from longspan.inference.indexing import documents as indexing
-from longspan.inference.indexing.checks import documents_of
-from longspan.inference.indexing.store import COPY, MANIFEST, _checksum_of, checksum_of
+from longspan_documents.inference.indexing import documents as indexing
+from longspan_documents.inference.indexing.checks import documents_of
+from longspan_documents.inference.indexing.store import COPY, MANIFEST, _checksum_of, checksum_of
+from longspan_documents.text.passages import passages_of
+from longspan_documents.text.reading import document_of
 from spoilt import outcome, spoilt, spoilt_tensors
 
 QUESTION = "who planted the roses"

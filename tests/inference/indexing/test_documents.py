@@ -13,12 +13,12 @@ import longspan
 from closeness import check_outputs
 from longspan import DocumentIndex
 from longspan.cli import main
-from longspan.data.text.passages import passages_of
-from longspan.data.text.reading import read
 from longspan.errors import InputError
-from longspan.inference.indexing import documents as indexing
-from longspan.inference.indexing.states import StateReader, open_model
-from longspan.inference.readers import best_words
+from longspan_documents.inference.indexing import documents as indexing
+from longspan_documents.inference.indexing.states import StateReader, open_model
+from longspan_documents.inference.readers import best_words
+from longspan_documents.text.passages import passages_of
+from longspan_documents.text.reading import read
 
 from .conftest import TEXTS, save_model
 
@@ -134,7 +134,7 @@ def test_a_long_passage_is_read_in_pieces_that_overlap(model: Path) -> None:
 
 
 def read_text(text: str):
-    from longspan.data.text.reading import document_of
+    from longspan_documents.text.reading import document_of
 
     return document_of(text)
 
@@ -234,7 +234,7 @@ def test_an_interruption_keeps_what_was_finished(
             raise KeyboardInterrupt
         return passages_of(document)
 
-    monkeypatch.setattr("longspan.inference.indexing.documents.passages_of", interrupted)
+    monkeypatch.setattr("longspan_documents.inference.indexing.documents.passages_of", interrupted)
     assert main(["index", str(library), "--model", str(model), "--output", str(folder)]) == 130
     monkeypatch.undo()
     assert len(DocumentIndex(folder).documents) == 2

@@ -13,14 +13,14 @@ import pytest
 
 import longspan
 from longspan.cli import main
-from longspan.data.text.reading import document_of, read
 from longspan.errors import InputError
-from longspan.inference.encoders import bundled_encoder
-from longspan.inference.indexing import growing
-from longspan.inference.indexing.growing import LIST
-from longspan.inference.indexing.search import SearchIndex
-from longspan.inference.indexing.sources import stale_note
-from longspan.inference.ranking import PassageIndex
+from longspan_documents.inference.encoders import bundled_encoder
+from longspan_documents.inference.indexing import growing
+from longspan_documents.inference.indexing.growing import LIST
+from longspan_documents.inference.indexing.search import SearchIndex
+from longspan_documents.inference.indexing.sources import stale_note
+from longspan_documents.inference.ranking import PassageIndex
+from longspan_documents.text.reading import document_of, read
 
 QUESTIONS = ("Who planted the roses?", "How thick is the oak's trunk?", "When was the pond dug?", "Zebras?")
 

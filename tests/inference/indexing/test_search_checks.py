@@ -16,8 +16,8 @@ from torch import Tensor
 import longspan
 from longspan import InputError
 from longspan.cli import main
-from longspan.inference.indexing.growing import LIST
-from longspan.inference.indexing.search import SearchIndex
+from longspan_documents.inference.indexing.growing import LIST
+from longspan_documents.inference.indexing.search import SearchIndex
 from spoilt import outcome, spoilt, spoilt_tensors
 
 QUESTION = "who planted the roses"

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from longspan.errors import InputError
 from longspan.models import LongspanForNaturalQuestions
-from longspan.systems.natural_questions.head import choice_loss
-from longspan.systems.natural_questions.network import document_mean, paragraph_means
+from longspan_papers.natural_questions.head import choice_loss
+from longspan_papers.natural_questions.network import document_mean, paragraph_means
 
 NONE = -100
 # Two chunks: three paragraphs (the middle one of a single token), and one paragraph; −1 is question or between.

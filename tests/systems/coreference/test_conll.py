@@ -11,8 +11,8 @@ import pytest
 
 from longspan.data.fields import Skipped
 from longspan.errors import InputError
-from longspan.systems.coreference.conll import conll_text, read_conll
-from longspan.systems.coreference.rows import CoreferenceRow, crossing
+from longspan_papers.coreference.conll import conll_text, read_conll
+from longspan_papers.coreference.rows import CoreferenceRow, crossing
 
 DATA = os.environ.get("LONGSPAN_DATA")
 needs_data = pytest.mark.skipif(not DATA, reason="reads the folder of data sets, which LONGSPAN_DATA names")

@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCoreference
 from longspan.models.pieces import cut
-from longspan.systems.coreference import ranking
-from longspan.systems.coreference import spans as span_vectors
-from longspan.systems.coreference.ranking import bucket
-from longspan.systems.coreference.spans import without_crossing
+from longspan_papers.coreference import ranking
+from longspan_papers.coreference import spans as span_vectors
+from longspan_papers.coreference.ranking import bucket
+from longspan_papers.coreference.spans import without_crossing
 
 WORDS, WIDTH = 11, 3
 # Words of one to three tokens behind a first token that belongs to none; sentences of four, five and two words.

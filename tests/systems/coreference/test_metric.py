@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from longspan.systems.coreference.metric import KINDS, best_assignment, coreference_scores
+from longspan_papers.coreference.metric import KINDS, best_assignment, coreference_scores
 
 
 def clusters(*groups: str):

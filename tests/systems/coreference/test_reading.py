@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from longspan.errors import InputError
-from longspan.systems.coreference.reading import read_coreference, record_of, row_of
-from longspan.systems.coreference.rows import synthetic_documents
+from longspan_papers.coreference.reading import read_coreference, record_of, row_of
+from longspan_papers.coreference.rows import synthetic_documents
 
 
 def test_json_lines_and_back(tmp_path: Path) -> None:

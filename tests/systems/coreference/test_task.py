@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from longspan.models import LongspanConfig, LongspanForCoreference
-from longspan.systems.coreference.conll import read_conll
-from longspan.systems.coreference.rows import CoreferenceRow, synthetic_documents
-from longspan.systems.coreference.task import Coreference, clusters_of, collate, document_features
 from longspan.training.tokenizers import train_tokenizer
+from longspan_papers.coreference.conll import read_conll
+from longspan_papers.coreference.rows import CoreferenceRow, synthetic_documents
+from longspan_papers.coreference.task import Coreference, clusters_of, collate, document_features
 
 ROW = CoreferenceRow(
     id="a",

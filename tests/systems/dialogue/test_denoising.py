@@ -13,10 +13,10 @@ from longspan.data.turns import Turn
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
 from longspan.models.losses import IGNORED
-from longspan.systems.dialogue.denoising import DialogueDenoising
-from longspan.systems.dialogue.pieces import pieces_of, token_counter
-from longspan.systems.dialogue.reading import synthetic_dialogues
 from longspan.training.tokenizers import train_tokenizer
+from longspan_papers.dialogue.denoising import DialogueDenoising
+from longspan_papers.dialogue.pieces import pieces_of, token_counter
+from longspan_papers.dialogue.reading import synthetic_dialogues
 
 
 @pytest.fixture(scope="module")

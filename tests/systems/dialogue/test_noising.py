@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longspan.data.turns import Turn, text_of
 from longspan.errors import InputError
-from longspan.systems.dialogue.noises import (
+from longspan_papers.dialogue.noises import (
     NOISES,
     NoiseConfig,
     infill,
@@ -20,7 +20,7 @@ from longspan.systems.dialogue.noises import (
     permute_turns,
     split_turn,
 )
-from longspan.systems.dialogue.noising import Noised, choose_window, disturb, noise, words_of_line
+from longspan_papers.dialogue.noising import Noised, choose_window, disturb, noise, words_of_line
 
 OFF = dict.fromkeys(NOISES.values(), 0.0)
 SENTENCES = (

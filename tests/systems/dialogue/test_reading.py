@@ -11,8 +11,8 @@ import pytest
 
 from longspan.data.turns import Dialogue, Turn
 from longspan.errors import InputError
-from longspan.systems.dialogue.formats import dialogue_of, read_text
-from longspan.systems.dialogue.reading import read_dialogues
+from longspan_papers.dialogue.formats import dialogue_of, read_text
+from longspan_papers.dialogue.reading import read_dialogues
 
 
 def lines(dialogue: Dialogue) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from longspan.errors import InputError
-from longspan.systems.dialogue.topics import half_segment, pk, window_diff
+from longspan_papers.dialogue.topics import half_segment, pk, window_diff
 
 
 def test_half_of_a_segment() -> None:

@@ -12,9 +12,9 @@ import torch
 from longspan.data.turns import Dialogue, Turn
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
-from longspan.systems.dialogue.reading import synthetic_dialogues
-from longspan.systems.dialogue.topics import TURN, TopicSegmentation
 from longspan.training.tokenizers import train_tokenizer
+from longspan_papers.dialogue.reading import synthetic_dialogues
+from longspan_papers.dialogue.topics import TURN, TopicSegmentation
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import torch
 
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForSentenceEmbedding
-from longspan.systems.distillation.rows import TaughtTexts, read_taught, texts_of
-from longspan.systems.distillation.task import Distillation, made_up
 from longspan.training.tokenizers import train_tokenizer
+from longspan_papers.distillation.rows import TaughtTexts, read_taught, texts_of
+from longspan_papers.distillation.task import Distillation, made_up
 
 TASK = Distillation(window_words=20, windows=2, loose_texts=4)
 

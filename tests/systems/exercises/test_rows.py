@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from longspan.errors import InputError
-from longspan.systems.exercises.rows import read_stories
+from longspan.tasks.exercises.rows import read_stories
 
 STORIES = """1 Mary moved to the bathroom.
 2 John went to the hallway.

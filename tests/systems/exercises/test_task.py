@@ -11,8 +11,8 @@ import torch
 from longspan.cli import main
 from longspan.errors import InputError
 from longspan.settings import to_plain
-from longspan.systems.exercises.rows import ANSWERS
-from longspan.systems.exercises.task import Algorithmic, Stories
+from longspan.tasks.exercises.rows import ANSWERS
+from longspan.tasks.exercises.task import Algorithmic, Stories
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 

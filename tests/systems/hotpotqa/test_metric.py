@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.systems.hotpotqa.metric import match_answer, match_facts, multi_hop_scores
+from longspan_papers.hotpotqa.metric import match_answer, match_facts, multi_hop_scores
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from longspan.errors import InputError
-from longspan.systems.hotpotqa.reading import read_multi_hop, record_of
-from longspan.systems.hotpotqa.rows import HopRow, Occurrence, Paragraph, two_step_rows
+from longspan_papers.hotpotqa.reading import read_multi_hop, record_of
+from longspan_papers.hotpotqa.rows import HopRow, Occurrence, Paragraph, two_step_rows
 
 RECORD: dict[str, Any] = {
     "_id": "a",

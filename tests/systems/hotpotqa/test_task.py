@@ -13,12 +13,12 @@ import torch
 
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMultiHop
-from longspan.systems.hotpotqa.features import MARKS, hop_features, word_types
-from longspan.systems.hotpotqa.head import LABELS
-from longspan.systems.hotpotqa.reading import hop_row, read_multi_hop, record_of
-from longspan.systems.hotpotqa.rows import HopRow, Occurrence, Paragraph
-from longspan.systems.hotpotqa.task import HopAnswer, MultiHop, decode, reduced, selected_paragraphs
 from longspan.training.tokenizers import train_tokenizer
+from longspan_papers.hotpotqa.features import MARKS, hop_features, word_types
+from longspan_papers.hotpotqa.head import LABELS
+from longspan_papers.hotpotqa.reading import hop_row, read_multi_hop, record_of
+from longspan_papers.hotpotqa.rows import HopRow, Occurrence, Paragraph
+from longspan_papers.hotpotqa.task import HopAnswer, MultiHop, decode, reduced, selected_paragraphs
 
 ROW = HopRow(
     id="a",

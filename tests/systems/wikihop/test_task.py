@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from longspan.errors import InputError
-from longspan.systems.wikihop.rows import ChoiceRow, read_choices
-from longspan.systems.wikihop.task import MARKERS, CandidateChoice, _longest
 from longspan.training.tokenizers import train_tokenizer
+from longspan_papers.wikihop.rows import ChoiceRow, read_choices
+from longspan_papers.wikihop.task import MARKERS, CandidateChoice, _longest
 
 ROW = ChoiceRow(
     "a",

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longspan.data.questions.rows import Annotation, Candidate, Place, QuestionRow, Span, plain_row
 from longspan.errors import InputError
-from longspan.systems.natural_questions.metric import (
+from longspan_documents.questions.rows import Annotation, Candidate, Place, QuestionRow, Span, plain_row
+from longspan_papers.natural_questions.metric import (
     Judged,
     Said,
     annotations_of,

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from longspan.data.questions.triviaqa import normalized_alias
 from longspan.tasks.metrics.spans import exact_match, normalized, word_f1
+from longspan_documents.questions.triviaqa import normalized_alias
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.data.questions.made_up import synthetic_questions
-from longspan.data.questions.rows import Candidate, QuestionRow, Span, plain_row
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForNaturalQuestions, NaturalQuestionsOutput
-from longspan.systems.natural_questions.answering import Answer, answer_row, answer_rows
-from longspan.systems.natural_questions.features import chunk_features, collate
-from longspan.systems.natural_questions.options import QuestionOptions, marker_tokens
-from longspan.tasks.questions.scores import best_spans
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.questions.made_up import synthetic_questions
+from longspan_documents.questions.rows import Candidate, QuestionRow, Span, plain_row
+from longspan_documents.questions.scores import best_spans
+from longspan_papers.natural_questions.answering import Answer, answer_row, answer_rows
+from longspan_papers.natural_questions.features import chunk_features, collate
+from longspan_papers.natural_questions.options import QuestionOptions, marker_tokens
 
 
 @dataclass(frozen=True, kw_only=True)

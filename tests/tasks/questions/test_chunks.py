@@ -6,13 +6,13 @@ import pickle
 
 import pytest
 
-from longspan.data.questions.made_up import synthetic_questions
-from longspan.data.questions.rows import QuestionRow
 from longspan.errors import InputError
-from longspan.systems.natural_questions.chunks import LABELS, question_chunks
-from longspan.systems.natural_questions.features import chunk_features
-from longspan.systems.natural_questions.options import QuestionOptions, marker_tokens
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.questions.made_up import synthetic_questions
+from longspan_documents.questions.rows import QuestionRow
+from longspan_papers.natural_questions.chunks import LABELS, question_chunks
+from longspan_papers.natural_questions.features import chunk_features
+from longspan_papers.natural_questions.options import QuestionOptions, marker_tokens
 
 OPTIONS = QuestionOptions(max_tokens=101, stride=47, max_candidates=13, match_types=True)
 ROWS = synthetic_questions(3, seed=2)

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
-from longspan.data.questions.made_up import synthetic_questions
-from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span, plain_row
 from longspan.errors import InputError
-from longspan.systems.natural_questions.document import tokenize_document, usable_candidates
-from longspan.systems.natural_questions.features import ChunkFeatures, chunk_features
-from longspan.systems.natural_questions.options import QuestionOptions, marker_tokens
-from longspan.tasks.questions.tokens import NOWHERE
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.questions.made_up import synthetic_questions
+from longspan_documents.questions.rows import Annotation, Candidate, QuestionRow, Span, plain_row
+from longspan_documents.questions.tokens import NOWHERE
+from longspan_papers.natural_questions.document import tokenize_document, usable_candidates
+from longspan_papers.natural_questions.features import ChunkFeatures, chunk_features
+from longspan_papers.natural_questions.options import QuestionOptions, marker_tokens
 
 CORPUS = [
     "The Zürich law of 1893 was, in its 2nd year, repealed by the King.\n\nA table: 東京 𝄞 and more\twords follow.",

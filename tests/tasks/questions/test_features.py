@@ -8,11 +8,11 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span
 from longspan.errors import InputError
-from longspan.systems.natural_questions.features import ChunkFeatures, chunk_features, collate
-from longspan.systems.natural_questions.options import QuestionOptions, marker_tokens
-from longspan.tasks.questions.tokens import NOWHERE
+from longspan_documents.questions.rows import Annotation, Candidate, QuestionRow, Span
+from longspan_documents.questions.tokens import NOWHERE
+from longspan_papers.natural_questions.features import ChunkFeatures, chunk_features, collate
+from longspan_papers.natural_questions.options import QuestionOptions, marker_tokens
 
 
 def words_tokenizer(count: int = 60) -> PreTrainedTokenizerFast:

@@ -13,16 +13,16 @@ import torch
 
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
-from longspan.data.questions.made_up import synthetic_questions
-from longspan.data.questions.rows import Annotation, Place, QuestionRow, Span, plain_row
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
-from longspan.systems.natural_questions.metric import Said, annotations_of, natural_questions_scores
-from longspan.systems.natural_questions.task import NaturalQuestions, rows_of
 from longspan.training.evaluate import evaluate
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
+from longspan_documents.questions.made_up import synthetic_questions
+from longspan_documents.questions.rows import Annotation, Place, QuestionRow, Span, plain_row
+from longspan_papers.natural_questions.metric import Said, annotations_of, natural_questions_scores
+from longspan_papers.natural_questions.task import NaturalQuestions, rows_of
 
 RECIPE = """
 name: tiny-questions

@@ -6,8 +6,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from longspan.errors import InputError
-from longspan.systems.natural_questions.options import PassageTypes, QuestionOptions, marker_ids, marker_tokens
-from longspan.systems.natural_questions.task import NaturalQuestions
+from longspan_papers.natural_questions.options import PassageTypes, QuestionOptions, marker_ids, marker_tokens
+from longspan_papers.natural_questions.task import NaturalQuestions
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 
-from longspan.data.questions.rows import Annotation, Candidate, Place, QuestionRow, Span, TokenPlaces
-from longspan.systems.natural_questions.answering import Answer
-from longspan.systems.natural_questions.predictions import line, official_files, said
+from longspan_documents.questions.rows import Annotation, Candidate, Place, QuestionRow, Span, TokenPlaces
+from longspan_papers.natural_questions.answering import Answer
+from longspan_papers.natural_questions.predictions import line, official_files, said
 
 # "<P> Bern is big </P> <Table> <Tr> 7 </Tr> </Table>": tokens 0–4 are the paragraph, 5–9 the table.
 ROW = QuestionRow(

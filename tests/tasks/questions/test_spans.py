@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from longspan.data.questions.spans import SpanRow
-from longspan.data.questions.triviaqa import occurrences
 from longspan.errors import InputError
-from longspan.tasks.questions.spans import SpanAnswers
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.questions.spans import SpanRow
+from longspan_documents.questions.task import SpanAnswers
+from longspan_documents.questions.triviaqa import occurrences
 
 CONTEXT = "Anna planted roses in June. Karl dug a deep pond behind the house, and nine carps live there now."
 ROW = SpanRow("a", "who dug the pond", CONTEXT, ((CONTEXT.index("deep pond"), "deep pond"),))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longspan.tasks.summaries.selection import ALIKE, FADING, OFFSET, WordTable, cover
+from longspan_documents.summaries.selection import ALIKE, FADING, OFFSET, WordTable, cover
 
 
 def table(*sentences: str) -> tuple[WordTable, np.ndarray]:

@@ -16,11 +16,11 @@ from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForSentenceScoring
 from longspan.models.heads import sentence_network
 from longspan.tasks import task_class
-from longspan.tasks.summaries.clues import is_whole
-from longspan.tasks.summaries.extraction import Extraction, salience, soft_labels, words_of
-from longspan.tasks.summaries.selection import choose, default_count, fill, ranking
 from longspan.tasks.tokenizers import encode_sentences
 from longspan.training.tokenizers import train_tokenizer
+from longspan_documents.summaries.clues import is_whole
+from longspan_documents.summaries.extraction import Extraction, salience, soft_labels, words_of
+from longspan_documents.summaries.selection import choose, default_count, fill, ranking
 
 SENTENCES = ("The cat sat on the mat.", "Dogs were barking all night long.", "It rained.", "A cat on a mat is happy.")
 ROW = SummaryRow(id="a", pieces=SENTENCES, references=("The cat sat on the mat.", "A cat was sitting on mats."))

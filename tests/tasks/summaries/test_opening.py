@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longspan.data.text.sentences import contents_of
-from longspan.tasks.summaries.picker import BETWEEN, STRETCH, abstract_features, end_of_opening
+from longspan_documents.summaries.picker import BETWEEN, STRETCH, abstract_features, end_of_opening
 
 TOPICS = ["marmots", "burrows", "eagles", "whistles", "winter", "snow", "meadow", "herbs", "moulds", "families"]
 

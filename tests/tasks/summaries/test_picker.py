@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from longspan.data.text.sentences import contents_of
 from longspan.errors import InputError
-from longspan.tasks.summaries.clues import (
+from longspan_documents.summaries.clues import (
     Sentences,
     antecedents,
     centrality,
@@ -20,7 +20,7 @@ from longspan.tasks.summaries.clues import (
     standardised,
     word_centrality,
 )
-from longspan.tasks.summaries.picker import (
+from longspan_documents.summaries.picker import (
     BOUND,
     FOREIGN,
     FRAGMENT,
@@ -33,7 +33,7 @@ from longspan.tasks.summaries.picker import (
     leading,
     wording_penalties,
 )
-from longspan.tasks.summaries.query import Relevance
+from longspan_documents.summaries.query import Relevance
 
 TEXTS = (
     "Marmots live in the mountains of Europe.",

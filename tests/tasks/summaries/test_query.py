@@ -8,9 +8,16 @@ import numpy as np
 import pytest
 
 from longspan.data.text.sentences import contents_of
-from longspan.tasks.summaries.clues import Sentences
-from longspan.tasks.summaries.query import WORD, Relevance, chances_about, named_speakers, query_features, relevance_of
-from longspan.tasks.summaries.selection import word_table
+from longspan_documents.summaries.clues import Sentences
+from longspan_documents.summaries.query import (
+    WORD,
+    Relevance,
+    chances_about,
+    named_speakers,
+    query_features,
+    relevance_of,
+)
+from longspan_documents.summaries.selection import word_table
 
 
 def document(*texts: str, vectors: np.ndarray | None = None, speakers: tuple[str, ...] = ()) -> Sentences:

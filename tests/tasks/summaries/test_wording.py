@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.tasks.summaries.clues import antecedents, depends_on_previous, is_fragment, is_notice, is_roadmap
-from longspan.tasks.summaries.selection import kinds_of_lines, scores_of_log, supported
+from longspan_documents.summaries.clues import antecedents, depends_on_previous, is_fragment, is_notice, is_roadmap
+from longspan_documents.summaries.selection import kinds_of_lines, scores_of_log, supported
 
 
 @pytest.mark.parametrize(

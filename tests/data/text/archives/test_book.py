@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 
-from longspan.data.text.blocks import Document
+from longspan_documents.text.blocks import Document
 from untidied import untidied
 
 CONTAINER = """<?xml version="1.0"?>

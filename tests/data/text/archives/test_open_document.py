@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.reading import read, sentences_of
 from longspan.errors import InputError
+from longspan_documents.text.reading import read, sentences_of
 
 ODF = "urn:oasis:names:tc:opendocument:xmlns:"
 BODY = """

@@ -15,11 +15,11 @@ from docx.opc.packuri import PackURI
 from docx.opc.part import Part
 from docx.oxml import parse_xml
 
-from longspan.data.text.archives import word
-from longspan.data.text.blocks import Document
-from longspan.data.text.kinds.source import Source
-from longspan.data.text.reading import document_in, read, sentences_of
 from longspan.errors import InputError
+from longspan_documents.text.archives import word
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.kinds.source import Source
+from longspan_documents.text.reading import document_in, read, sentences_of
 from untidied import untidied
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -326,7 +326,7 @@ def test_chunks_outside_the_file_and_too_many_or_too_deep(monkeypatch: pytest.Mo
 
 def test_embedded_files_share_the_bounds_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """One part that is taken in again and again, and a bomb in a file in the file."""
-    monkeypatch.setattr("longspan.data.text.archives.archive.LARGEST_TEXT", 1 << 20)
+    monkeypatch.setattr("longspan_documents.text.archives.archive.LARGEST_TEXT", 1 << 20)
     file = docx.Document()
     file.add_paragraph("The gate is open.")
     embed(file, b"Words. " * 60_000, "a.txt", "text/plain")

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import longspan
-from longspan.data.text.passages import passages_of, units_of
-from longspan.data.text.reading import read
 from longspan.errors import InputError
+from longspan_documents.text.passages import passages_of, units_of
+from longspan_documents.text.reading import read
 
 OPEN = "urn:oasis:names:tc:opendocument:xmlns:"
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"

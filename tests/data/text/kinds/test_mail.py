@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.kinds import mail
-from longspan.data.text.kinds.mail import messages_in
-from longspan.data.text.reading import read, sentences_of
 from longspan.errors import InputError
+from longspan_documents.text.kinds import mail
+from longspan_documents.text.kinds.mail import messages_in
+from longspan_documents.text.reading import read, sentences_of
 
 BODY = """Hi Bo,
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.kinds import latex, restructured, rich_text
-from longspan.data.text.reading import read
 from longspan.errors import InputError
+from longspan_documents.text.kinds import latex, restructured, rich_text
+from longspan_documents.text.reading import read
 
 
 def blocks(path: Path, text: str) -> list[tuple[str, str]]:

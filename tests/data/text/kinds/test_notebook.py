@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from longspan import answer, summarize
-from longspan.data.text.kinds import notebook
-from longspan.data.text.reading import read
 from longspan.errors import InputError
+from longspan_documents.text.kinds import notebook
+from longspan_documents.text.reading import read
 
 CELLS: list[dict[str, Any]] = [
     {"cell_type": "markdown", "metadata": {}, "source": ["# Weirs\n", "\n", "A **weir** raises the level."]},

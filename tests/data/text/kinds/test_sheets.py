@@ -11,10 +11,10 @@ from xml.sax.saxutils import escape
 import pytest
 import xlsxwriter
 
-from longspan.data.text.kinds import sheets
-from longspan.data.text.passages import units_of
-from longspan.data.text.reading import read, sentences_of
 from longspan.errors import InputError
+from longspan_documents.text.kinds import sheets
+from longspan_documents.text.passages import units_of
+from longspan_documents.text.reading import read, sentences_of
 
 TABLE = "| Grain | Price |\n| Rye, old | 4 |\n| =1+1 | two lines |"
 

@@ -11,8 +11,8 @@ import pptx
 import pytest
 from pptx.util import Cm
 
-from longspan.data.text.reading import read
 from longspan.errors import InputError
+from longspan_documents.text.reading import read
 
 
 def saved(path: Path) -> Any:

@@ -10,13 +10,13 @@ import pytest
 
 import longspan
 from longspan.cli import main
-from longspan.data.text.blocks import Document
-from longspan.data.text.documents import SAVE
-from longspan.data.text.folders import documents_in
-from longspan.data.text.kinds.source import Source
-from longspan.data.text.kinds.table import READERS, FileKind, endings, kind_of
-from longspan.data.text.reading import read
 from longspan.errors import InputError
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.documents import SAVE
+from longspan_documents.text.folders import documents_in
+from longspan_documents.text.kinds.source import Source
+from longspan_documents.text.kinds.table import READERS, FileKind, endings, kind_of
+from longspan_documents.text.reading import read
 
 
 def kind(data: bytes, suffix: str) -> str | None:

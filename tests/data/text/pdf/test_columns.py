@@ -10,10 +10,10 @@ from pathlib import Path
 import pypdfium2
 import pytest
 
-from longspan.data.text.pdf.blocks import regions
-from longspan.data.text.pdf.lines import lines_of_page
-from longspan.data.text.pdf.reader import document_from_pdf
 from longspan.data.text.sentences import split_words
+from longspan_documents.text.pdf.blocks import regions
+from longspan_documents.text.pdf.lines import lines_of_page
+from longspan_documents.text.pdf.reader import document_from_pdf
 
 PAGES = Path(__file__).parent / "pages"
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from longspan import InputError
-from longspan.data.text.pdf.lines import lines_of_pages
+from longspan_documents.text.pdf.lines import lines_of_pages
 
 psutil = pytest.importorskip("psutil", reason="the process is found with psutil, which comes with accelerate")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from longspan.data.text.pdf.reader import document_from_pdf
+from longspan_documents.text.pdf.reader import document_from_pdf
 
 TEXTS = (
     "Nobody who has read the report of the second year will be surprised by what the third one says about it.",

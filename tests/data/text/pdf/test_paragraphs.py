@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.pdf.reader import document_from_pdf
-from longspan.data.text.reading import read, sentences_of
 from longspan.errors import InputError
+from longspan_documents.text.pdf.reader import document_from_pdf
+from longspan_documents.text.reading import read, sentences_of
 
 PAGES = Path(__file__).parent / "pages"
 FIRST = "The keeper counts the sheep in the evening and writes their number on the gate, so that the next can see it."

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from longspan.data.text.blocks import numbers_in_words
-from longspan.data.text.pdf.reader import document_from_pdf
+from longspan_documents.text.blocks import numbers_in_words
+from longspan_documents.text.pdf.reader import document_from_pdf
 
 SENTENCE = "The gauge at the mill records the level of the water every hour."
 TEXT = [(50, 100 + 12 * number, SENTENCE) for number in range(4)]

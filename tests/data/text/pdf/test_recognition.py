@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from longspan.data.text.pdf import recognition
-from longspan.data.text.pdf.reader import document_from_pdf
-from longspan.data.text.pdf.recognition import lines_of_boxes
-from longspan.data.text.reading import read
 from longspan.errors import InputError
+from longspan_documents.text.pdf import recognition
+from longspan_documents.text.pdf.reader import document_from_pdf
+from longspan_documents.text.pdf.recognition import lines_of_boxes
+from longspan_documents.text.reading import read
 
 LINES = ["The keeper opens the gate at noon.", "In spring the water rises by 40 percent."]
 

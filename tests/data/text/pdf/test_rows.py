@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from longspan.data.text.pdf.reader import document_from_pdf
+from longspan_documents.text.pdf.reader import document_from_pdf
 
 PROSE = (
     "he river gauge at the mill records the level of the water every ten minutes and sends it to the office. In spring "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.data.text.reading import document_of, sentences_of
+from longspan_documents.text.reading import document_of, sentences_of
 
 ABSTRACT = (
     "We measure how slowly snails move, with one camera and no light at all.\nOn three data sets the error is halved."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.data.text.reading import document_of, sentences_of
+from longspan_documents.text.reading import document_of, sentences_of
 
 PROSE = "The snail went on for a long while, and nobody saw it on its way to the wall.\nIt was slow.\n\n"
 KINDS = {

@@ -8,9 +8,9 @@ import pytest
 
 from counted import lines_run
 from longspan import answer
-from longspan.data.text.plain_text import blocks_of_text
-from longspan.data.text.reading import document_of, read
-from longspan.data.text.tidying.contents import without_contents
+from longspan_documents.text.plain_text import blocks_of_text
+from longspan_documents.text.reading import document_of, read
+from longspan_documents.text.tidying.contents import without_contents
 
 TITLES = {  # a name, three titles, and of each section its text
     "Contents": ("Introduction", "The Flood of 1843", "The New Bridge"),

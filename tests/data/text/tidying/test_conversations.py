@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.reading import document_of, read, sentences_of
-from longspan.data.text.tidying.conversations import FORMS, form_of
+from longspan_documents.text.reading import document_of, read, sentences_of
+from longspan_documents.text.tidying.conversations import FORMS, form_of
 
 TWO = [("Ada Example", "Good."), ("Bo Sample", "Yes.")]
 """What two people say in most of the samples."""

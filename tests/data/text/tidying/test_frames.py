@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.data.text.reading import document_of, sentences_of
+from longspan_documents.text.reading import document_of, sentences_of
 
 STORY = (
     "Once upon a time there was a snail that lived at the foot of a wall.\n\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.reading import document_of
+from longspan_documents.text.reading import document_of
 
 PROSE = "The snail went on for a long while, and nobody saw it on its way to the wall.\nIt was slow.\n\n"
 HEADINGS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.reading import read, sentences_of
+from longspan_documents.text.reading import read, sentences_of
 
 HEADS = [  # in bold, behind it, the heading, the first sentence
     ("Inducement", " As a material inducement, the borrower gives a pledge.", "Inducement"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longspan.data.text.reading import document_of, sentences_of
+from longspan_documents.text.reading import document_of, sentences_of
 
 
 def test_words_that_line_ends_break_are_whole() -> None:

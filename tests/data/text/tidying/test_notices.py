@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from longspan import summarize
-from longspan.data.text.reading import document_of, read, sentences_of
+from longspan_documents.text.reading import document_of, read, sentences_of
 
 FROB = (
     "The frob daemon collects measurements from every sensor in a building and stores them in a small local "

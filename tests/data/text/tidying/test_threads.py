@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longspan.data.text.reading import document_of, sentences_of
+from longspan_documents.text.reading import document_of, sentences_of
 
 THREAD = """From: Tobias Holm <tobias@example.org>
 To: Mayor of Example <mayor@example.org>

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.reading import document_of, sentences_of
+from longspan_documents.text.reading import document_of, sentences_of
 
 needs_data = pytest.mark.skipif(not os.environ.get("LONGSPAN_DATA"), reason="LONGSPAN_DATA is not set")
 

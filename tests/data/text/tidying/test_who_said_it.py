@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.passages import units_of
-from longspan.data.text.reading import document_of, read
+from longspan_documents.text.passages import units_of
+from longspan_documents.text.reading import document_of, read
 
 CONVERSATIONS = {
     "once": (

@@ -1,0 +1,1 @@
+"""Commands that read documents, one file each; see `longspan.cli`."""

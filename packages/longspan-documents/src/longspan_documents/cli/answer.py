@@ -1,0 +1,227 @@
+"""`longspan answer`."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longspan.characters import counted
+from longspan.cli.options import Device, Dtype
+from longspan.cli.terminal import name_of, say, say_coloured, say_json
+from longspan.errors import InputError
+from longspan_documents.cli.documents import (
+    Abbreviations,
+    Encoder,
+    Encoding,
+    Json,
+    Ocr,
+    PageHeaders,
+    Raw,
+    Reranker,
+    abbreviations_in,
+    save_with_note,
+    say_heading,
+)
+
+if TYPE_CHECKING:
+    from longspan_documents.inference.results import DocumentAnswer, RankedPassage
+
+
+MANY = 20
+"""Documents of a folder from which on an index is worth its while."""
+INDEX_IT = (
+    "the documents are read and embedded anew for every command; `longspan index FOLDER --output INDEX` does so once, "
+    "and `longspan answer --index INDEX` asks it"
+)
+
+
+def answer(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DOCUMENT… QUESTION",
+            help="Files or folders (- is standard input), then the question in quotes, unless --question asks it.",
+            show_default=False,
+        ),
+    ] = None,
+    questions: Annotated[
+        list[str] | None, typer.Option("--question", "-q", help="A question; may be repeated.", show_default=False)
+    ] = None,
+    top: Annotated[int, typer.Option(help="Passages to show.")] = 3,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder of a model of questions that marks the very words.", show_default="none"),
+    ] = None,
+    encoder: Encoder = None,
+    reranker: Reranker = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    json: Json = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the document as a strip with each passage's probability.")
+    ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option(help="Ask the documents of this index, which `longspan index` made.", show_default=False),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help='Probability, 0 to 1, below which "no answer" is said.', show_default="where that is mostly right"
+        ),
+    ] = None,
+    raw: Raw = False,
+    encoding: Encoding = None,
+    abbreviations: Abbreviations = None,
+    page_headers: PageHeaders = False,
+    ocr: Ocr = False,
+) -> None:
+    """Find the passages of documents that answer a question, in files and folders of any length.
+
+    Shows the passages that are most likely to hold the answer, best first, with their places, the section or who
+    speaks, the sentence that matters, and how sure that is; or says that there is probably none. `--model` has the best
+    passages read by a model of questions, which marks the words that answer; `--encoder` takes a sentence encoder of
+    your choice instead of the bundled one, and `--reranker` a cross-encoder that reads the best passages again;
+    `--index` asks a whole collection, whose passages have been read already.
+
+    Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer contracts/ "who may cancel?"`,
+    `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`,
+    `longspan answer --index library "who may cancel?"`.
+    """
+    from longspan_documents.inference.answer import Answerer, check_question, notes_of, open_documents
+    from longspan_documents.inference.results import notes
+
+    sources, asked = _told_apart(words or [], questions or [], indexed=index is not None)
+    for question in asked:
+        check_question(question)
+    if picture is not None:
+        from longspan.pictures.patterns import check_picture
+
+        if len(asked) > 1:
+            raise InputError(f"--picture {picture} draws one answer, but {len(asked)} questions are asked; ask one")
+        if len(sources) != 1 or Path(sources[0]).is_dir():
+            raise InputError(f"--picture {picture} draws one document; name one file")
+        check_picture(picture, [*sources, model, encoder, reranker, index])
+    further = abbreviations_in(abbreviations)
+    if index is not None:
+        given = {"--abbreviations": abbreviations is not None, "--page-headers": page_headers, "--ocr": ocr}
+        if named := next((name for name, is_given in given.items() if is_given), None):
+            raise InputError(f"{named} is for documents, and those of --index are read already; leave it out")
+        from longspan_documents.inference.indexing.opening import open_index
+
+        answerer = open_index(index, model, encoder, reranker=reranker, device=device, dtype=dtype)
+    else:
+        # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
+        documents, skipped = open_documents(
+            [Path(source) for source in sources],
+            encoding=encoding,
+            raw=raw,
+            abbreviations=further,
+            page_headers=page_headers,
+            ocr=ocr,
+        )
+        for note in skipped:
+            say(f"note: {note}", error=True)
+        if any(Path(source).is_dir() for source in sources) and len(documents) >= MANY:
+            say(f"note: {INDEX_IT}", error=True)
+        answerer = Answerer(documents, model, encoder=encoder, reranker=reranker, device=device, dtype=dtype)
+    done: list[DocumentAnswer] = []
+    for question in asked:
+        result = answerer.answer(question, top=top, threshold=threshold)
+        done.append(result)
+        if picture is not None:
+            from longspan_documents.pictures.strips import draw_answer
+
+            save_with_note(draw_answer(result, answerer.documents[0].name), picture)
+        if not json:
+            if len(asked) > 1:
+                say_heading(result.question, first=len(done) == 1)
+            _print(result, several=index is not None or len(sources) > 1 or Path(sources[0]).is_dir())
+    if json:
+        told = [] if index is not None else notes_of(answerer.documents)
+        say_json([_record(result) | {"note": notes(*told, result.note)} for result in done])
+    for note in dict.fromkeys(result.note for result in done if result.note):
+        say(f"note: {note}", error=True)
+
+
+def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tuple[list[str], list[str]]:
+    """The documents and the questions: without `--question` the last word is the question."""
+    if not words and not (indexed and questions):
+        raise InputError("nothing is asked; name a document and ask a question")
+    if indexed:
+        sources, asked = (words, questions) if questions else (words[:-1], words[-1:])
+        if sources:
+            raise InputError(f"{sources[0]!r} is given beside --index; leave it out, or add it with `longspan index`")
+        return [], asked
+    if questions:
+        return words, questions
+    *sources, question = words
+    if not sources:
+        raise InputError(f"{question!r} is all that is given; name a document and ask a question")
+    for source in sources[1:]:
+        if source.rstrip().endswith("?") and not Path(source).exists():
+            raise InputError(f"{source!r} is no document; ask several questions with -q before each of them")
+    return sources, [question]
+
+
+def _print(result: "DocumentAnswer", *, several: bool) -> None:
+    if not result.answered:
+        say(f"Probably not there (probability of an answer: {result.probability:.2f}). The nearest passages:\n")
+    elif result.short is not None:
+        say_coloured([(str(result.short), "bold")])
+        file = next((one.file for one in result.passages if one.document == result.short.document), "")
+        where = f"{name_of(file)}, " if several and file else ""
+        quote = result.short.quote
+        where += f"{quote.place}, characters {quote.start:,}–{quote.end:,}"
+        say(f"[{where}; probability {result.short.probability:.2f}]\n")
+    for number, passage in enumerate(result.passages, 1):
+        quote = passage.quote
+        parts = [name_of(passage.file)] if several else []
+        parts.append(f"{quote.place}, characters {quote.start:,}–{quote.end:,}")
+        parts += [passage.heading] if passage.heading else []
+        parts += [", ".join(passage.speakers)] if passage.speakers else []
+        say(f"{number}. {' · '.join(parts)} · probability {passage.probability:.2f}")
+        _write_marked(passage, result)
+        say()
+    sys.stdout.flush()
+    sure = f"an answer among the first three: {result.sure}, probability {result.probability:.2f}"
+    say(f"[{counted(result.searched, 'passage')} searched in {result.seconds:.1f} s; {sure}]", error=True)
+
+
+def _write_marked(passage: "RankedPassage", result: "DocumentAnswer") -> None:
+    """The passage, indented; a terminal shows in bold what others see between two stars: the words that answer, where a
+    model found them in it, else the sentence that matters."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from longspan.characters import shown
+
+    (start, end), short = passage.mark, result.short
+    if short is not None and short.document == passage.document:
+        inside = passage.quote.start <= short.quote.start and short.quote.end <= passage.quote.end
+        place = passage.text.find(str(short.quote))
+        if inside and place >= 0:
+            start, end = place, place + len(str(short.quote))
+    before, inside, after = passage.text[:start], passage.text[start:end], passage.text[end:]
+    if not sys.stdout.isatty():
+        for line in f"{before}**{inside}**{after}".splitlines():
+            say(f"   {line}".rstrip())
+        return
+    text = Text(shown(before)) + Text(shown(inside), style="bold black on yellow") + Text(shown(after))
+    Console().print(Padding(text, (0, 3)))
+
+
+def _record(result: "DocumentAnswer") -> dict[str, object]:
+    return {
+        "question": result.question,
+        "answered": result.answered,
+        "sure": result.sure,
+        "probability": round(result.probability, 4),
+        "short": asdict(result.short) if result.short else None,
+        "passages": [asdict(passage) | {"probability": round(passage.probability, 4)} for passage in result.passages],
+        "searched": result.searched,
+        "seconds": round(result.seconds, 3),
+    }

@@ -1,0 +1,88 @@
+"""`longspan serve`."""
+
+from typing import Annotated
+
+import typer
+
+from longspan.cli.options import Device, Dtype
+from longspan.cli.terminal import say
+from longspan_documents.cli.documents import Abbreviations, Encoder, Ocr, Reranker, abbreviations_in
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Name or address to listen on; 0.0.0.0 is every one of this machine.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 takes a free one.")] = 8765,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LONGSPAN_TOKEN",
+            help="What visitors have to know.",
+            show_default="none on this machine, else one made up",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A further host name that requests may name, such as a proxy's; may be repeated."),
+    ] = None,
+    megabytes: Annotated[int, typer.Option(min=1, max=256, help="Largest file, in MiB.")] = 50,
+    seconds: Annotated[float, typer.Option(min=1, help="Longest time for one request, once it runs.")] = 600,
+    memory: Annotated[int, typer.Option(min=64, help="Most memory that one request takes, in MiB (Linux).")] = 4096,
+    queue: Annotated[int, typer.Option(min=1, max=10_000, help="Requests that may wait.")] = 64,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Processes for what is long; one more has what is short.")
+    ] = 1,
+    encoder: Encoder = None,
+    reranker: Reranker = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    abbreviations: Abbreviations = None,
+    ocr: Ocr = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+) -> None:
+    """Open a page on this machine to read documents in: summaries beside them, and answers lit up in place.
+
+    Drop files or a folder on the page. Nothing leaves this machine, and what was uploaded is deleted at the end
+    (control-C). Only this machine reaches the page, unless `--host` says otherwise; then a token is asked for, which
+    the printed address holds. The same as a JSON API, described at `/docs`: `/summarize`, `/answer`, `/embed`, and
+    `/v1/embeddings` in OpenAI's shape; `/v1/rerank` with `--reranker`.
+
+    `--encoder` and `--reranker` read questions and passages in the place of the bundled encoder, as in `longspan
+    answer`; the encoder also gives the vectors of `/embed`. The words of `--abbreviations` end no sentence of whatever
+    is read here; the file is read once, when the server starts.
+
+    Examples: `longspan serve --open`, `longspan serve --port 0`, `longspan serve --host 0.0.0.0 --workers 4`.
+    """
+    from longspan_documents.serve.jobs import Models
+    from longspan_documents.serve.limits import MEBIBYTE, Limits
+    from longspan_documents.serve.server import serve as run
+
+    further = tuple(abbreviations_in(abbreviations))
+    limits = Limits(
+        file_bytes=megabytes * MEBIBYTE, seconds=seconds, memory=memory * MEBIBYTE, queue=queue, workers=workers
+    )
+
+    def started(address: str) -> None:
+        import sys
+        import webbrowser
+
+        say(f"Longspan is at {address} (control-C ends it, and deletes what was uploaded)")
+        sys.stdout.flush()
+        if open_browser:
+            webbrowser.open(address)
+
+    try:
+        run(
+            host=host,
+            port=port,
+            token=token,
+            names=allow_host or (),
+            limits=limits,
+            models=Models(
+                encoder=encoder, reranker=reranker, device=device, dtype=dtype, abbreviations=further, ocr=ocr
+            ),
+            started=started,
+        )
+    except KeyboardInterrupt:  # how it is ended
+        say()

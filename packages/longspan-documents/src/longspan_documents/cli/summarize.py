@@ -1,0 +1,230 @@
+"""`longspan summarize`."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from longspan.characters import counted
+from longspan.cli.options import Device, Dtype
+from longspan.cli.terminal import name_of, say, say_json
+from longspan.errors import InputError
+from longspan_documents.cli.documents import (
+    Abbreviations,
+    Encoder,
+    Encoding,
+    Json,
+    Ocr,
+    PageHeaders,
+    Raw,
+    abbreviations_in,
+    save_with_note,
+    say_heading,
+)
+
+if TYPE_CHECKING:
+    from longspan_documents.inference.outline import Section
+    from longspan_documents.inference.results import Extent, Summary
+    from longspan_documents.text.blocks import Document
+
+
+def summarize(
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Documents; - is standard input.")],
+    sentences: Annotated[
+        int | None, typer.Option("--sentences", "-n", help="Sentences to pick.", show_default="by the length")
+    ] = None,
+    length: Annotated[
+        str | None, typer.Option(help="short, medium or long, by the document's length.", show_default="medium")
+    ] = None,
+    words: Annotated[int | None, typer.Option(help="Words, in whole sentences, as near as possible.")] = None,
+    query: Annotated[str | None, typer.Option(help="What it is to be about: a question or some words.")] = None,
+    outline: Annotated[
+        bool, typer.Option("--outline", help="Section by section: headings, each with its best sentences.")
+    ] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder or Hub name of a model: one trained here, LED, BART, Pegasus, T5, …",
+            show_default="the bundled one",
+        ),
+    ] = None,
+    encoder: Encoder = None,
+    json: Json = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the document as a strip with each sentence's score.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a web page: the whole document shaded by score, the summary beside it.")
+    ] = None,
+    encoding: Encoding = None,
+    abbreviations: Abbreviations = None,
+    page_headers: PageHeaders = False,
+    ocr: Ocr = False,
+    raw: Raw = False,
+    language: Annotated[
+        str | None, typer.Option(help="Language code for finding sentences.", show_default="by the script")
+    ] = None,
+    beams: Annotated[int | None, typer.Option(help="Beams, for a model that writes.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Above 0 favours longer texts, likewise.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest summary in tokens, likewise.")] = None,
+    max_source_tokens: Annotated[
+        int | None, typer.Option(help="Tokens that it reads at once.", show_default="as it was trained")
+    ] = None,
+    long_documents: Annotated[
+        Literal["parts", "lengthen"] | None,
+        typer.Option(
+            help="Longer documents: read parts, or lengthen the model where that can be done.", show_default="parts"
+        ),
+    ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option("--stream/--no-stream", help="Print as it writes.", show_default="one file on a terminal"),
+    ] = None,
+) -> None:
+    """Summarise documents of any length.
+
+    Without `--model`, a small bundled model scores every sentence of the whole document, and the best ones are printed
+    in order: nothing is cut off, nothing is downloaded. With a sequence-to-sequence model, or one that follows
+    instructions, the summary is written anew.
+
+    Examples: `longspan summarize paper.pdf -n 8`, `longspan summarize book.txt --picture strip.png`,
+    `longspan summarize meeting.txt --query "What was decided about the budget?"`,
+    `longspan summarize report.docx --html page.html`, `curl -s URL | longspan summarize - --json`,
+    `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
+    """
+    from longspan_documents.inference.results import Extent
+    from longspan_documents.text.reading import read
+
+    # A mistake in the length is told before any file is read.
+    extent = Extent(sentences=sentences, words=words, length=length)  # pyright: ignore[reportArgumentType]
+    _check_outputs(files, model, picture, html)
+    # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
+    further = abbreviations_in(abbreviations)
+    reading: dict[str, Any] = {"raw": raw, "abbreviations": further, "page_headers": page_headers, "ocr": ocr}
+    documents = [read(file, encoding, **reading) for file in files]
+
+    from longspan_documents.inference.outline import outline as outline_of
+    from longspan_documents.inference.results import Decoding
+
+    given = {"beams": beams, "length_penalty": length_penalty, "max_tokens": max_tokens}
+    given |= {"max_source_tokens": max_source_tokens, "long_documents": long_documents}
+    decoding: Any = {name: value for name, value in given.items() if value is not None}
+    pieces = _Pieces() if _streams(stream, files, json, outline) else None
+    loading: dict[str, Any] = {"model": model, "encoder": encoder, "language": language, "device": device}
+    loading |= {"dtype": dtype, "decoding": Decoding(**decoding) if decoding else None}
+    done = []
+    summaries = _summaries(documents, extent, query, loading, pieces)
+    for file, document, summary in zip(files, documents, summaries, strict=True):
+        sections = outline_of(document, summary) if outline else ()
+        if outline and not summary.document:
+            raise InputError(f"--outline needs a model that picks sentences, but {model} writes; leave one of them out")
+        done.append((file, summary, sections))
+        if picture is not None:
+            from longspan_documents.pictures.strips import draw_summary
+
+            save_with_note(draw_summary(summary, name_of(file)), picture)
+        if html is not None:
+            from longspan_documents.pictures.pages import save_page, summary_page
+
+            save_page(summary_page(document, summary, sections=sections), html)
+        if not json:
+            if len(files) > 1:
+                say_heading(name_of(file), first=len(done) == 1)
+            _print(file, document, summary, sections, written=pieces is not None and pieces.begun)
+    if json:
+        read_as = [document.extracted for document in documents]
+        rows = zip(done, read_as, strict=True)
+        say_json([_record(file, summary, sections, outline, other) for (file, summary, sections), other in rows])
+        for document, (file, summary, _) in zip(documents, done, strict=True):
+            _print_note(file, document, summary)
+
+
+def _summaries(
+    documents: "list[Document]", extent: "Extent", query: str | None, loading: dict[str, Any], pieces: "_Pieces | None"
+) -> "Iterator[Summary]":
+    """The summaries of documents in their order; a model that writes reads several in batches."""
+    from longspan_documents.inference.results import notes
+    from longspan_documents.inference.summarize import check_query, load_summarizer
+    from longspan_documents.inference.summarize import summarize as run
+
+    if loading["model"] is not None and len(documents) > 1:
+        check_query(query)
+        summarizer: Any = load_summarizer(**loading)
+        if hasattr(summarizer, "summarize_several"):
+            several = summarizer.summarize_several(documents, extent, query)
+            for document, summary in zip(documents, several, strict=True):
+                yield replace(summary, note=notes(document.note, summary.note))
+            return
+    for document in documents:
+        yield run(document, **vars(extent), query=query, stream=pieces, **loading)
+
+
+class _Pieces:
+    """Writes each piece of a text to the terminal as it comes."""
+
+    begun = False
+
+    def __call__(self, piece: str) -> None:
+        say(piece, end="")
+        sys.stdout.flush()
+        self.begun = True
+
+
+def _streams(asked: bool | None, files: list[str], json: bool, outline: bool) -> bool:
+    """Whether the text is printed as it is written: one document's, on a terminal or where that is asked for."""
+    if asked and (json or outline or len(files) > 1):
+        other = "--json" if json else "--outline" if outline else f"{len(files)} files"
+        raise InputError(f"--stream prints one summary as it is written, and {other} is given; leave one out")
+    return not (json or outline or len(files) > 1) and (sys.stdout.isatty() if asked is None else asked)
+
+
+def _check_outputs(files: list[str], model: str | None, picture: Path | None, html: Path | None) -> None:
+    """Refuse, before any work, a picture or page that could not be written, or one for several documents."""
+    for option, output, does in (("--picture", picture, "draws"), ("--html", html, "shows")):
+        if output is not None and len(files) > 1:
+            raise InputError(f"{option} {output} {does} one document, but {len(files)} are given; name one of them")
+    if picture is not None:
+        from longspan.pictures.patterns import check_picture
+
+        check_picture(picture, [*files, model])
+    if html is not None:
+        from longspan_documents.pictures.pages import check_page
+
+        check_page(html, [*files, model])
+
+
+def _print(
+    file: str, document: "Document", summary: "Summary", sections: "Sequence[Section]", *, written: bool
+) -> None:
+    say("" if written else "\n\n".join(map(str, sections)) or summary.text)
+    _print_note(file, document, summary)
+    of = f"{len(summary.sentences)} of {counted(len(summary.document), 'sentence')}, " if summary.document else ""
+    sys.stdout.flush()
+    say(f"[{name_of(file)}: {of}{counted(summary.tokens, 'token')} read in {summary.seconds:.1f} s]", error=True)
+
+
+def _print_note(file: str, document: "Document", summary: "Summary") -> None:
+    """The note of a summary, without that of the document, which its reader has printed."""
+    note = (summary.note or "").removeprefix(document.note or "").removeprefix("; ")
+    if note:
+        say(f"note: {name_of(file)}: {note}", error=True)
+
+
+def _record(
+    file: str, summary: "Summary", sections: "Sequence[Section]", outline: bool, extracted: bool
+) -> dict[str, object]:
+    outlined = {"outline": [asdict(section) for section in sections]} if outline else {}
+    return {
+        "file": file,
+        "sentences": [asdict(sentence) for sentence in summary.sentences],
+        **outlined,
+        "places": "of the text as it was read" if extracted else "of the file",
+        "tokens": summary.tokens,
+        "seconds": round(summary.seconds, 3),
+        "note": summary.note,
+    }

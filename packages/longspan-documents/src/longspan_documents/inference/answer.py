@@ -1,0 +1,358 @@
+"""`longspan.answer`: documents and a question in; the passages most likely to hold the answer out, with their places.
+
+Passages are ranked by their words and, in English, by their meaning (`longspan_documents.inference.ranking`). With a
+model of questions, the best of them are read, and the words that answer are marked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longspan.characters import check_characters, mend, on_one_line, visible
+from longspan.data.text.abbreviations import abbreviations_from
+from longspan.data.text.sentences import guess_language
+from longspan.devices import check_loads, check_numbers, check_place
+from longspan.errors import InputError
+from longspan.settings import check_kind, check_several, show
+from longspan_documents.inference.encoders import bundled_encoder
+from longspan_documents.inference.passage_encoder import SecondLook, passage_encoder
+from longspan_documents.inference.ranking import READ, SHOWN, PassageIndex, Ranking, load_weights
+from longspan_documents.inference.readers import SpanReader, load_reader
+from longspan_documents.inference.results import (
+    DocumentAnswer,
+    RankedPassage,
+    ScoredSentence,
+    notes,
+    quote_of,
+    reads_english,
+)
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.documents import check_encoding
+from longspan_documents.text.folders import check_not_path, documents_in
+from longspan_documents.text.passages import Passage
+from longspan_documents.text.reading import abbreviating, document_of, read
+
+if TYPE_CHECKING:
+    from longspan_documents.inference.reranker import Reranker
+    from longspan_documents.inference.sentence_encoder import SentenceEncoder
+
+Source = str | Path | Document
+"""A text, the path of a file or a folder, or a document that has been read."""
+
+NOT_ENGLISH = "how sure an answer is was measured on English; in other languages it is less reliable"
+
+FIRST = 20
+"""Passages that a cross-encoder reads again."""
+
+SAMPLE = 4_000
+"""Characters of each document that tell the language."""
+
+
+def answer(
+    document: Source | Sequence[Source],
+    question: str,
+    model: str | Path | SpanReader | None = None,
+    *,
+    encoder: str | Path | SentenceEncoder | None = None,
+    reranker: str | Path | Reranker | None = None,
+    top: int = SHOWN,
+    threshold: float | None = None,
+    encoding: str | None = None,
+    raw: bool = False,
+    abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> DocumentAnswer:
+    """Find the passages of documents that are most likely to answer a question.
+
+    Args:
+        document: the text itself, a `Path` to a file or a folder, what `longspan_documents.text.reading.read` gave, or
+            several of these, whose passages compete.
+        question: one question.
+        model: a model of questions that reads the best passages and gives the words that answer: the folder of a
+            transformers `…ForQuestionAnswering`, lengthened or not, or of one trained here; or what `load_reader` gave.
+        encoder: a sentence encoder in the place of the bundled one: the folder or Hub name of any of
+            sentence-transformers' format, or what `load_sentence_encoder` gave.
+        reranker: a cross-encoder that reads the question with each of the twenty best passages, and orders them: a
+            folder, a Hub name, or what `load_reranker` gave.
+        top: how many passages are given.
+        threshold: probability below which there is no answer; None takes the one at which saying so is right more
+            often than not.
+        encoding: of text files; None as in `read`.
+        raw: leave no headers, page numbers and the like out of documents.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
+        page_headers, ocr: of files, as in `longspan_documents.text.reading.read`.
+        device: where all of these models compute, the bundled encoder too, as PyTorch names devices ("cpu", "cuda",
+            "cuda:1", "mps"); None is the processor.
+        dtype: of the weights of models that are given: "float32", "bfloat16" or "float16"; None is float32.
+
+    Returns:
+        A `DocumentAnswer`; `print` shows the sentence that matters most.
+
+    Raises:
+        InputError: nothing to read, no question, a model that cannot be loaded or cannot answer questions, `top` below
+            1, or a threshold outside 0 to 1; a device that is not there, or one for a model that is loaded already.
+    """
+    documents, skipped = open_documents(
+        document, encoding=encoding, raw=raw, abbreviations=abbreviations, page_headers=page_headers, ocr=ocr
+    )
+    answerer = Answerer(documents, model, encoder=encoder, reranker=reranker, device=device, dtype=dtype)
+    result = answerer.answer(question, top=top, threshold=threshold)
+    return replace(result, note=notes(*notes_of(documents), result.note, *skipped))
+
+
+def open_documents(
+    sources: Source | Sequence[Source],
+    *,
+    encoding: str | None = None,
+    raw: bool = False,
+    abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
+) -> tuple[list[Document], list[str]]:
+    """Read documents, and say what was passed over in folders; arguments as in `answer`.
+
+    Raises:
+        InputError: a document that was named cannot be read, a folder holds none that can, or there is none at all.
+    """
+    every = sources_in(sources, encoding=encoding, raw=raw)
+    further = abbreviations_from(abbreviations)  # once, since an iterator is read once
+    reading: dict[str, Any] = {"raw": raw, "page_headers": page_headers, "ocr": ocr}
+    documents: list[Document] = []
+    skipped: list[str] = []
+    for number, source in enumerate(every, 1):
+        if isinstance(source, Document):
+            documents.append(source)
+        elif isinstance(source, Path) and os.path.isdir(source):
+            files, note = documents_in(source)
+            skipped += [f"{on_one_line(str(source))}: {note}"] if note else []
+            readable = []
+            for file in files:
+                try:
+                    readable.append(read(file, encoding, **reading))
+                except InputError as error:
+                    skipped.append(f"passed over: {error}")
+            if not readable:
+                raise InputError(f"{on_one_line(str(source))} holds no document that can be read: {skipped[-1]}")
+            documents += readable
+        elif isinstance(source, Path):
+            documents.append(read(source, encoding, **reading))
+        else:
+            name = "the document" if len(every) == 1 else f"document {number}"
+            if not source.strip():
+                raise InputError(f"{name} is empty; give a document with words in it")
+            check_not_path(source, name, folders=True)
+            text, halves = mend(source)
+            documents.append(document_of(text, raw=raw, name=name))
+            if mended := notes(halves=halves):
+                skipped.append(mended)
+    if not documents:
+        raise InputError("there is no document to ask; give a text, a file or a folder")
+    return [abbreviating(document, further) for document in documents], skipped
+
+
+def sources_in(
+    sources: Source | Iterable[Source], *, encoding: str | None = None, raw: bool = False, argument: str = "document"
+) -> list[Source]:
+    """What names documents, as a list, with what is said of how they are read; nothing is opened.
+
+    Raises:
+        InputError: something else is among them; an encoding that is unknown, or of no file; `raw` is no truth value.
+    """
+    check_kind(raw, "raw", bool, "true or false")
+    if isinstance(sources, str | Path | Document):
+        every: list[Source] = [sources]
+    else:
+        check_several(sources, argument, "a text, a Path or a Document, or a list of these")
+        every = list(sources)
+    for number, source in enumerate(every, 1):
+        name = argument if len(every) == 1 else f"{argument} {number}"
+        check_kind(source, name, (str, Path, Document), "a text, a Path or a Document")
+    if encoding is not None:
+        check_encoding(encoding)
+        if every and not any(isinstance(source, Path) for source in every):
+            raise InputError(f"encoding={show(encoding)} is of files, and no {argument} is a Path; leave it out")
+    return every
+
+
+class Answerer:
+    """Documents that are ready for many questions: their passages are cut, stemmed and embedded once.
+
+    Example::
+
+        documents, skipped = open_documents(Path("contracts"))
+        answerer = Answerer(documents)
+        print(answerer.answer("who may cancel?"), answerer.answer("by when?"))
+
+    Args:
+        documents: whose passages compete.
+        model: of questions, which gives the words that answer; as in `longspan.answer`.
+        passages: those of each document, where they are known; they are ranked by their words alone.
+        encoder, reranker, device, dtype: as in `longspan.answer`.
+
+    Attributes:
+        documents: in the order in which they are numbered.
+
+    Raises:
+        InputError: a model that cannot be loaded, or cannot answer questions.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        model: str | Path | SpanReader | None = None,
+        *,
+        passages: Sequence[Sequence[Passage]] | None = None,
+        encoder: str | Path | SentenceEncoder | None = None,
+        reranker: str | Path | Reranker | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        check_several(documents, "documents", "a list of what `read` gave")
+        self.documents = list(documents)
+        for document in self.documents:
+            check_kind(document, "documents", Document, "what `read` gave")
+        if not self.documents:
+            raise InputError("documents is empty; give one or more that `read` gave")
+        self._reader, self._encoder, self._reranker = load_models(model, encoder, reranker, device, dtype)
+        sample = "\n".join(one.text[:SAMPLE] for one in self.documents)
+        self._english = reads_english(sample)
+        language = guess_language(sample)
+        # Weights that were fitted with the encoder, where it knows the language.
+        fitted, bundled, second = load_weights(), None, None
+        if self._encoder is not None:
+            self._weights = fitted["encoder"]
+        elif passages is None and self._english and "meaning" in fitted:
+            self._weights, bundled = fitted["meaning"], bundled_encoder(device)
+            second = passage_encoder(device) if READ in fitted else None
+        else:
+            self._weights = fitted["words"]
+        self._index = PassageIndex(self.documents, language, bundled, passages, self._encoder)
+        self._fitted = fitted
+        self._second = second and SecondLook(second, self._index.texts)
+
+    def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
+        """Rank the passages for one question, and answer it; arguments as in `longspan.answer`.
+
+        Raises:
+            InputError: a question without words, `top` below 1, or a threshold outside 0 to 1.
+        """
+        check_asked(question, top, threshold)
+        begin = time.perf_counter()
+        question = " ".join(visible(question).split())
+        weights, evidence = self._weights, self._index.evidence(question)
+        if self._second is None:
+            ranking = weights.ranking(evidence)
+        else:
+            first, weights = weights, self._fitted[READ]
+            ranking = self._second.ranking(question, evidence, first, weights)
+        order = list(ranking.order)
+        if self._reranker is not None:
+            first = order[: max(FIRST, top)]
+            again = self._reranker.order(question, [self._index.passages[number].text for number in first])
+            order[: len(first)] = [first[place] for place in again]
+        shown = [self._ranked(number, ranking, question) for number in order[:top]]
+        short = None if self._reader is None else self._reader.best(question, self.documents, shown)
+        scored: list[list[ScoredSentence]] = [[] for _ in self.documents]
+        values = ranking.passage_probabilities.tolist()
+        for passage, owner, value in zip(self._index.passages, self._index.owners, values, strict=True):
+            scored[owner].append(ScoredSentence(passage.text, passage.start, passage.end, round(value, 4)))
+        # Where words alone rank and no passage has one of the question's, there is no answer.
+        silent = threshold is None and not ranking.scores.any()
+        limit = weights.threshold if threshold is None else threshold
+        return DocumentAnswer(
+            question=question,
+            answered=short is not None or (ranking.probability >= limit and not silent),
+            probability=ranking.probability,
+            likely=weights.likely,
+            passages=tuple(shown),
+            short=short,
+            scores=tuple(map(tuple, scored)),
+            searched=len(values),
+            seconds=time.perf_counter() - begin,
+            note=notes(None if self._english else NOT_ENGLISH, self._encoder and self._encoder.note),
+        )
+
+    def _ranked(self, number: int, ranking: Ranking, question: str) -> RankedPassage:
+        passage, owner = self._index.passages[number], self._index.owners[number]
+        nearest = self._index.sentence(question, number)
+        probability = float(ranking.passage_probabilities[number])
+        return ranked_passage(self.documents[owner], owner, passage, nearest, probability)
+
+
+def load_models(
+    model: str | Path | SpanReader | None,
+    encoder: str | Path | SentenceEncoder | None,
+    reranker: str | Path | Reranker | None,
+    device: str | None,
+    dtype: str | None,
+) -> tuple[SpanReader | None, SentenceEncoder | None, Reranker | None]:
+    """The models that are named, loaded; what was loaded a moment ago is not loaded again. Arguments and errors as in
+    `longspan.answer`."""
+    if device is not None:
+        check_place(device)  # whether or not a model turns out to compute
+    check_numbers(dtype, model, encoder, reranker)
+    if model is not None and not hasattr(model, "best"):
+        check_kind(model, "model", (str, Path), "a folder, a name, or what `load_reader` returned")
+    check_loads("model", model, device, dtype)
+    sentence_encoder = cross_encoder = None
+    if encoder is not None:
+        from longspan_documents.inference.sentence_encoder import load_sentence_encoder
+
+        sentence_encoder = load_sentence_encoder(encoder, device, dtype)
+    if reranker is not None:
+        from longspan_documents.inference.reranker import load_reranker
+
+        cross_encoder = load_reranker(reranker, device, dtype)
+    reader = load_reader(model, device, dtype) if isinstance(model, str | Path) else model
+    return reader, sentence_encoder, cross_encoder
+
+
+def ranked_passage(
+    document: Document, number: int, passage: Passage, nearest: int, probability: float
+) -> RankedPassage:
+    """A passage of the document of that number, with the sentence in it that matters, and how likely it is."""
+    sentence = passage.sentences[nearest]
+    return RankedPassage(
+        file=document.name,
+        document=number,
+        quote=quote_of(document, passage.start, passage.end),
+        text=passage.text,
+        sentence=quote_of(document, sentence.start, sentence.end),
+        mark=passage.place_in_text(nearest),
+        heading=passage.heading,
+        speakers=passage.speakers,
+        probability=probability,
+    )
+
+
+def notes_of(documents: Sequence[Document]) -> list[str]:
+    """What those should know who ask the documents, with the names of these where there are several."""
+    return [f"{one.name}: {one.note}" if len(documents) > 1 else one.note for one in documents if one.note]
+
+
+def check_asked(question: str, top: int, threshold: float | None) -> None:
+    """Raise `InputError` for a question without words, `top` below 1, or a threshold outside 0 to 1."""
+    check_question(question)
+    check_kind(top, "top", Integral, "a whole number")
+    if threshold is not None:
+        check_kind(threshold, "threshold", Real, "a number from 0 to 1")
+    if top < 1:
+        raise InputError(f"top={show(top)} shows nothing; give at least 1")
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise InputError(f"threshold={show(threshold)} is no probability; give a number from 0 to 1")
+
+
+def check_question(question: str) -> None:
+    """Raise `InputError` for a question without a word in it."""
+    if not isinstance(question, str) or not any(map(str.isalnum, question)):
+        raise InputError(f"question={show(question)} asks nothing; give a question with words in it")
+    check_characters(question, "the question")

@@ -1,0 +1,330 @@
+"""`longspan.embed`: texts of any length in, vectors out; near vectors mean near meanings.
+
+A document is read whole: each of its sentences gets a vector that depends on the text around it, and the document their
+mean. Single texts (questions, titles) are read one by one; vectors of both can be compared. Any encoder can take the
+place of the bundled one: `Encoder` holds a model that was trained to embed, `PooledEncoder` any other, published or
+ours, and pools the states of its tokens. What sentence-transformers publishes is read as they read it
+(`longspan.checkpoints.pooling`), but never cut: a text goes through the model whole, and one that is longer than the
+model reads is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+
+from longspan.characters import mend
+from longspan.devices import check_loads, check_named, check_numbers
+from longspan.errors import InputError
+from longspan.settings import check_kind, check_several, convert, show
+from longspan_documents.inference.encoders import (
+    Encoder,
+    batches_of,
+    bundled_encoder,
+    fits_one_row,
+    in_one_row,
+    of_length_one,
+    padded,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from longspan.checkpoints.pooling import Pooling
+    from longspan_documents.inference.sentence_encoder import SentenceEncoder
+    from longspan_documents.text.blocks import Document
+    from longspan_documents.text.reading import DocumentSentence
+
+
+def embed(
+    texts: str | Sequence[str],
+    model: str | Path | Encoder | PooledEncoder | None = None,
+    *,
+    encoder: str | Path | SentenceEncoder | None = None,
+    purpose: Literal["question", "passage"] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> np.ndarray:
+    """Vectors of loose texts of any length, each read by itself.
+
+    Args:
+        texts: one text, or several.
+        model: None takes the bundled encoder. Else the folder, or the Hub name, of an encoder: one that `longspan
+            train` made for the task distillation, or any other, ours or published, whose token states are pooled; or
+            what `load_encoder` returned.
+        encoder: instead of `model`, a sentence encoder that is read as sentence-transformers reads it, longer texts in
+            chunks: a folder, a Hub name, or what `load_sentence_encoder` returned.
+        purpose: what the texts are, for the prompt that `encoder` puts before them.
+        device: where the model computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the
+            processor.
+        dtype: of the weights of a model that is given: "float32", "bfloat16" or "float16"; None is float32.
+
+    Returns:
+        `(D,)` for one text, `(N, D)` for several; float32, of length 1. Their dot products are cosines.
+
+    Raises:
+        InputError: a text that is none, or is blank, or the name of a file; a model that cannot be loaded or is no
+            encoder, or that reads fewer tokens than a text has; a device that is not there, or one for a model that is
+            loaded already.
+    """
+    from longspan_documents.text.folders import check_not_path
+
+    single = isinstance(texts, str)
+    if not single:
+        check_several(texts, "texts", "a text, or a list of texts")
+        if isinstance(texts, Set):
+            raise InputError(
+                f"texts is {show(texts)}, whose order nobody knows; give a list, in the order of the vectors"
+            )
+    every = [texts] if single else list(texts)
+    for text in every:
+        if isinstance(text, str):
+            check_not_path(text, "texts" if single else "a text", "give {path} to longspan.embed_document")
+    vectors = embed_words(every, model, encoder, purpose, device, dtype)
+    return vectors[0] if single else vectors
+
+
+def embed_words(
+    texts: Sequence[str],
+    model: str | Path | Encoder | PooledEncoder | None = None,
+    encoder: str | Path | SentenceEncoder | None = None,
+    purpose: Literal["question", "passage"] | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> np.ndarray:
+    """Vectors `(N, D)` as `embed` gives them, also of words that are the name of a file, as a request may hold them."""
+    if purpose is not None:
+        convert(Literal["question", "passage"], purpose, "purpose")
+    for text in texts:
+        if not isinstance(text, str) or not text.strip():
+            raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
+    chosen = the_encoder(model, encoder, device, dtype)
+    if encoder is None and purpose is not None:
+        raise InputError(f"purpose={show(purpose)} chooses a prompt of encoder=…, which is not given; leave it out")
+    return chosen.embed(texts) if purpose is None else chosen.embed(texts, purpose)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedDocument:
+    """A document's vectors.
+
+    Attributes:
+        vector: `(D,)`, of the document, of length 1: the mean of its sentences' vectors, or by an encoder whose states
+            are pooled that of all tokens; 0 where it has none.
+        vectors: `(N, D)`, of its sentences.
+        sentences: N, in order, with their places.
+        tokens: how many were read.
+    """
+
+    vector: np.ndarray
+    vectors: np.ndarray
+    sentences: tuple[DocumentSentence, ...]
+    tokens: int
+
+
+def embed_document(
+    document: str | Path | Document,
+    model: str | Path | Encoder | PooledEncoder | SentenceEncoder | None = None,
+    *,
+    encoder: str | Path | SentenceEncoder | None = None,
+    language: str | None = None,
+    abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> EmbeddedDocument:
+    """Vectors of a document of any length, and of its sentences, each read in it.
+
+    Args:
+        document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
+        model: as in `embed`.
+        encoder: as in `embed`; a document that is longer than it reads goes through it in chunks, and its sentences are
+            read one by one.
+        language: ISO 639-1 code for cutting sentences; None guesses by the script.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
+        page_headers, ocr: of files, as in `longspan_documents.text.reading.read`.
+        device, dtype: as in `embed`.
+
+    Raises:
+        InputError: nothing to read, or as in `embed`.
+    """
+    from longspan_documents.text.reading import as_document, sentences_of
+
+    document = as_document(document, abbreviations, page_headers=page_headers, ocr=ocr)
+    chosen = the_encoder(model, encoder, device, dtype)
+    sentences = tuple(sentences_of(document, language))
+    vector, vectors, tokens = chosen.read(document, sentences)
+    return EmbeddedDocument(vector=vector, vectors=vectors, sentences=sentences, tokens=tokens)
+
+
+def save_vectors(
+    path: Path, names: Sequence[str], documents: Sequence[EmbeddedDocument], *, sentences: bool = False
+) -> None:
+    """Write a .safetensors file: `documents` `(M, D)` float32 and, where asked, for each document of index i
+    `sentences.i` `(N, D)` and `places.i` `(N, 2)` int64, first character and end; the names stand in its metadata."""
+    from safetensors.numpy import save
+
+    from longspan.files import whole_file
+
+    tensors = {"documents": np.stack([document.vector for document in documents])}
+    if sentences:
+        for index, document in enumerate(documents):
+            tensors[f"sentences.{index}"] = document.vectors
+            spans = [(sentence.start, sentence.end) for sentence in document.sentences]
+            tensors[f"places.{index}"] = np.array(spans, np.int64).reshape(-1, 2)
+    with whole_file(path) as file:
+        file.write_bytes(save(tensors, {"names": json.dumps(list(names))}))
+
+
+def the_encoder(model: Any, encoder: Any = None, device: str | None = None, dtype: str | None = None) -> Any:
+    """What the arguments stand for in `embed`; `InputError` where both encoders are given."""
+    if encoder is not None:
+        from longspan_documents.inference.sentence_encoder import load_sentence_encoder
+
+        if model is not None:
+            raise InputError(f"model={show(model)} and encoder={show(encoder)} are both encoders; give one of them")
+        return load_sentence_encoder(encoder, device, dtype)
+    if model is not None and not hasattr(model, "embed"):
+        check_kind(model, "model", (str, Path), "a folder, a name, or what `load_encoder` returned")
+    check_loads("model", model, device, dtype)
+    return load_encoder(model, device, dtype) if model is None or isinstance(model, str | Path) else model
+
+
+@overload
+def load_encoder(model: None = None, device: str | None = None, dtype: None = None) -> Encoder: ...
+@overload
+def load_encoder(
+    model: str | Path | None, device: str | None = None, dtype: str | None = None
+) -> Encoder | PooledEncoder: ...
+def load_encoder(
+    model: str | Path | None = None, device: str | None = None, dtype: str | None = None
+) -> Encoder | PooledEncoder:
+    """Load an encoder once for many texts; arguments and errors as in `embed`. The latest two stay loaded."""
+    if model is not None:
+        check_kind(model, "model", (str, Path), "a folder or a name")
+    check_named(device, dtype)
+    check_numbers(dtype, model)
+    return bundled_encoder(device) if model is None else _load(str(model), device, dtype)
+
+
+@lru_cache(maxsize=2)
+def _load(source: str, device: str | None, dtype: str | None) -> Encoder | PooledEncoder:
+    from longspan.checkpoints.loading import load_pair
+    from longspan.checkpoints.pooling import pooling_of
+    from longspan.models import LongspanForSentenceEmbedding
+    from longspan.models.encoder import encoder_of
+
+    model, tokenizer = load_pair(source, device, dtype)
+    if isinstance(model, LongspanForSentenceEmbedding):
+        return Encoder(model.eval(), tokenizer)
+    encoder = encoder_of(model)
+    if encoder is None:
+        raise InputError(
+            f"model {source!r} is a {type(model).__name__}, which writes text and does not embed; give an encoder, "
+            "such as a BERT or a RoBERTa, lengthened or not"
+        )
+    return PooledEncoder(encoder.eval(), tokenizer, pooling_of(source))
+
+
+class PooledEncoder:
+    """An encoder with its tokenizer, and how its states become one vector.
+
+    Args:
+        model: a `LongspanModel`.
+        tokenizer: the one that belongs to it.
+        pooling: how; vectors have length 1 in any case.
+
+    Attributes:
+        dimensions: D, of the vectors.
+        max_tokens: of the longest text, special tokens included.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, pooling: Pooling | None = None) -> None:
+        from longspan.checkpoints.pooling import Pooling
+        from longspan.tasks.language_modelling.masked_lm import around
+
+        self.model = model
+        self.tokenizer = tokenizer
+        self.pooling = pooling or Pooling()
+        self.before, self.after = around(tokenizer)
+        self.dimensions: int = model.config.states_width
+        self.max_tokens: int = model.encoder.embeddings.max_tokens
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
+        encoded = [[*self.before, *tokens, *self.after] for tokens in self._encode(texts)]
+        vectors = np.zeros((len(texts), self.dimensions), np.float32)
+        for chosen in batches_of([len(tokens) for tokens in encoded]):
+            vectors[chosen] = self.pooled([encoded[index] for index in chosen])
+        vectors[[not text.strip() for text in texts]] = 0
+        return vectors
+
+    def pooled(self, encoded: Sequence[Sequence[int]]) -> np.ndarray:
+        """Vectors `(B, D)` of texts that are tokens already, special ones included."""
+        import torch
+
+        lengths = [len(tokens) for tokens in encoded]
+        if fits_one_row(self.model.encoder, lengths):
+            ids, owners = (each.to(self.model.device) for each in in_one_row(encoded))
+            with torch.inference_mode():
+                states = self.model(input_ids=ids, seq_idx=owners).last_hidden_state[0].float().cpu()
+            parts = states.split(lengths)
+            return of_length_one(np.stack([_pool(each[None], None, self.pooling.mode)[0].numpy() for each in parts]))
+        states, real = self._states(encoded)
+        return of_length_one(_pool(states, real, self.pooling.mode).numpy())
+
+    def read(self, document: Document, sentences: Sequence[DocumentSentence]) -> tuple[np.ndarray, np.ndarray, int]:
+        """The vector `(D,)` of a document that is read whole, headings included; `(N, D)` of its N sentences, each the
+        mean of its tokens' states in the document; and how many tokens were read."""
+        # Headings, and sentences with their indices, in order.
+        headings = [(index, -1, block.text) for index, block in enumerate(document.blocks) if block.kind == "heading"]
+        told = [(sentence.block, index, sentence.text) for index, sentence in enumerate(sentences)]
+        inside = [one for one in headings if one[2]] + told
+        pieces = [(text, None if index < 0 else index) for _, index, text in sorted(inside)]
+        encoded = self._encode([text if index == 0 else f" {text}" for index, (text, _) in enumerate(pieces)])
+        tokens = [*self.before, *chain.from_iterable(encoded), *self.after]
+        vectors = np.zeros((len(sentences), self.dimensions), np.float32)
+        if not pieces:
+            return np.zeros(self.dimensions, np.float32), vectors, 0
+        states, real = self._states([tokens])
+        start = len(self.before)
+        for (_, sentence), ids in zip(pieces, encoded, strict=True):
+            if sentence is not None:
+                vectors[sentence] = of_length_one(states[0, start : start + len(ids)].mean(0).numpy())
+            start += len(ids)
+        return of_length_one(_pool(states, real, self.pooling.mode).numpy())[0], vectors, len(tokens)
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, without special tokens."""
+        from longspan.tasks.tokenizers import encode_sentences
+
+        mended = [mend(text)[0] for text in texts]
+        return encode_sentences([text.lower() for text in mended] if self.pooling.lower else mended, self.tokenizer)
+
+    def _states(self, encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Last states `(B, T, D)` float32, and which tokens are real `(B, T)`, on the processor."""
+        import torch
+
+        ids, real = padded(encoded, self.tokenizer.pad_token_id or 0)
+        with torch.inference_mode():
+            there = {"input_ids": ids.to(self.model.device), "attention_mask": real.to(self.model.device)}
+            return self.model(**there).last_hidden_state.float().cpu(), real
+
+
+def _pool(states: Tensor, real: Tensor | None, mode: str) -> Tensor:
+    """States `(B, T, D)` of which some are real `(B, T)`, or all → `(B, D)`."""
+    if mode == "cls":
+        return states[:, 0]
+    if real is None:
+        return states.amax(1) if mode == "max" else states.mean(1)
+    if mode == "max":
+        return states.masked_fill(~real[..., None], float("-inf")).amax(1)
+    return (states * real[..., None]).sum(1) / real.sum(1, keepdim=True)

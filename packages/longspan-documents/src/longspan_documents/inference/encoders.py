@@ -1,0 +1,400 @@
+"""The bundled encoder: unit vectors of loose texts, of a document and of its sentences.
+
+`Encoder` holds a model that was trained to embed and its tokenizer. The bundled one is opened without transformers, as
+a plain network with a tokenizer of the tokenizers library: importing transformers takes longer than reading a short
+document, and a folder of our own needs nothing of it. `longspan_documents.inference.embed` opens every other encoder.
+
+An operation on several threads ends when the last of them has, and until then the others wait, spinning. A small
+operation is over sooner than they have met; and where another process wants the same processors, one of them does not
+run at all while the others spin, in every one of thousands of operations. So what consists of small operations is
+computed by one thread, unless its user has chosen a number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import numpy as np
+
+from longspan.characters import mend
+from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from longspan.models.fields import ModelFields
+    from longspan_documents.text.blocks import Document
+    from longspan_documents.text.reading import DocumentSentence
+
+Network = TypeVar("Network", bound="nn.Module")
+
+BATCH_TOKENS = 16_384
+"""Tokens, padding included, of a batch of loose texts."""
+PADDED_AT_MOST = 640
+"""Tokens, padding included, of a batch that is read with its padding, since the copies of one row would cost more."""
+BUNDLED = Path(__file__).parents[1] / "bundled" / "encoder"
+"""The folder of the encoder that comes with the package; its README.md is the model card."""
+CHOSEN_BY = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""The variables of the environment by which a user chooses a number of threads."""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let this thread compute alone in a block, and with as many threads as before behind it.
+
+    A number that the user has chosen stays: in the environment, or by `torch.set_num_threads` (where it is not the one
+    that PyTorch begins with, which cannot be told from a choice). Other threads of the process keep theirs.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if before == 1 or not torch.backends.openmp.is_available() or _is_chosen(before):
+        yield
+        return
+    _set_here(1, elsewhere=before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _is_chosen(count: int) -> bool:
+    """Whether a number of threads is the user's own, and not what PyTorch begins with: a thread for each processor that
+    this process may run on, or for each core, of which a processor may be half."""
+    everywhere = os.cpu_count() or 1
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everywhere
+    return any(map(os.environ.get, CHOSEN_BY)) or count not in {everywhere, here, everywhere // 2, here // 2}
+
+
+def _set_here(count: int, *, elsewhere: int) -> None:
+    """Let this thread compute with `count` threads, and those that begin later with as many as before.
+
+    PyTorch keeps the number by thread, and the last one that was set anywhere for threads that are new: so another
+    thread sets it again.
+    """
+    import torch
+
+    torch.set_num_threads(count)
+    other = threading.Thread(target=torch.set_num_threads, args=(elsewhere,))
+    other.start()
+    other.join()
+
+
+class Encoder:
+    """A model that was trained to embed, with its tokenizer; `bundled_encoder` and `load_encoder` open one.
+
+    Args:
+        model: a `LongspanForSentenceEmbedding`, or the bundled network.
+        tokenizer: the one that belongs to it.
+
+    Attributes:
+        dimensions: D, of the vectors.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.dimensions: int = model.projection.out_features
+
+    @classmethod
+    def opened(cls, folder: Path, device: str | None) -> Self:
+        """The encoder of a folder of the package; device and errors as in `bundled_encoder`."""
+        from longspan.devices import placed
+        from longspan.models.heads.sentence_network import EmbeddingNetwork
+
+        model, tokenizer = open_bundled(folder, EmbeddingNetwork)
+        return cls(model if device is None else placed(model, device), tokenizer)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.model.projection.weight.device
+
+    @one_thread()
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
+        return self._embed(texts)
+
+    def _embed(self, texts: Sequence[str]) -> np.ndarray:
+        encoded = self.encode([mend(text)[0] for text in texts])
+        vectors = np.zeros((len(texts), self.dimensions), np.float32)
+        for chosen in batches_of([len(ids) for ids in encoded]):
+            vectors[chosen] = self._read_texts([encoded[index] for index in chosen])
+        vectors[[not text.strip() for text in texts]] = 0
+        return vectors
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of loose texts, at least one each."""
+        from longspan.tasks.tokenizers import encode_sentences
+
+        return encode_sentences(texts, self.tokenizer)
+
+    def _read_texts(self, encoded: Sequence[Sequence[int]]) -> np.ndarray:
+        """Vectors `(B, D)` of texts that are tokens already, read without padding where that is less work."""
+        import torch
+
+        from longspan.models.inputs import ModelInputs
+
+        encoder = self.model.model.encoder
+        with torch.inference_mode():
+            if fits_one_row(encoder, [len(ids) for ids in encoded]):
+                ids, owners = (each.to(self.device) for each in in_one_row(encoded))
+                states = encoder.encode(ModelInputs(input_ids=ids, documents=owners)).states
+                return self.model.embed(states, owners, len(encoded))[0][0].float().cpu().numpy()
+            ids, real = (each.to(self.device) for each in padded(encoded, self.tokenizer.pad_token_id))
+            states = encoder.encode(ModelInputs(input_ids=ids, attention_mask=real)).states
+            return self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().cpu().numpy()
+
+    def embed_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> np.ndarray:
+        """Vectors `(N + P, D)` of a document's sentences, each read in its document, and behind them of its passages.
+
+        Args:
+            sentences: N, in order; there may be none.
+            firsts: P rising indices of the sentences with which passages begin; each ends where the next begins.
+        """
+        return self.read_document(sentences, firsts)[0]
+
+    def read(self, document: Document, sentences: Sequence[DocumentSentence]) -> tuple[np.ndarray, np.ndarray, int]:
+        """The vector `(D,)` of a document, those of its sentences `(N, D)`, and how many tokens were read."""
+        vectors, tokens = self.read_document([sentence.text for sentence in sentences])
+        return mean_vector(vectors), vectors, tokens
+
+    @one_thread()
+    def read_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> tuple[np.ndarray, int]:
+        """Vectors of length 1 of the N sentences of a document, read together, and how many tokens were read.
+
+        Args:
+            sentences: N texts, in order.
+            firsts: the index of the first sentence of each of P passages, rising from 0; none without passages.
+
+        Returns:
+            `(N + P, D)` float32, the sentences first, then the passages; and the number of tokens.
+        """
+        import torch
+
+        from longspan.tasks.tokenizers import encode_sentences
+
+        encoded = encode_sentences([mend(text)[0] for text in sentences], self.tokenizer)
+        lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
+        tokens = torch.tensor([token for ids in encoded for token in ids], dtype=torch.long)
+        sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
+        owners = None
+        if len(firsts):
+            owners = torch.searchsorted(torch.tensor(firsts), torch.arange(len(encoded)), right=True) - 1
+            owners = owners.to(self.device)
+        vectors = self.model.embed_document(tokens.to(self.device), sentence_ids.to(self.device), owners)
+        return vectors.float().cpu().numpy(), len(tokens)
+
+
+def mean_vector(vectors: np.ndarray) -> np.ndarray:
+    """The vector of a document from those of its sentences: `(N, D)` → `(D,)` of length 1, or 0 where there is none."""
+    return of_length_one(vectors.sum(0))
+
+
+def of_length_one(vectors: np.ndarray) -> np.ndarray:
+    """Vectors `(…, D)` at length 1; those that are 0 stay so."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def batches_of(lengths: Sequence[int], most: int | None = None) -> list[list[int]]:
+    """Indices of texts of like length, in batches of at most `most` tokens (None: `BATCH_TOKENS`) or of one text."""
+    most = BATCH_TOKENS if most is None else most
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if not batches or (len(batches[-1]) + 1) * lengths[index] > most:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
+
+
+def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
+    """Token ids as a batch `(B, T)` int64, and which of them are real `(B, T)` bool."""
+    import torch
+
+    longest = max(map(len, encoded))
+    ids = torch.full((len(encoded), longest), padding)
+    for row, tokens in zip(ids, encoded, strict=True):
+        row[: len(tokens)] = torch.tensor(tokens)
+    return ids, torch.arange(longest) < torch.tensor([[len(tokens)] for tokens in encoded])
+
+
+def fits_one_row(encoder: Any, lengths: Sequence[int]) -> bool:
+    """Whether an encoder can read texts of so many tokens behind one another, and that is less work than padding."""
+    from longspan.attention.parts.documents import worth_packing
+
+    return max(lengths) * len(lengths) > PADDED_AT_MOST and encoder.reads_packed and worth_packing(lengths)
+
+
+def in_one_row(encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Token ids of N texts behind one another, `(1, T)` int64, and to which of them each belongs, `(1, T)` int64."""
+    import torch
+
+    lengths = torch.tensor([len(tokens) for tokens in encoded])
+    ids = torch.tensor([token for tokens in encoded for token in tokens], dtype=torch.long)
+    return ids[None], torch.arange(len(encoded)).repeat_interleave(lengths)[None]
+
+
+@lru_cache(maxsize=2)
+def bundled_encoder(device: str | None = None) -> Encoder:
+    """The encoder that comes with the package, in float32; it is loaded once.
+
+    Args:
+        device: where it computes, as PyTorch names devices; None is the processor.
+
+    Raises:
+        InputError: its files are missing or damaged, or the device is not there.
+    """
+    return Encoder.opened(BUNDLED, device)
+
+
+def open_bundled(folder: Path, network: type[Network]) -> tuple[Network, BundledTokenizer]:
+    """The network of a bundled folder in float32 and evaluation mode, and its tokenizer.
+
+    Args:
+        folder: with config.json, model.safetensors, tokenizer.json and tokenizer_config.json.
+        network: a class that is built from `ModelFields`, whose weights have the names of the file.
+
+    Raises:
+        InputError: a file is missing, damaged or does not fit the others.
+    """
+    try:
+        config = _read_config(folder)
+        model = _load(folder / "model.safetensors", network, config)
+        tokenizer = BundledTokenizer(folder)
+    except (InputError, OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
+        # These files were sealed with the package: whatever is wrong with them, the remedy is the same.
+        reason = " ".join(str(error).split())[:200].rstrip(". ")
+        raise InputError(f"the bundled model in {folder} is damaged ({reason}); install the package again") from error
+    if len(tokenizer) > config.vocab_size:
+        raise InputError(
+            f"the bundled model in {folder} knows {config.vocab_size} tokens but its tokenizer has {len(tokenizer)}; "
+            "install the package again"
+        )
+    return model, tokenizer
+
+
+def _read_config(folder: Path) -> ModelFields:
+    from longspan.models.fields import ModelFields, fields_of_file
+
+    known = {field.name for field in fields(ModelFields)}
+    with fields_of_file(json.loads((folder / "config.json").read_text(encoding="utf-8"))) as stored:
+        config = ModelFields(**{name: value for name, value in stored.items() if name in known})
+        config.settle()
+    return config
+
+
+@one_thread()
+def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
+    """The network with the weights of the file; it is built on no device, so that nothing is drawn or allocated."""
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights = restored(load_file(file))
+    except SafetensorError as error:
+        raise ValueError(f"{file.name}: {error}") from error
+    broken = next((name for name, weight in weights.items() if not bool(weight.isfinite().all())), None)
+    if broken is not None:
+        raise ValueError(f"{file.name} holds no finite numbers in {broken}")
+    with torch.device("meta"), _undrawn():
+        model = network(config)
+    model.load_state_dict(weights, assign=True)
+    return model.eval().requires_grad_(False)
+
+
+SCALE = ".scale"
+"""What the name of a matrix of whole numbers is followed by in that of its scales."""
+
+
+def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of a file as float32: float16 there, or with scales under NAME + `SCALE` int8, one scale a row, or two
+    numbers of 4 bits in each byte, one scale for a run of them (`tools/bundled/rounding.py`)."""
+    return {
+        name: _unscaled(weight, stored[name + SCALE].float()) if name + SCALE in stored else weight.float()
+        for name, weight in stored.items()
+        if not name.endswith(SCALE)
+    }
+
+
+def _unscaled(weight: Tensor, scales: Tensor) -> Tensor:
+    """A matrix `(R, C)` of its whole numbers and scales `(R, S)`, of C / S columns each."""
+    import torch
+
+    if weight.dtype is torch.uint8:
+        weight = torch.stack([weight & 15, weight >> 4], -1).flatten(1) - 7.5
+    return (weight.unflatten(1, (scales.shape[1], -1)) * scales[..., None]).flatten(1)
+
+
+def _undrawn() -> Any:
+    """A mode in which modules are built without drawing their weights, which costs imports and random numbers."""
+    from torch.overrides import TorchFunctionMode
+
+    class Undrawn(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = kwargs or {}
+            if getattr(func, "__module__", None) == "torch.nn.init":
+                return args[0] if args else given["tensor"]
+            return func(*args, **given)
+
+    return Undrawn()
+
+
+class BundledTokenizer:
+    """A tokenizer.json with what transformers' tokenizers say of it, as far as summaries ask."""
+
+    is_fast = True
+    pad_token_id: int | None
+    bos_token_id: int | None
+    eos_token_id: int | None
+    unk_token_id: int | None
+    cls_token_id: int | None
+    sep_token_id: int | None
+
+    def __init__(self, folder: Path) -> None:
+        from tokenizers import Tokenizer
+
+        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        try:
+            self.backend = Tokenizer.from_str(text)
+        except Exception as error:
+            raise ValueError(f"tokenizer.json: {error}") from error
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        for kind in ("pad_token", "bos_token", "eos_token", "unk_token", "cls_token", "sep_token"):
+            setattr(self, f"{kind}_id", self.backend.token_to_id(names[kind]) if names.get(kind) else None)
+
+    def __len__(self) -> int:
+        return self.backend.get_vocab_size(with_added_tokens=True)
+
+    def get_vocab(self) -> dict[str, int]:
+        """Every token, the added ones too, with its id."""
+        return self.backend.get_vocab(with_added_tokens=True)
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        split_special_tokens: bool = False,
+        return_offsets_mapping: bool = False,
+        **ignored: Any,
+    ) -> Mapping[str, Any]:
+        """`input_ids` (and `offset_mapping`) of one text, or lists of them for several; nothing is cut or padded."""
+        self.backend.encode_special_tokens = split_special_tokens
+        single = isinstance(text, str)
+        encodings = self.backend.encode_batch([text] if single else list(text), add_special_tokens=add_special_tokens)
+        encoded: dict[str, Any] = {"input_ids": [encoding.ids for encoding in encodings]}
+        if return_offsets_mapping:
+            encoded["offset_mapping"] = [encoding.offsets for encoding in encodings]
+        return {name: values[0] for name, values in encoded.items()} if single else encoded

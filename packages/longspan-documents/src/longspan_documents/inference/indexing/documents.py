@@ -1,0 +1,371 @@
+"""`longspan.index` and `DocumentIndex`: a collection that is read once and asked many times.
+
+What a decomposed model makes of each passage below its upper layers is stored in files. A question runs through the
+lower layers by itself; passages are ranked by its words, and the upper layers read it with the stored states of the
+best.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from longspan.characters import on_one_line
+from longspan.checkpoints.sources import local_folder
+from longspan.data.text.abbreviations import abbreviations_from
+from longspan.devices import check_numbers, check_place
+from longspan.errors import InputError
+from longspan.files import claimed, is_empty, output_folder
+from longspan.progress import progress_bar
+from longspan.settings import check_kind, show
+from longspan_documents.inference.answer import Answerer, Source, sources_in
+from longspan_documents.inference.indexing.growing import LIST
+from longspan_documents.inference.indexing.search import SearchIndex, has_search_index
+from longspan_documents.inference.indexing.sources import Added, digest_of, not_left_empty, opened
+from longspan_documents.inference.indexing.states import StateReader, made_by, open_model
+from longspan_documents.inference.indexing.store import (
+    COPY,
+    DTYPES,
+    MANIFEST,
+    Contents,
+    Entry,
+    Piece,
+    Shard,
+    has_index,
+    read_contents,
+    write_shard,
+)
+from longspan_documents.inference.ranking import SHOWN
+from longspan_documents.inference.results import DocumentAnswer, notes
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.folders import documents_in
+from longspan_documents.text.passages import Passage, passages_of
+
+if TYPE_CHECKING:
+    from longspan_documents.inference.reranker import Reranker
+
+SHARD_BYTES = 64 * 2**20
+"""A shard is written when its states take so much."""
+Stored = Literal["float16", "bfloat16", "float32"]
+
+
+def index(
+    documents: Source | Sequence[Source],
+    output: str | Path,
+    model: str | Path | None = None,
+    *,
+    lower_layers: int | None = None,
+    dtype: Stored = "float16",
+    encoding: str | None = None,
+    raw: bool = False,
+    encoder: str | Path | None = None,
+    device: str | None = None,
+    abbreviations: Iterable[str] = (),
+) -> DocumentIndex | SearchIndex:
+    """Make an index of documents, or add documents to one that is there.
+
+    Without a model it holds the words of the documents and the vectors of their passages
+    (`longspan_documents.inference.indexing.search`); with one, the states of its lower layers.
+
+    Args:
+        documents: texts, paths of files and folders, or documents that have been read, as for `longspan.answer`.
+        output: the folder of the index.
+        model: the folder of a model of questions whose lower layers read passages alone (`longspan.decompose`); an
+            index that is there knows its own. None makes, or adds to, an index without a model.
+        lower_layers: decompose a model that is not, with so many lower layers.
+        dtype: of the states in the files.
+        encoding: as for `longspan.answer`.
+        raw: as for `longspan.answer`.
+        encoder: of an index without a model, a sentence encoder in the place of the bundled one, as for
+            `longspan.answer`.
+        device: where the model or the encoder computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None
+            is the processor.
+        abbreviations: as for `longspan.answer`, of the documents that are read now.
+
+    Returns:
+        The index; `added` and `notes` say what was done.
+
+    Raises:
+        InputError: as `longspan.answer`; the model is another one than the index was made by; something else
+            lies in the folder. What was finished before stays in the index.
+    """
+    documents = sources_in(documents, encoding=encoding, raw=raw, argument="documents")
+    folder = output_folder(output)
+    reading: dict[str, Any] = {"encoding": encoding, "raw": raw, "abbreviations": abbreviations_from(abbreviations)}
+    if model is None and not has_index(folder):
+        return _searchable(documents, output, lower_layers, reading, encoder, device)
+    if has_search_index(folder) or encoder is not None:
+        given = f"model={show(model)}" if encoder is None else f"encoder={show(encoder)}"
+        raise InputError(f"{given} does not fit the index {on_one_line(str(output))!r}; leave it out, or make another")
+    if has_index(folder):
+        library = DocumentIndex(folder, model, device=device)
+        if lower_layers is not None and library.contents.made_by["lower_layers"] not in (None, lower_layers):
+            raise InputError(
+                f"lower_layers={lower_layers}, but the index {on_one_line(str(output))!r} has "
+                f"{library.contents.made_by['lower_layers']}; leave it out, or make another index"
+            )
+    else:
+        assert model is not None
+        with not_left_empty(folder, MANIFEST, COPY):
+            library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype, device=device)
+            skipped = library.add(documents, **reading)
+            library.notes += skipped  # those before were read anew
+        return library
+    skipped = library.add(documents, **reading)
+    library.notes += skipped  # those before were read anew
+    return library
+
+
+def _searchable(
+    documents: Source | Sequence[Source],
+    output: str | Path,
+    lower_layers: int | None,
+    reading: dict[str, Any],
+    encoder: str | Path | None,
+    device: str | None,
+) -> SearchIndex:
+    """An index without a model, made or added to."""
+    if lower_layers is not None:
+        raise InputError(
+            f"lower_layers={show(lower_layers)} decomposes a model, and none is given; give one, or leave it out"
+        )
+    folder = output_folder(output)
+    with not_left_empty(folder, LIST):
+        opening = SearchIndex if has_search_index(folder) else SearchIndex.new
+        library = opening(folder, encoder, device=device)
+        skipped = library.add(documents, **reading)
+        library.notes += skipped  # those before were read anew
+    return library
+
+
+class DocumentIndex:
+    """An index that is there; every shard is compared with its checksum.
+
+    Args:
+        folder: of the index.
+        model: where its model lies now, or its Hub name; None takes the place from which it was made, if it is a folder
+            here or a name that was fetched before: the Hub is not asked for what an index says.
+        reranker: a cross-encoder that orders the best passages again, as in `longspan.answer`.
+        device: where model and reranker compute, as PyTorch names devices; None is the processor.
+        dtype: of the reranker's weights; the model computes in float32, as its states are.
+
+    Attributes:
+        notes: a sentence each on shards that are damaged and left out, and on what `index` passed over.
+        added: what the last `add` did.
+
+    Raises:
+        InputError: there is no index, its list is damaged, or the model is another one than it was made by; a device
+            that is not there.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        model: str | Path | None = None,
+        *,
+        reranker: str | Path | Reranker | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        check_kind(folder, "folder", (str, Path), "the folder of an index")
+        check_place(device, dtype)
+        check_numbers(dtype, reranker)
+        self.folder, self.added = Path(folder), Added()
+        self.contents, _ = read_contents(self.folder)
+        name, recorded = on_one_line(str(folder)), self.contents.made_by["source"]
+        # An index may be anybody's, and its word is not taken for a name to fetch.
+        source = local_folder(recorded) if model is None else model
+        if source is None:
+            raise InputError(
+                f"the index {name!r} was made by the model {recorded!r}, which is no folder here and not in the cache; "
+                "give that model with --model"
+            )
+        lower = self.contents.made_by["lower_layers"]
+        try:
+            self._reader = StateReader(*open_model(source, lower, device), self._pieces)
+        except InputError as error:
+            made = "" if lower is None else f" with lower_layers={lower}"
+            raise InputError(
+                f"the index {name!r} was made by a model{made}, and {str(source)!r} is none: {error}; give that model "
+                "with --model"
+            ) from error
+        self._read()
+        made = made_by(self._reader.model, self._reader.tokenizer)
+        for what in ("weights", "tokenizer"):
+            if made[what] != self.contents.made_by[what]:
+                raise InputError(
+                    f"the index {name!r} was built by another model: the {what} of {str(source)!r} differ from those "
+                    f"of {recorded!r} then; give that model with --model, or make the index again"
+                )
+        self._reranker = None
+        if reranker is not None:
+            from longspan_documents.inference.reranker import load_reranker
+
+            self._reranker = load_reranker(reranker, device, dtype)
+
+    @classmethod
+    def new(
+        cls,
+        folder: str | Path,
+        model: str | Path,
+        *,
+        lower_layers: int | None = None,
+        dtype: Stored = "float16",
+        device: str | None = None,
+    ) -> DocumentIndex:
+        """An empty index in a folder that is not there, or empty; errors as in `index`."""
+        if not isinstance(dtype, str) or dtype not in DTYPES:
+            raise InputError(f"dtype is {show(dtype)}; choose {', '.join(DTYPES)}")
+        place = output_folder(folder)
+        if not is_empty(place):
+            raise InputError(f"{on_one_line(str(folder))!r} is not empty and no index; give another place")
+        made = made_by(*open_model(model, lower_layers, device))
+        about = {"source": str(model), "lower_layers": lower_layers, "dtype": dtype}
+        with claimed(place):
+            Contents({**about, **made}).write(place)
+        return cls(place, model, device=device)
+
+    def _read(self) -> None:
+        """The list of shards as it is now, and every shard that is whole."""
+        self.contents, note = read_contents(self.folder)
+        self.notes, self._shards = ([note] if note else []), []
+        for shard in self.contents.shards:
+            try:
+                self._shards.append(Shard(self.folder, shard, self._reader.model.config.hidden_size))
+            except InputError as error:
+                lost = ", ".join(on_one_line(one["name"]) for one in shard["documents"])
+                self.notes.append(f"{error}; it is left out, and with it {lost}: index these again")
+        self.__dict__.pop("_indexed", None)
+        self.__dict__.pop("_answerer", None)
+
+    @cached_property
+    def _indexed(self) -> list[tuple[Shard, Document, tuple[Passage, ...], list[range]]]:
+        return [(shard, *each) for shard in self._shards for each in shard.documents]
+
+    def __len__(self) -> int:
+        """How many documents can be asked."""
+        return len(self._indexed)
+
+    @property
+    def documents(self) -> list[Document]:
+        """Those that can be asked, with their names and texts."""
+        return [document for _, document, _, _ in self._indexed]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the files of the index take."""
+        return sum(shard["bytes"] for shard in self.contents.shards)
+
+    def _pieces(self, number: int, start: int) -> list[Piece]:
+        """The pieces of the passage of a document that begins with this character."""
+        shard, _, passages, pieces = self._indexed[number]
+        place = next(place for place, passage in enumerate(passages) if passage.start == start)
+        return [shard.piece(each) for each in pieces[place]]
+
+    # Asking ----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _answerer(self) -> Answerer:
+        if not self._indexed:
+            raise InputError(
+                f"the index {on_one_line(str(self.folder))!r} holds no document that can be read"
+                f"{''.join(f' ({note})' for note in self.notes[:1])}; add some with `longspan index`"
+            )
+        passages = [passages for _, _, passages, _ in self._indexed]
+        return Answerer(self.documents, self._reader, passages=passages, reranker=self._reranker)
+
+    def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
+        """See `longspan.answer`; the words come from the stored states."""
+        result = self._answerer.answer(question, top=top, threshold=threshold)
+        return replace(result, note=notes(result.note, *self.notes))
+
+    # Adding ----------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        documents: Source | Sequence[Source],
+        *,
+        encoding: str | None = None,
+        raw: bool = False,
+        abbreviations: Iterable[str] = (),
+    ) -> list[str]:
+        """Add documents that are not there yet; what was passed over, in sentences. Arguments and errors as in `index`.
+
+        An interruption, or a document that cannot be read, leaves those before it in the index.
+        """
+        skipped: list[str] = []
+        reading = {"encoding": encoding, "raw": raw, "abbreviations": abbreviations_from(abbreviations)}
+        with claimed(self.folder):
+            self._read()
+            known = {one["digest"] for one in self._whole()}
+            waiting: list[Entry] = []
+            self.added = Added()
+            try:
+                for document in _documents(documents, skipped, **reading):
+                    if digest_of(document) in known:
+                        self.added = replace(self.added, known=self.added.known + 1)
+                        continue
+                    passages = passages_of(document)
+                    waiting.append(Entry(document, tuple(passages), tuple(self._reader.pieces(document, passages))))
+                    known.add(waiting[-1].digest)
+                    size = sum(piece.states.numel() * 2 for entry in waiting for each in entry.pieces for piece in each)
+                    if size >= SHARD_BYTES:
+                        self._write(waiting)
+                        waiting = []
+            finally:
+                self._write(waiting)
+                self._read()
+        return skipped
+
+    def _whole(self) -> list[dict[str, str]]:
+        whole = {shard.file.name for shard in self._shards}
+        return [one for shard in self.contents.shards if shard["file"] in whole for one in shard["documents"]]
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        """Write a shard, then the list that names it, without damaged shards whose documents are all there again."""
+        if not entries:
+            return
+        numbers = [int(shard["file"][6:].partition(".")[0]) for shard in self.contents.shards]
+        listed = write_shard(self.folder, 1 + max(numbers, default=0), entries, self.contents.made_by["dtype"])
+        self.contents.shards.append(listed)
+        self._shards.append(Shard(self.folder, listed))
+        there = {one["digest"] for one in self._whole()}
+        whole = {shard.file.name for shard in self._shards}
+        self.contents.shards = [
+            each
+            for each in self.contents.shards
+            if each["file"] in whole or not {one["digest"] for one in each["documents"]} <= there
+        ]
+        self.contents.write(self.folder)
+        passages = sum(len(entry.passages) for entry in entries)
+        self.added = replace(
+            self.added, documents=self.added.documents + len(entries), passages=self.added.passages + passages
+        )
+
+
+def _documents(given: Source | Sequence[Source], skipped: list[str], **reading: Any) -> Iterator[Document]:
+    """Documents one at a time; of a folder those that cannot be read are passed over, and said in `skipped`."""
+    every: list[tuple[Any, bool]] = []
+    for source in [given] if isinstance(given, str | Path | Document) else given:
+        if isinstance(source, Path) and os.path.isdir(source):
+            files, note = documents_in(source)
+            skipped += [f"{on_one_line(str(source))}: {note}"] if note else []
+            every += [(file, False) for file in files]
+        else:
+            every.append((source, True))
+    if not every:
+        raise InputError("there is no document to index; give a text, a file or a folder")
+    for source, named in progress_bar(every, doing="indexing", unit=" documents"):
+        try:
+            documents, more = opened(source, **reading)
+        except InputError as error:
+            if named:
+                raise
+            skipped.append(f"passed over: {error}")
+        else:
+            skipped += more
+            yield from documents

@@ -1,0 +1,299 @@
+"""An index without a model: the words of a collection and the vectors of its passages, made once, asked at once.
+
+```
+search.json                 the encoder, and each part with its bytes and its documents; written last
+part-000001.safetensors     see `longspan_documents.inference.indexing.parts`
+```
+
+How it is written: `longspan_documents.inference.indexing.growing`.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longspan.characters import on_one_line
+from longspan.errors import InputError
+from longspan.files import claimed, is_empty, output_folder
+from longspan.model_files import read_json
+from longspan.settings import check_kind, show
+from longspan_documents.inference.answer import FIRST, check_asked, ranked_passage
+from longspan_documents.inference.encoders import bundled_encoder
+from longspan_documents.inference.indexing.checks import AGAIN, check_search_listing
+from longspan_documents.inference.indexing.growing import FORMAT, LIST, GrowingIndex, write_list
+from longspan_documents.inference.indexing.parts import Part, word_scores
+from longspan_documents.inference.indexing.sources import Added, stale_files, stale_note
+from longspan_documents.inference.plain_encoder import plain_encoder
+from longspan_documents.inference.ranking import (
+    SHOWN,
+    Evidence,
+    best_sentence,
+    load_weights,
+    named_shares,
+    query_stems,
+    stems_of,
+)
+from longspan_documents.inference.results import DocumentAnswer, RankedPassage, notes
+from longspan_documents.text.blocks import Document
+from longspan_documents.text.passages import Passage
+
+if TYPE_CHECKING:
+    from longspan_documents.inference.reranker import Reranker
+    from longspan_documents.inference.sentence_encoder import SentenceEncoder
+
+
+def has_search_index(folder: Path) -> bool:
+    """Whether a folder holds an index without a model."""
+    return (folder / LIST).exists()
+
+
+class SearchIndex(GrowingIndex):
+    """A collection that is asked by words and vectors.
+
+    Args:
+        folder: of the index.
+        encoder: where its encoder lies now, for one that was made by an encoder of one's own; None takes the place from
+            which it was made, if that is here.
+        reranker: a cross-encoder that orders the best passages again, as in `longspan.answer`.
+        device: where encoder and reranker compute, as PyTorch names devices; None is the processor.
+        dtype: of the weights of the reranker and of an encoder of one's own; None is float32.
+
+    Attributes:
+        notes: a sentence each on parts that are damaged and left out, and on what was passed over.
+        added: what the last `add` did.
+
+    Raises:
+        InputError: there is no index, its list is damaged, or its encoder is not here; a device that is not there.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        encoder: str | Path | SentenceEncoder | None = None,
+        *,
+        reranker: str | Path | Reranker | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        check_kind(folder, "folder", (str, Path), "the folder of an index")
+        self.folder, self.added = Path(folder), Added()
+        self._given, self.device, self.dtype = encoder, device, dtype
+        self._read()
+        self._reranker = None
+        if device is not None or dtype is not None or reranker is not None:
+            from longspan.devices import check_numbers, check_place
+
+            check_numbers(dtype, self._list["encoder"], reranker)
+            check_place(device, dtype)
+        if reranker is not None:
+            from longspan_documents.inference.reranker import load_reranker
+
+            self._reranker = load_reranker(reranker, device, dtype)
+
+    @classmethod
+    def new(cls, folder: str | Path, encoder: str | Path | None = None, *, device: str | None = None) -> SearchIndex:
+        """An empty index in a folder that is not there, or empty."""
+        if device is not None:
+            from longspan.devices import check_place
+
+            check_place(device)
+        place = output_folder(folder)
+        if not is_empty(place):
+            raise InputError(f"{on_one_line(str(folder))!r} is not empty and no index; give another place")
+        if encoder is not None:
+            from longspan_documents.inference.sentence_encoder import load_sentence_encoder
+
+            load_sentence_encoder(encoder, device)  # it is refused before anything is written
+        with claimed(place):
+            write_list(
+                place, {"encoder": None if encoder is None else str(encoder), "language": None, "width": 0, "parts": []}
+            )
+        return cls(place, encoder, device=device)
+
+    def _read(self) -> None:
+        if not (self.folder / LIST).is_file():
+            raise InputError(f"'{on_one_line(str(self.folder))}' has no {LIST}; make an index with `longspan index`")
+        body = read_json(self.folder / LIST)
+        if body.pop("format", None) != FORMAT:
+            raise InputError(f"'{self.folder / LIST}' is of another version of Longspan; {AGAIN}")
+        try:
+            check_search_listing(body)
+        except InputError as error:
+            raise InputError(f"'{self.folder / LIST}' is not as Longspan writes it ({error}); {AGAIN}") from error
+        self._list = body
+        self.notes: list[str] = []
+        self._parts: list[tuple[Part, dict[str, Any]]] = []
+        for listed in body["parts"]:
+            try:
+                part = Part(self.folder / listed["file"], listed["bytes"], body["width"])
+                part.of_documents([one["document"] for one in listed["entries"]])
+                self._parts.append((part, listed))
+            except InputError as error:
+                self.notes.append(f"{error}; it is left out: index its documents again")
+        for name in ("_alive", "_offsets", "_questions"):
+            self.__dict__.pop(name, None)
+
+    # What is there ---------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """How many documents can be asked."""
+        return sum(entry["document"] is not None for _, listed in self._parts for entry in listed["entries"])
+
+    @property
+    def documents(self) -> list[Document]:
+        """Every document that can be asked; all of them are read for this."""
+        return [
+            part.document(entry["document"])[0]
+            for part, listed in self._parts
+            for entry in listed["entries"]
+            if entry["document"] is not None
+        ]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the files of the index take."""
+        return sum(listed["bytes"] for listed in self._list["parts"])
+
+    def stale(self) -> str | None:
+        """A sentence on files that are gone, or have changed since they were read; None where none has."""
+        return stale_note(*stale_files(self._entries.values()))
+
+    @cached_property
+    def _alive(self) -> np.ndarray:
+        """Which passages belong to documents that have not changed since, `(P,)`, of all parts in order."""
+        marks = [part.of_documents([one["document"] for one in listed["entries"]]) for part, listed in self._parts]
+        return np.concatenate(marks) if marks else np.zeros(0, dtype=bool)
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        """The number of the first passage of each part, and of all."""
+        return np.cumsum([0, *(len(part.lengths) for part, _ in self._parts)])
+
+    @cached_property
+    def _encoder(self) -> Any:
+        """The encoder of the vectors; None where there are none."""
+        if not self._list["width"]:
+            return None
+        if self._list["encoder"] is None:
+            return bundled_encoder(self.device)
+        from longspan.checkpoints.sources import local_folder
+        from longspan_documents.inference.sentence_encoder import load_sentence_encoder
+
+        # An index may be anybody's, and its word is not taken for a name to fetch.
+        source = self._given if self._given is not None else local_folder(self._list["encoder"])
+        made = f"the index {on_one_line(str(self.folder))!r} was made by the encoder {show(self._list['encoder'])}"
+        if source is None:
+            raise InputError(f"{made}, which is no folder here and not in the cache; give it with --encoder")
+        try:
+            return load_sentence_encoder(source, self.device, self.dtype)
+        except InputError as error:
+            raise InputError(f"{made}, and {show(source)} is none: {error}; give it with --encoder") from error
+
+    @cached_property
+    def _questions(self) -> Any:
+        """The encoder of questions and of sentences that are shown: the bundled one, without PyTorch unless a device is
+        named, or one's own."""
+        plain = self._list["width"] and self._list["encoder"] is None and self.device is None
+        return plain_encoder() if plain else self._encoder
+
+    # Asking ----------------------------------------------------------------------------------------------------------
+
+    def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
+        """See `longspan.answer`; `scores` is empty, as the passages of a collection are too many to list."""
+        check_asked(question, top, threshold)
+        if not self._alive.any():
+            raise InputError(
+                f"the index {on_one_line(str(self.folder))!r} holds no document that can be read"
+                f"{''.join(f' ({note})' for note in self.notes[:1])}; add some with `longspan index`"
+            )
+        begin = time.perf_counter()
+        question = " ".join(question.split())
+        columns, rarities = self._columns(question)
+        kind = "words" if self._questions is None else "encoder" if self._list["encoder"] else "index"
+        weights = load_weights()[kind]
+        score = np.zeros(len(self._alive))
+        for name, weight in weights.rank.items():
+            score += weight * columns[name]
+        alive = np.flatnonzero(self._alive)
+        ranked = alive[np.argsort(-score[alive], kind="stable")]
+        order = ranked[: max(top, SHOWN)]
+        read = [self._passage(int(number)) for number in order]
+        columns["names"] = np.zeros(len(score))
+        columns["names"][order] = named_shares(question, [f"{one.heading or ''}\n{one.text}" for _, one, _ in read])
+        table = np.stack(list(columns.values()), axis=1)[alive]
+        ranking = weights.ranking(Evidence(tuple(columns), table))
+        chance = dict(zip(alive.tolist(), ranking.passage_probabilities.tolist(), strict=True))
+        if self._reranker is not None:
+            order = ranked[: max(top, FIRST)]
+            read += [self._passage(int(number)) for number in order[len(read) :]]
+            again = self._reranker.order(question, [passage.text for _, passage, _ in read])
+            order, read = order[again], [read[place] for place in again]
+        shown = [
+            self._ranked(question, rarities, entry, passage, document, chance[int(number)])
+            for number, (document, passage, entry) in zip(order[:top], read[:top], strict=True)
+        ]
+        silent = threshold is None and not ranking.scores.any()
+        limit = weights.threshold if threshold is None else threshold
+        return DocumentAnswer(
+            question=question,
+            answered=ranking.probability >= limit and not silent,
+            probability=ranking.probability,
+            likely=weights.likely,
+            passages=tuple(shown),
+            searched=len(alive),
+            seconds=time.perf_counter() - begin,
+            note=notes(*self.notes),
+        )
+
+    def _columns(self, question: str) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        """What words and vectors say of every passage, `(P,)` each, and the rarity of the question's stems."""
+        stems = list(dict.fromkeys(query_stems(question, self._list["language"] or "en")))
+        words, rarities = word_scores([part for part, _ in self._parts], self._alive, stems)
+        columns = {"words": words / (sum(rarities.values()) or 1.0)}
+        if self._questions is not None:
+            width = self._list["width"]
+            if self._questions.dimensions != width:
+                raise InputError(
+                    f"the index {on_one_line(str(self.folder))!r} holds vectors of {width:,} numbers, and the encoder "
+                    f"gives {self._questions.dimensions:,}; give the encoder that it was made by, or {AGAIN}"
+                )
+            vectors = [part.vectors for part, _ in self._parts]
+            if self._list["encoder"] is None:
+                asked = self._questions.embed([question])[0]
+                columns["passage"] = np.concatenate([one @ asked for one in vectors]).astype(np.float64)
+            else:
+                columns["passage"] = self._questions.similarities(question, np.concatenate(vectors))
+        return columns, rarities
+
+    def _passage(self, number: int) -> tuple[Document, Passage, int]:
+        """The document and the passage of a number among all, and the number of its document."""
+        place = int(np.searchsorted(self._offsets, number, side="right")) - 1
+        part, row = self._parts[place][0], number - int(self._offsets[place])
+        owner = int(part.owners[row])
+        document, passages = part.document(owner)
+        before = sum(len(one.starts) - 1 for one, _ in self._parts[:place])
+        return document, passages[row - int(part.starts[owner])], before + owner
+
+    def _ranked(
+        self,
+        question: str,
+        rarities: dict[str, float],
+        number: int,
+        passage: Passage,
+        document: Document,
+        probability: float,
+    ) -> RankedPassage:
+        texts = [one.text for one in passage.sentences]
+        total = sum(rarities.values()) or 1.0
+        known = [set(stems_of(text, self._list["language"] or "en")) for text in texts]
+        near = np.array([sum(rarity for stem, rarity in rarities.items() if stem in one) / total for one in known])
+        if self._questions is not None and self._list["encoder"] is None:
+            near += self._questions.embed_document(texts) @ self._questions.embed([question])[0]
+        elif self._questions is not None:
+            near += self._questions.similarities(question, self._questions.vectors(texts, "passage"))
+        return ranked_passage(document, number, passage, best_sentence(question, texts, near), probability)

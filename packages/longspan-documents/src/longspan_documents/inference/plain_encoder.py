@@ -1,0 +1,269 @@
+"""The bundled encoder in NumPy, for questions and the few sentences that are shown: importing PyTorch takes longer than
+asking an index does.
+
+It is the network of `longspan.models.heads.sentence_network.EmbeddingNetwork` with the same weights, and gives the same
+vectors but for rounding. Attention is computed densely, so that it is for short texts; what has more than `LONGEST`
+tokens goes through PyTorch.
+
+Shape legend: T tokens, E width, H heads, D head width, M pools, N sentences, P passages.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longspan.characters import mend
+from longspan.errors import InputError, last_line
+from longspan.tasks.tokenizers import encode_sentences
+from longspan_documents.inference.encoders import BUNDLED, SCALE, BundledTokenizer, bundled_encoder, of_length_one
+
+LONGEST = 1_024
+"""Tokens of a text that is read here: its dense scores take 16 MB."""
+
+PARTS = {
+    "activation_function": "gelu",
+    "embedding_norm": False,
+    "global_tokens": "none",
+    "normalization": "pre",
+    "position_embedding": "sinusoidal",
+    "scale_embedding": False,
+    "sinusoids": "0.2",
+    "stack": {"stack": "sequential"},
+    "type_vocab_size": 0,
+}
+"""What `config.json` must say of the network that is computed here."""
+PREFIX = "model.encoder."
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A block: its weights by their names in it, and what each token sees.
+
+    Attributes:
+        heads, eps: H, and ε of the LayerNorms.
+        left, right: tokens of the window to each side.
+        pools: window to each side, and stride, of the second level; None where there is none.
+    """
+
+    weights: dict[str, np.ndarray]
+    heads: int
+    eps: float
+    left: int
+    right: int
+    pools: tuple[int, int, int] | None
+
+    def forward(self, hidden: np.ndarray) -> np.ndarray:
+        """`(T, E)` → `(T, E)`."""
+        hidden = hidden + self._attention(self._norm("attention_norm", hidden))
+        wide = self._linear("feed_forward.up", self._norm("feed_forward_norm", hidden))
+        return hidden + self._linear("feed_forward.down", gelu(wide))
+
+    def _attention(self, hidden: np.ndarray) -> np.ndarray:
+        """The window, and behind it pools of what it gave (Poolingformer, arXiv 2105.04371): `(T, E)` → `(T, E)`."""
+        places = np.arange(len(hidden))
+        query, key, value = (self._heads(f"attention.{name}", hidden) for name in ("query", "key", "value"))
+        offsets = places - places[:, None]
+        total = merged(attend(query, key, value, (offsets >= -self.left) & (offsets <= self.right)))
+        if self.pools is not None:
+            left, right, stride = self.pools
+            query, key, value = (self._heads(f"attention.pooled_{name}", total) for name in ("query", "key", "value"))
+            weights = [self.weights[f"attention.pool_{name}_weight"] for name in ("key", "value")]
+            kernel = weights[0].shape[1]
+            key, value = (pooled(each, weight, stride) for each, weight in zip((key, value), weights, strict=True))
+            # A pool is seen when its whole kernel lies in the window.
+            offsets = places[::stride] - places[:, None]
+            seen = (offsets >= kernel // 2 - left) & (offsets <= right - (kernel - 1 - kernel // 2))
+            total = total + merged(attend(query, key, value, seen))
+        return self._linear("attention.output", total)
+
+    def _linear(self, name: str, hidden: np.ndarray) -> np.ndarray:
+        return hidden @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
+
+    def _heads(self, name: str, hidden: np.ndarray) -> np.ndarray:
+        """A projection of `(T, E)`, split: `(H, T, D)`."""
+        projected = self._linear(name, hidden)
+        return projected.reshape(len(hidden), self.heads, -1).transpose(1, 0, 2)
+
+    def _norm(self, name: str, hidden: np.ndarray) -> np.ndarray:
+        return normed(hidden, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], self.eps)
+
+
+def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, visible: np.ndarray) -> np.ndarray:
+    """Softmax attention of queries `(H, T, D)` over keys `(H, S, D)` that are `visible` `(T, S)`: `(H, T, D)`, 0 where
+    none is."""
+    scores = query @ key.transpose(0, 2, 1) / math.sqrt(query.shape[-1])
+    scores = np.where(visible, scores, np.float32(-1e30))
+    weights = np.exp(scores - scores.max(-1, keepdims=True)) * visible
+    return weights / np.maximum(weights.sum(-1, keepdims=True), np.float32(1e-30)) @ value
+
+
+def merged(context: np.ndarray) -> np.ndarray:
+    """`(H, T, D)` → `(T, E)`."""
+    return context.transpose(1, 0, 2).reshape(context.shape[1], -1)
+
+
+def pooled(hidden: np.ndarray, weight: np.ndarray, stride: int) -> np.ndarray:
+    """Sums of κ tokens around every `stride`-th, weighted as the token in their middle says (LDConv): `(H, T, D)` →
+    `(H, M, D)`; `weight` is `(H, κ, D)`. `longspan.ops.tiles.pooling.pool_reference` is the same."""
+    length, kernel = hidden.shape[1], weight.shape[1]
+    centres = np.arange(0, length, stride)
+    places = centres[:, None] + np.arange(kernel) - kernel // 2
+    valid = (places >= 0) & (places < length)
+    scores = np.where(valid, np.einsum("hmd,hkd->hmk", hidden[:, centres], weight), np.float32(-1e30))
+    shares = np.exp(scores - scores.max(-1, keepdims=True)) * valid
+    shares /= shares.sum(-1, keepdims=True)
+    return np.einsum("hmk,hmkd->hmd", shares, hidden[:, places.clip(0, length - 1)])
+
+
+def normed(hidden: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> np.ndarray:
+    """LayerNorm of `(…, E)`."""
+    centred = hidden - hidden.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps) * weight + bias
+
+
+STEPS, FURTHEST = 128, 6
+"""Steps to 1 of the table of erf, and where it ends: beyond it erf is 1 in float32."""
+
+
+@lru_cache(maxsize=1)
+def _erf_table() -> tuple[np.ndarray, np.ndarray]:
+    nodes = np.arange(STEPS * FURTHEST + 1) / STEPS
+    return np.array([math.erf(node) for node in nodes]), 2 / math.sqrt(math.pi) * np.exp(-(nodes**2))
+
+
+def gelu(hidden: np.ndarray) -> np.ndarray:
+    """x·Φ(x) with the normal distribution's Φ, as PyTorch's GELU, to rounding in float32.
+
+    NumPy has no erf: it is Taylor's series of third order around the nearest entry of a table, which errs by 1e-10.
+    """
+    values, slopes = _erf_table()
+    size = np.minimum(np.abs(hidden) / math.sqrt(2), FURTHEST)
+    nearest = np.rint(size * STEPS).astype(np.int64)
+    node = nearest / STEPS
+    step = size - node
+    erf = values[nearest] + slopes[nearest] * step * (1 - node * step + (2 * node**2 - 1) / 3 * step**2)
+    return (hidden * (0.5 + 0.5 * np.copysign(erf, hidden))).astype(hidden.dtype)
+
+
+class PlainEncoder:
+    """The bundled encoder without PyTorch; its methods are those of `longspan_documents.inference.encoders.Encoder`.
+
+    Args:
+        folder: with the files of the encoder.
+
+    Raises:
+        InputError: a file is missing, damaged, or of a network that is not computed here.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._open(folder)
+        except Exception as error:  # of the tokenizer and of safetensors, which have kinds of their own
+            raise InputError(
+                f"the bundled model in {folder} is damaged ({last_line(error)}); install the package again"
+            ) from error
+
+    def _open(self, folder: Path) -> None:
+        plain = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = {"sinusoids": "paper" if "longspan_version" in plain else "0.2"} | plain
+        if other := [name for name, value in PARTS.items() if config[name] != value]:
+            raise ValueError(f"{other[0]} is {config[other[0]]!r}")
+        weights = _weights(folder / "model.safetensors")
+        self.tokenizer = BundledTokenizer(folder)
+        self._vectors = weights.pop(f"{PREFIX}embeddings.token.weight")
+        self._scale = weights.pop(f"{PREFIX}embeddings.token.weight{SCALE}")
+        self._rest = weights
+        self._config = config
+        self.layers = [_layer(config, weights, number) for number in range(config["num_hidden_layers"])]
+        self.dimensions = len(weights["projection.weight"])
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Unit vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
+        vectors = np.zeros((len(texts), self.dimensions), np.float32)
+        for row, text in zip(vectors, texts, strict=True):
+            if text.strip():
+                row[:] = self.embed_document([text])[0]
+        return vectors
+
+    def embed_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> np.ndarray:
+        """Unit vectors `(N + P, D)` of a text's sentences, read together, and behind them of its passages.
+
+        Args:
+            sentences: N, in order; there may be none.
+            firsts: P rising indices of the sentences with which passages begin; each ends where the next begins.
+        """
+        encoded = encode_sentences([mend(text)[0] for text in sentences], self.tokenizer)
+        if not encoded:
+            return np.zeros((0, self.dimensions), np.float32)
+        if sum(map(len, encoded)) > LONGEST:
+            return bundled_encoder().embed_document(sentences, firsts)
+        states = self._states(np.array([token for ids in encoded for token in ids]))
+        sums = np.add.reduceat(states, np.cumsum([0, *map(len, encoded[:-1])]))
+        if len(firsts):
+            sums = np.concatenate([sums, np.add.reduceat(sums, np.asarray(firsts))])
+        return of_length_one(sums @ self._rest["projection.weight"].T)
+
+    def _states(self, tokens: np.ndarray) -> np.ndarray:
+        """Each token's last state times how much it counts: `(T,)` ids → `(T, E)`."""
+        hidden = self._vectors[tokens].astype(np.float32) * self._scale[tokens]
+        hidden = hidden + sinusoids(len(tokens), hidden.shape[1], self._config)
+        for layer in self.layers:
+            hidden = layer.forward(hidden)
+        rest = self._rest
+        final = [rest[f"{PREFIX}final_norm.{name}"] for name in ("weight", "bias")]
+        hidden = normed(hidden, final[0], final[1], self._config["layer_norm_eps"])
+        return hidden * np.logaddexp(np.float32(0), hidden @ rest["weight.weight"].T + rest["weight.bias"])
+
+
+def sinusoids(length: int, width: int, config: dict[str, Any]) -> np.ndarray:
+    """Those of version 0.2 for so many places, `(T, E)`; see `longspan.models.embeddings.EarlierSinusoids`."""
+    exponent = np.linspace(0, 1, (width + 1) // 2, dtype=np.float32)
+    waves = np.float32(math.pi) * np.float32(config["position_period"] / 2) ** -exponent
+    angle = np.arange(config["position_offset"], config["position_offset"] + length)[:, None].astype(np.float32) * waves
+    scale = np.float32(2**0.5 * config["init_std"])
+    return scale * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :width]
+
+
+def _weights(file: Path) -> dict[str, np.ndarray]:
+    """The tensors of a file, those in half precision as float32."""
+    from safetensors import safe_open
+
+    with safe_open(file, "numpy") as opened:
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no mapping)
+    halves = {name: one.astype(np.float32) for name, one in tensors.items() if one.dtype == np.float16}
+    if broken := [name for name, one in halves.items() if not np.isfinite(one).all()]:
+        raise ValueError(f"{file.name} holds no finite numbers in {broken[0]}")
+    return tensors | halves
+
+
+def _layer(config: dict[str, Any], weights: dict[str, np.ndarray], number: int) -> Layer:
+    """Block `number`, whose attention the entry of `config.json` with its number describes."""
+    spec = next(one for one in config["attention"] if number in _numbers(one["layers"]))
+    prefix = f"{PREFIX}layers.{number}."
+    own = {name.removeprefix(prefix): one for name, one in weights.items() if name.startswith(prefix)}
+    pools = None
+    if "pooled_left_tokens" in spec:
+        pools = (spec["pooled_left_tokens"], spec["pooled_right_tokens"], spec["stride"])
+    return Layer(
+        own, config["num_attention_heads"], config["layer_norm_eps"], spec["left_tokens"], spec["right_tokens"], pools
+    )
+
+
+def _numbers(layers: str) -> Iterable[int]:
+    """The layers of "3" or "1-2"."""
+    first, _, last = layers.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+@lru_cache(maxsize=1)
+def plain_encoder() -> PlainEncoder:
+    """The encoder that comes with the package, in NumPy; it is loaded once."""
+    return PlainEncoder(BUNDLED)

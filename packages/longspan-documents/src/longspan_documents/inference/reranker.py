@@ -1,0 +1,110 @@
+"""Any cross-encoder as a second look at the best passages: it reads question and passage together.
+
+A model of transformers for sequence classification with one label, which is what the CrossEncoder of
+sentence-transformers writes too. A passage that is longer than it reads is read in chunks, and its best one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longspan.devices import check_loads
+from longspan.errors import InputError, named
+from longspan.settings import check_kind
+from longspan_documents.inference.encoders import batches_of
+
+
+class Reranker:
+    """A cross-encoder that is ready to read; `load_reranker` opens one.
+
+    Args:
+        model: gives `logits` `(B, 1)` for a question and a passage.
+        tokenizer: the one that belongs to it.
+        source: what messages call it.
+        max_tokens: of a question and a passage together; None where nothing bounds it.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, source: str, max_tokens: int | None = None) -> None:
+        self.model, self.tokenizer, self.source, self.max_tokens = model, tokenizer, source, max_tokens
+
+    def order(self, question: str, passages: Sequence[str]) -> np.ndarray:
+        """The numbers of the passages from the best to the worst, `(P,)`; equal ones stay in their order."""
+        return np.argsort(-self.scores(question, passages), kind="stable")
+
+    def scores(self, question: str, passages: Sequence[str]) -> np.ndarray:
+        """The model's score of each passage for a question, `(P,)` float64, the higher the likelier it answers.
+
+        Raises:
+            InputError: the question leaves no room for a passage, or scores are no finite numbers.
+        """
+        import torch
+
+        encoded = self._encoded(question, passages)
+        owners = encoded.pop("overflow_to_sample_mapping", list(range(len(passages))))
+        found = np.full(len(passages), -np.inf)
+        for chosen in batches_of([len(ids) for ids in encoded["input_ids"]]):
+            several = {name: [values[index] for index in chosen] for name, values in encoded.items()}
+            with torch.inference_mode():
+                batch = self.tokenizer.pad(several, return_tensors="pt").to(self.model.device)
+                logits = self.model(**batch).logits[:, 0].cpu().double().numpy()
+            np.maximum.at(found, [owners[index] for index in chosen], logits)
+        if not np.isfinite(found).all():
+            raise InputError(f"the reranker {self.source!r} gives scores that are no finite numbers; give another")
+        return found
+
+    def _encoded(self, question: str, passages: Sequence[str]) -> dict[str, Any]:
+        """Each passage behind the question, in chunks where it is too long."""
+        questions = [question] * len(passages)
+        most = self.max_tokens
+        if most is None:
+            return dict(self.tokenizer(questions, list(passages), verbose=False))
+        asked = len(self.tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"])
+        room = most - asked - self.tokenizer.num_special_tokens_to_add(pair=True)
+        if room < 16:
+            raise InputError(
+                f"the question has {asked} tokens and the reranker {self.source!r} reads {most}; ask a shorter question"
+            )
+        cut = {"truncation": "only_second", "max_length": most, "return_overflowing_tokens": True}
+        return dict(self.tokenizer(questions, list(passages), stride=room // 4, verbose=False, **cut))
+
+
+@lru_cache(maxsize=2)
+def _load(source: str, device: str | None, dtype: str | None) -> Reranker:
+    from longspan.checkpoints.published import load_published, longest_text
+    from longspan.checkpoints.sentence_modules import is_sentence_encoder
+
+    if is_sentence_encoder(source):
+        raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python)")
+    model, tokenizer = load_published(source, "labels", device=device, dtype=dtype)
+    if model.config.num_labels != 1:
+        raise InputError(
+            f"model {source!r} is a {type(model).__name__} with {model.config.num_labels} labels, which scores no "
+            "passages; give a cross-encoder, whose one label is how well a passage answers"
+        )
+    base = getattr(model, model.base_model_prefix, model)
+    return Reranker(model, tokenizer, source, longest_text(base, tokenizer))
+
+
+def load_reranker(source: str | Path | Reranker, device: str | None = None, dtype: str | None = None) -> Reranker:
+    """Load a cross-encoder once, for many questions; the latest two stay loaded.
+
+    Args:
+        source: a folder or a Hub name; or what this function returned.
+        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
+
+    Raises:
+        InputError: it cannot be loaded, or is no cross-encoder with one label; a device that is not there, or one for
+            a reranker that is loaded already.
+    """
+    check_loads("reranker", source, device, dtype)
+    if hasattr(source, "scores"):
+        return source  # pyright: ignore[reportReturnType]
+    check_kind(source, "reranker", (str, Path), "a folder, a name, or what `load_reranker` returned")
+    with named("reranker"):
+        return _load(str(source), device, dtype)

@@ -1,0 +1,426 @@
+"""`longspan.summarize`: a long text in, its summary out.
+
+Without a model, the bundled one picks sentences: it scores every sentence of the document, whatever its length, in
+linear time and memory. With a sequence-to-sequence model the summary is written word by word.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, replace
+from functools import lru_cache, partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from longspan.characters import check_characters, mend, visible
+from longspan.data.text.sentences import check_language, contents_of
+from longspan.devices import check_loads, check_named, check_numbers
+from longspan.errors import InputError
+from longspan.settings import check_kind, show
+from longspan_documents.inference.encoders import Encoder, bundled_encoder, one_thread
+from longspan_documents.inference.results import (
+    Decoding,
+    Extent,
+    Length,
+    ScoredSentence,
+    Summary,
+    extent_of,
+    notes,
+    reads_english,
+)
+from longspan_documents.summaries.clues import Sentences, antecedents
+from longspan_documents.summaries.picker import Picker
+from longspan_documents.summaries.query import relevance_of
+from longspan_documents.summaries.selection import preferred, ranking, scores_of_log, supported
+from longspan_documents.text.blocks import Document, kind_of_document
+from longspan_documents.text.folders import check_not_path
+from longspan_documents.text.reading import DocumentSentence, abbreviating, document_of, read, sentences_of
+
+if TYPE_CHECKING:
+    from longspan_documents.inference.sentence_encoder import SentenceEncoder
+
+WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
+"""What `Picker` is made of; README.md beside it says how it came about."""
+NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
+OWN_ABSTRACT = "starts from the document's own abstract"
+UNRELIABLE = {
+    "log": "read as a log, by line, errors and rare lines first; picking lines is an unreliable summary of a log",
+    "novel": "picking sentences is unreliable for novels: a plot is in no few sentences of a book",
+    "play": "picking sentences is unreliable for plays: a plot is in no few lines of one",
+}
+"""What is said of kinds of documents that picked sentences do not summarise."""
+_INTRODUCTION = re.compile(r"(?:[\dIVX]{1,4}\.?\s+)?(?:introduction|background)\W*", re.IGNORECASE)
+
+
+class Summarizer(Protocol):
+    """What `load_summarizer` gives: a model that is ready to summarise any number of documents.
+
+    Example::
+
+        summarizer = load_summarizer()
+        for path in Path("reports").glob("*.pdf"):
+            print(summarizer.summarize(read(path), 5))
+    """
+
+    def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
+        """Summarise one document.
+
+        Args:
+            document: what `read` or `document_of` of `longspan_documents.text.reading` gave.
+            sentences: how many to pick, or an `Extent` in sentences, words or short, medium, long; None is medium. A
+                model that writes takes None only.
+            query: what the summary is to be about, for a model that reads queries.
+
+        Raises:
+            InputError: a length or a query that is not for this model, or a document longer than it reads.
+        """
+        ...
+
+
+def summarize(
+    text: str | Path | Document,
+    sentences: int | None = None,
+    model: str | Path | Summarizer | None = None,
+    *,
+    encoder: str | Path | SentenceEncoder | None = None,
+    length: Length | None = None,
+    words: int | None = None,
+    query: str | None = None,
+    language: str | None = None,
+    decoding: Decoding | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    stream: Callable[[str], None] | None = None,
+    raw: bool = False,
+    abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
+) -> Summary:
+    """Summarise a document of any length.
+
+    Args:
+        text: the text itself, a `Path` to a file, or what `longspan_documents.text.reading.read` gave.
+        sentences: number of sentences; None takes half the square root of the document's, between 3 and 20. Only for
+            models that pick sentences, as `length` and `words`; give one of the three.
+        encoder: a sentence encoder that tells how near sentences are to the query, in the place of the bundled one: a
+            folder, a Hub name, or what `longspan_documents.inference.sentence_encoder.load_sentence_encoder` returned.
+        length: "short", "medium" or "long", see `longspan_documents.inference.results.Extent`; medium is what None
+        takes. words: whole sentences with as near as possible to so many words, and at most a tenth more.
+        query: what the summary is to be about: a question or some words. For the bundled model, and for models that
+            were trained here to write with the question's tokens global.
+        model: None takes the bundled model, which picks sentences. Else the folder or name of a model (one trained
+            here, or a published encoder–decoder that writes), or what `load_summarizer` returned.
+        language: ISO 639-1 code for cutting sentences, and for models that write several languages; None guesses by
+            the script.
+        decoding: beams and lengths of models that write, and what they do with documents longer than they read; None
+            keeps the model's own.
+        device: where the model computes, or the bundled one, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps");
+            None is the processor.
+        dtype: of the weights of a model or an encoder that is given: "float32", "bfloat16" or "float16"; None is
+            float32.
+        stream: called with each piece of the text as a model writes it; one that picks sentences never calls it.
+        raw: nothing is left out and nothing guessed: no headings, turns, references, boilerplate, abstract.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
+        page_headers, ocr: of files, as in `longspan_documents.text.reading.read`.
+
+    Returns:
+        A `Summary`; `print` shows its text.
+
+    Raises:
+        InputError: no text, a length below 1, two lengths or one that is not for this model, a model that cannot be
+            loaded or cannot summarise, a device that is not there, or one for a model that is loaded already.
+    """
+    extent = Extent(sentences=sentences, words=words, length=length)
+    check_kind(raw, "raw", bool, "true or false")
+    check_query(query)
+    query = None if query is None else visible(query)
+    halves = 0  # half characters of a text that were mended
+    if isinstance(text, Document):
+        document = text
+    elif isinstance(text, Path):
+        document = read(text, raw=raw, page_headers=page_headers, ocr=ocr)
+    elif not isinstance(text, str):
+        raise InputError(f"text is {show(text)}, of type {type(text).__name__}; give a text, a Path or a Document")
+    elif not text.strip():
+        raise InputError("text holds nothing to summarise; give a document with words in it")
+    else:
+        check_not_path(text, "text")
+        text, halves = mend(text)
+        document = document_of(text, raw=raw)
+    document = abbreviating(document, abbreviations)
+    if model is not None and not hasattr(model, "summarize"):
+        check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
+    if encoder is not None and query is None:
+        raise InputError(
+            f"encoder={show(encoder)} tells how near sentences are to a query; give a query, or leave it out"
+        )
+    if decoding is not None:
+        check_kind(decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.results")
+    if stream is not None and not callable(stream):
+        raise InputError(f"stream is {show(stream)}; give a function that takes a text, or leave it out")
+    if device is not None or dtype is not None:
+        check_loads("model", model, device, dtype)
+    loaded: Any = None if model is None or isinstance(model, str | Path) else model
+    if encoder is not None or loaded is None:
+        loaded = load_summarizer(model, language, decoding, device, dtype, encoder)  # pyright: ignore[reportArgumentType]
+    streams = {"stream": stream} if stream is not None and getattr(loaded, "streams", False) else {}
+    summary = loaded.summarize(document, extent, query, **streams)
+    return replace(summary, note=notes(document.note, summary.note, halves=halves))
+
+
+def check_query(query: str | None) -> None:
+    """Raise `InputError` for what a summary cannot be about."""
+    if query is not None:
+        check_kind(query, "query", str, "a text")
+        check_characters(query, "query")
+        if not query.strip():
+            raise InputError("query is blank; give what the summary is to be about, or leave it out")
+
+
+def load_summarizer(
+    model: str | Path | None = None,
+    language: str | None = None,
+    decoding: Decoding | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    encoder: str | Path | SentenceEncoder | None = None,
+) -> Summarizer:
+    """Load a model once to summarise many texts; arguments and errors as in `summarize`. The latest two stay loaded."""
+    if language is not None:
+        check_language(language)
+    if model is not None:
+        check_kind(model, "model", (str, Path), "a folder or a name")
+    if decoding is not None:
+        check_kind(decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.results")
+    if device is not None or dtype is not None:
+        check_named(device, dtype)
+    if encoder is not None:
+        for name, value in (("model", model), ("decoding", decoding)):
+            if value is not None:
+                raise InputError(
+                    f"encoder={show(encoder)} is for the bundled model, and {name}={show(value)} is not; give one of "
+                    "them"
+                )
+        from longspan_documents.inference.sentence_encoder import load_sentence_encoder
+
+        return _picking(language, device, load_sentence_encoder(encoder, device, dtype))
+    if model is not None:
+        return _load(str(model), language, decoding, device, dtype)
+    if decoding is not None:
+        chosen = [one for one in fields(Decoding) if getattr(decoding, one.name) != one.default]
+        told = ", ".join(f"{one.name}={getattr(decoding, one.name)}" for one in chosen) or "decoding"
+        raise InputError(
+            f"{told} is for a model that writes, and the bundled model picks sentences; leave the options for decoding "
+            "out, or give a model"
+        )
+    if dtype is not None:
+        check_numbers(dtype, model)
+    return _picking(language, device)
+
+
+@lru_cache(maxsize=2)
+def _picking(language: str | None, device: str | None, judge: SentenceEncoder | None = None) -> Summarizer:
+    """The bundled model, with another encoder to compare sentences and query where one is given."""
+    scorer = PackageScorer(Picker.load(WEIGHTS), bundled_encoder(device), judge)
+    return Extractive(scorer, english_only=True, language=language)
+
+
+@lru_cache(maxsize=2)
+def _load(
+    source: str, language: str | None, decoding: Decoding | None, device: str | None, dtype: str | None
+) -> Summarizer:
+    from longspan_documents.inference.abstractive.loading import load_summarizing
+    from longspan_documents.inference.abstractive.summarizer import Abstractive
+
+    decoding = decoding or Decoding()
+    opened = load_summarizing(source, language=language, decoding=decoding, device=device, dtype=dtype)
+    if isinstance(opened, tuple):
+        return Extractive(ModelScorer(*opened, source), language=language)
+    return Abstractive(opened, decoding=decoding, picks=partial(_picking, language, device), language=language)
+
+
+class Extractive:
+    """Summarises by picking sentences, as many as asked for of those that a scorer rates best.
+
+    Args:
+        scorer: gives each sentence a score between 0 and 1 (`SentenceScorer`).
+        english_only: whether the scorer was trained on English alone, so that a `note` says where a text is not.
+        language: ISO 639-1 code for cutting sentences; None guesses by the script.
+    """
+
+    def __init__(self, scorer: SentenceScorer, *, english_only: bool = False, language: str | None = None) -> None:
+        self.scorer = scorer
+        self.english_only = english_only
+        self.language = language
+
+    def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
+        """See `longspan.summarize`."""
+        extent = extent_of(sentences)
+        begin = time.perf_counter()
+        document_sentences = sentences_of(document, self.language)
+        texts = [sentence.text for sentence in document_sentences]
+        words = extent.expected_words(texts)
+        scores, tokens, opening, leading = self.scorer.score(document, document_sentences, words, query)
+        # Sentences of the document's own abstract come before all others, which must not repeat them.
+        marked = query is None and any(sentence.abstract for sentence in document_sentences)
+        own = marked or (opening > 0 and opens_as_paper(document, document_sentences, opening))
+        if marked:
+            scores = [(score + one.abstract) / 2 for one, score in zip(document_sentences, scores, strict=True)]
+        kind = kind_of_document(document, texts)
+        wanted = preferred(texts, scores, said=leading) if kind != "log" else iter(ranking(scores))
+        needs = [() if index in leading else before for index, before in enumerate(antecedents(texts))]
+        order = supported(wanted, needs) if kind != "log" else wanted
+        best: list[int] = []
+
+        def pick(count: int) -> list[int]:
+            best.extend(islice(order, max(0, count - len(best))))
+            return sorted(best[:count])
+
+        picked = extent.take(texts, pick)
+        scored = tuple(
+            ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4), sentence.speaker)
+            for sentence, score in zip(document_sentences, scores, strict=True)
+        )
+        unreliable = UNRELIABLE.get(kind or "") if query is None and self.english_only else None
+        foreign = self.english_only and kind != "log" and not reads_english(document.text)
+        return Summary(
+            sentences=tuple(scored[index] for index in picked),
+            document=scored,
+            tokens=tokens,
+            seconds=time.perf_counter() - begin,
+            note=notes(OWN_ABSTRACT if own else None, unreliable, NOT_ENGLISH if foreign else None),
+            abstract=own,
+        )
+
+
+def opens_as_paper(document: Document, sentences: Sequence[DocumentSentence], opening: int) -> bool:
+    """Whether a beginning without a heading is an abstract by the layout of a paper: an introduction begins below it,
+    and the document ends in a list of references."""
+    section = sentences[opening].section if opening < len(sentences) else None
+    below = section is not None and bool(_INTRODUCTION.fullmatch(document.blocks[section].text.strip()))
+    return below and any(block.kind == "references" for block in document.blocks)
+
+
+class Scores(NamedTuple):
+    """What a scorer makes of a document.
+
+    Attributes:
+        values: a score between 0 and 1 for each sentence.
+        tokens: how many were read.
+        opening: how many sentences at the beginning read as an abstract, though no heading says so, and were put first.
+        leading: the first sentences, where they summarise the document, in the document's order.
+    """
+
+    values: list[float]
+    tokens: int
+    opening: int = 0
+    leading: tuple[int, ...] = ()
+
+
+class SentenceScorer(Protocol):
+    """What `summarize` asks for scores: the package's own, or those of a model."""
+
+    def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
+        """Score the sentences of a document.
+
+        Args:
+            document: as it was read.
+            sentences: its sentences.
+            words: how long the summary is to be, about.
+            query: what it is to be about, or None.
+        """
+        ...
+
+
+class PackageScorer:
+    """Scores by the encoder and the weights of the package, for any length and query.
+
+    Args:
+        picker: weighs what is known of sentences.
+        encoder: gives their vectors, which the picker knows.
+        judge: another encoder, which tells how near they are to a query.
+    """
+
+    def __init__(self, picker: Picker, encoder: Encoder, judge: SentenceEncoder | None = None) -> None:
+        self.picker = picker
+        self.encoder = encoder
+        self.judge = judge
+
+    @one_thread()
+    def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
+        """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary. Lines of a log
+        are scored by what they say, without the encoder, unless there is a query."""
+        if query is None and document.is_log:
+            return Scores(scores_of_log([sentence.text for sentence in sentences]).tolist(), 0)
+        clues, tokens = embedded_sentences(document, sentences, self.encoder)
+        relevance = None
+        if query is not None and self.judge is None:
+            relevance = relevance_of(clues, query, self.encoder.embed([query])[0])
+        elif query is not None and self.judge is not None:
+            near = replace(clues, vectors=self.judge.embed(clues.texts, "passage"))
+            relevance = relevance_of(near, query, self.judge.embed([query], "question")[0])
+        order = self.picker.order(clues, words, relevance)
+        return Scores(order.scores.tolist(), tokens, order.opening, order.leading)
+
+
+class ModelScorer:
+    """Scores with a `LongspanForSentenceScoring` model."""
+
+    def __init__(self, model: Any, tokenizer: Any, source: str) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.source = source
+
+    def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
+        """See `SentenceScorer`; the length plays no part, and there can be no query."""
+        import torch
+
+        from longspan.tasks.tokenizers import encode_sentences
+
+        if query is not None:
+            raise InputError(f"model {self.source!r} reads no query; leave the query {query!r} or the model out")
+        if not sentences:
+            return Scores([], 0)
+        encoded = encode_sentences([sentence.text for sentence in sentences], self.tokenizer)
+        lengths = torch.tensor([len(ids) for ids in encoded])
+        input_ids = torch.tensor([token for ids in encoded for token in ids], device=self.model.device)
+        sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths).to(self.model.device)
+        return Scores(self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids))
+
+
+def embedded_sentences(
+    document: Document, sentences: Sequence[DocumentSentence], encoder: Encoder
+) -> tuple[Sentences, int]:
+    """The sentences of a document with all that is known of them, and how many tokens were read.
+
+    Args:
+        document: as it was read.
+        sentences: its sentences.
+        encoder: gives their vectors.
+    """
+    texts = [sentence.text for sentence in sentences]
+    vectors, tokens = encoder.read_document(texts)
+    headed = [index for index, block in enumerate(document.blocks) if block.kind == "heading"]
+    headings = [document.blocks[index].text for index in headed]
+    title = document.title or ""
+    loose = encoder.embed([*headings, title])
+    blocks = np.array([sentence.block for sentence in sentences], dtype=int)
+    clues = Sentences(
+        texts=texts,
+        contents=[contents_of(text) for text in texts],
+        vectors=vectors,
+        paragraphs=blocks,
+        sections=np.searchsorted(headed, blocks) if headed else np.zeros(len(sentences), int),
+        headings=headings,
+        heading_vectors=loose[:-1],
+        title=title,
+        title_vector=loose[-1] if title.strip() else None,
+        spoken=np.array([sentence.speaker is not None for sentence in sentences], dtype=bool),
+        speakers=[sentence.speaker for sentence in sentences],
+    )
+    return clues, tokens

@@ -1,0 +1,337 @@
+"""`longspan.map_documents`: a verb over a whole corpus, into Parquet parts, gone on with at any time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from longspan.characters import counted
+from longspan.data.labelled import TEXT_FIELDS
+from longspan.data.text.abbreviations import abbreviations_from
+from longspan.errors import InputError
+from longspan.files import claimed, clear_stale, output_folder
+from longspan.imports import require
+from longspan.settings import Count, Whole, check_arguments, check_kind, check_several, show
+from longspan.version import __version__
+from longspan_documents.mapping.inputs import arrow, check_apart, find_inputs, stamp_of
+from longspan_documents.mapping.job import (
+    JOB,
+    Input,
+    Job,
+    Part,
+    changed_inputs,
+    check_same,
+    rows_of_part,
+    save_job,
+    saved_job,
+)
+from longspan_documents.mapping.local import Crew, Damaged
+from longspan_documents.mapping.results import DamagedInputError, Desk, document_schema, finished_parts
+from longspan_documents.mapping.rows import plan_tables, schema_text, text_column
+from longspan_documents.mapping.work import Verb, added_columns, check_names, verb_of
+from longspan_documents.text.documents import check_encoding
+
+Engine = Literal["local", "ray"]
+RAY = "ray.data"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a job is.
+
+    Attributes:
+        verb: what is done.
+        rows: of the whole job.
+        done: how many of them are done, in earlier calls too.
+        per_second: in this call; 0 at its beginning.
+    """
+
+    verb: str
+    rows: int
+    done: int
+    per_second: float
+
+    @property
+    def seconds_left(self) -> float | None:
+        """About; None where it is not known yet."""
+        return (self.rows - self.done) / self.per_second if self.per_second else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mapped:
+    """What lies in the output folder at the end.
+
+    Attributes:
+        folder: with `_job.json` and the parts, whose names sort in the order of the inputs.
+        rows: one for each input row.
+        errors: rows whose document could not be done; their column `error` says why.
+        parts: files.
+        written: parts that this call wrote; 0 where the job was finished already.
+        notes: what of folders was passed over, and which inputs had changed, so that their parts were done again.
+    """
+
+    folder: Path
+    rows: int
+    errors: int
+    parts: int
+    written: int
+    notes: tuple[str, ...] = ()
+
+
+def map_documents(
+    verb: str,
+    inputs: str | Path | Sequence[str | Path],
+    output: str | Path,
+    *,
+    engine: Engine = "local",
+    workers: Whole | None = None,
+    threads: Count = 1,
+    text_field: str | None = None,
+    prefix: str = "",
+    encoding: str | None = None,
+    raw: bool = False,
+    page_headers: bool = False,
+    ocr: bool = False,
+    part_rows: Count | None = None,
+    report: Callable[[Progress], None] | None = None,
+    **options: Any,
+) -> Mapped:
+    """Do a verb for every row of tables or every document of folders, and write the results as Parquet.
+
+    The output has one row for each input row, in the order of the inputs: all input columns (of documents, `file`),
+    the columns of the verb, and `error`. Parts are written whole; a second call of the same job writes what is missing,
+    and again what was made of inputs that have changed since.
+
+    Args:
+        verb: "summarize", "answer", "embed", "classify" or "coref".
+        inputs: Parquet and JSON Lines files (`.jsonl`, `.jsonl.gz`, `.jsonl.xz`), documents, folders and patterns of
+            either, or addresses such as s3://bucket/folder.
+        output: a folder, new or of the same job.
+        engine: "local", processes on this machine, or "ray", on the machines of a Ray cluster that all see `output`.
+        workers: processes; None takes one for each processor (of Ray, of the cluster). 0 does the work in this process,
+            which a document may end.
+        threads: of each worker.
+        text_field: the column of the texts; None takes the first of text, document, content, article, … that is there.
+        prefix: put before the names of the columns that are added.
+        encoding, raw, page_headers, ocr: as in `longspan_documents.text.reading.read`; the latter two of documents.
+        part_rows: rows of a part; None takes a 256th of all, between 8 and 512.
+        report: is called with the progress, often.
+        **options: of the verb, as `longspan map VERB --help` names them: `model`, `sentences`, …; `abbreviations` are
+            the words themselves, as for `longspan.summarize`.
+
+    Returns:
+        A `Mapped`, which counts rows and errors.
+
+    Raises:
+        InputError: an option is wrong, an input is missing or damaged, a result's column is there already, the folder
+            holds another job or a damaged part, or the output cannot be written. What has been written stays.
+    """
+    given = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows, "raw": raw}
+    given |= {"page_headers": page_headers, "ocr": ocr}
+    check_arguments(map_documents, {**given, "text_field": text_field, "prefix": prefix, "encoding": encoding})
+    if encoding is not None:
+        check_encoding(encoding)
+    if not prefix.isprintable():
+        raise InputError(f"prefix is {show(prefix)}; give one without line ends and control characters")
+    options = {name: _plain(value) for name, value in options.items() if value is not None}
+    if "abbreviations" in options:  # their words, wherever they were listed, are what a job is known by
+        options["abbreviations"] = sorted(abbreviations_from(options["abbreviations"]))
+    chosen = verb_of(verb, options)
+    arrow()
+    if engine == "ray":
+        require(RAY, extra="ray", purpose="the engine ray")
+    folder = output_folder(output)
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError as error:  # which Parquet cannot be written to
+        raise InputError(f"output {str(output)!r} holds half a character; give a plain path") from error
+    sources = [inputs] if isinstance(inputs, str | Path) else inputs
+    check_several(sources, "inputs", "files, folders or patterns")
+    sources = list(sources)
+    for one in sources:
+        check_kind(one, "inputs", (str, Path), "files, folders or patterns")
+        if not str(one).strip():
+            raise InputError(f"inputs holds {show(one)}, which names nothing; give files, folders or patterns")
+    if report is not None and not callable(report):
+        raise InputError(f"report is {show(report)}; give a function that takes the progress, or leave it out")
+    files, documents, notes = find_inputs(sources)
+    check_apart(folder, files, sources)
+    asked = Job(
+        version=__version__,
+        verb=verb,
+        options=options,
+        models=stamps_of(options),
+        text_field=text_field,
+        encoding=encoding,
+        raw=raw,
+        page_headers=page_headers,
+        ocr=ocr,
+        prefix=prefix,
+        inputs=tuple(files),
+        documents=documents,
+        part_rows=part_rows or 0,
+    )
+    with claimed(folder) as remove:
+        stored = saved_job(folder)
+        if stored is None:
+            job = _planned(asked, chosen)
+            save_job(folder, job)
+        else:
+            check_same(stored, asked, folder)
+            job = stored
+            if changed := changed_inputs(stored, asked):
+                job = _planned_again(stored, asked, changed, chosen, folder)
+                notes.append(_changed_note(changed))
+        finished = {done.part for done in finished_parts(job, folder)}
+        missing = [part for part in job.parts() if part not in finished]
+        try:
+            damaged = []
+            if missing:
+                damaged = do_parts(job, folder, missing, engine, workers=workers, threads=threads, report=report)
+        except InputError:  # such as a model that is none: the folder is not kept for a job that cannot be done
+            if stored is None and not finished_parts(job, folder):
+                remove(JOB)
+            raise
+        finally:
+            clear_stale(folder)  # what workers that were ended had begun to write
+        if damaged:
+            reasons = list(dict.fromkeys(one.reason for one in damaged))
+            more = f" (and {len(reasons) - 1} other inputs)" if len(reasons) > 1 else ""
+            raise InputError(f"{reasons[0]}{more}; the parts of all other inputs are written")
+        parts = finished_parts(job, folder)
+    rows, errors = sum(done.rows for done in parts), sum(done.errors for done in parts)
+    assert rows == job.rows, f"{rows} rows of {job.rows}"
+    return Mapped(folder=folder, rows=rows, errors=errors, parts=len(parts), written=len(missing), notes=tuple(notes))
+
+
+def _plain(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+def stamps_of(options: dict[str, Any]) -> dict[str, str]:
+    """For each option that names a folder, what tells whether it has changed."""
+    found = {}
+    for name in ("model", "encoder", "reranker"):
+        with suppress(OSError, ValueError):
+            if isinstance(options.get(name), str) and Path(options[name]).is_dir():
+                found[name] = stamp_of(Path(options[name]))
+    return found
+
+
+def _planned(asked: Job, verb: Verb) -> Job:
+    """The job with its rows, columns and parts."""
+    added = list(added_columns(verb, asked.prefix))
+    if asked.documents:
+        if asked.text_field is not None:
+            raise InputError(f"text_field is {show(asked.text_field)}, and the inputs are no tables; leave it out")
+        if verb.reads:
+            raise InputError(f"the column {verb.reads[0]!r} is to be read, and the inputs are no tables; leave it out")
+        check_names(document_schema().names, added)
+        return replace(asked, part_rows=asked.part_rows or rows_of_part(asked.rows))
+    if asked.encoding is not None:
+        raise InputError(f"encoding is {asked.encoding!r}, and tables are UTF-8; leave it out")
+    inputs, schema, as_json = plan_tables(asked.inputs)
+    check_names(schema.names, added)
+    text = text_column(schema, asked.text_field, TEXT_FIELDS)
+    missing = next((name for name in verb.reads if name not in schema.names), None)
+    if missing is not None:
+        raise InputError(f"no column {missing!r}; there is {', '.join(schema.names)}; name another")
+    return replace(
+        asked,
+        inputs=inputs,
+        part_rows=asked.part_rows or rows_of_part(sum(one.rows for one in inputs)),
+        schema=schema_text(schema.remove_metadata()),
+        columns={one.name: str(one.type) for one in schema},
+        as_json=as_json,
+        text=text,
+    )
+
+
+def _planned_again(stored: Job, asked: Job, changed: list[Input], verb: Verb, folder: Path) -> Job:
+    """The job of a folder with its inputs as they are now; the parts of those that have changed are removed.
+
+    Raises:
+        InputError: an input is damaged, or has other columns than before.
+    """
+    job = _planned(replace(asked, part_rows=stored.part_rows), verb)
+    if (job.schema, job.as_json, job.text) != (stored.schema, stored.as_json, stored.text):
+        raise InputError(
+            f"its input {changed[0].path!r} has changed since the job in {str(folder)!r} was begun, and the inputs "
+            "have other columns now; give another folder"
+        )
+    for part in stored.parts():
+        if not set(changed).isdisjoint(stored.inputs_of(part)):
+            (folder / part.name).unlink(missing_ok=True)
+    save_job(folder, job)  # after that: a call that is ended before it finds the same inputs changed
+    return job
+
+
+def _changed_note(changed: list[Input]) -> str:
+    more = f" and {counted(len(changed) - 1, 'other input')}" if len(changed) > 1 else ""
+    return f"{changed[0].path}{more} changed since the job was begun: what was made of it is done again"
+
+
+def do_parts(
+    job: Job,
+    folder: Path,
+    missing: list[Part],
+    engine: Engine = "local",
+    *,
+    workers: int | None,
+    threads: int,
+    report: Callable[[Progress], None] | None,
+) -> list[Damaged]:
+    """Do the parts that are missing, arguments as of `map_documents`; those whose input is damaged are given back."""
+    done = before = job.rows - sum(part.rows for part in missing)
+    begin = time.monotonic()
+
+    def tell(under_way: int) -> None:
+        if report is not None:
+            now = done + under_way
+            seconds = time.monotonic() - begin
+            rate = max(0, now - before) / seconds if seconds > 0 else 0.0
+            report(Progress(verb=job.verb, rows=job.rows, done=now, per_second=rate))
+
+    tell(0)
+    if workers == 0:
+        results = _here(job, folder, missing)
+    elif engine == "ray":
+        from longspan_documents.mapping.on_ray import run_on_ray
+
+        results = run_on_ray(job, folder, missing, workers, threads)
+    else:
+        results = _by_crew(job, folder, missing, workers or processors() // threads or 1, threads, tell)
+    damaged = []
+    for result in results:
+        if isinstance(result, Damaged):
+            damaged.append(result)
+        else:
+            done += result.rows
+        tell(0)
+    return damaged
+
+
+def _by_crew(
+    job: Job, folder: Path, missing: list[Part], workers: int, threads: int, tell: Callable[[int], None]
+) -> Any:
+    with Crew(job, folder, workers, threads) as crew:
+        yield from crew.run(missing, tell)
+
+
+def _here(job: Job, folder: Path, missing: list[Part]) -> Any:
+    with Desk(job, folder) as desk:
+        for part in missing:
+            try:
+                yield desk.do(part)
+            except DamagedInputError as error:
+                yield Damaged(part, str(error))
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

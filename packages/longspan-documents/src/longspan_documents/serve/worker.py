@@ -1,0 +1,430 @@
+"""The process that does the work: `python -m longspan_documents.serve.worker OPTIONS`.
+
+It reads a line of JSON for each job, and writes lines of JSON: that it has taken the job, how far it is, and at the end
+the size of the result, which it has written to the file that the job names, or one sentence.
+`Desk` keeps what it has read, so that the same document at another length, or another question, costs little.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import numpy as np
+
+from longspan.characters import on_one_line, shown
+from longspan.data.text.abbreviations import abbreviations_from
+from longspan.errors import InputError, disk_reason, is_out_of_memory, memory_sentence
+from longspan.imports import require
+from longspan_documents.inference.answer import Answerer, check_question, load_models
+from longspan_documents.inference.encoders import Encoder, bundled_encoder, of_length_one
+from longspan_documents.inference.results import Extent, quote_of
+from longspan_documents.inference.summarize import WEIGHTS, Extractive, PackageScorer
+from longspan_documents.serve.limits import Limits, TooMuchError
+from longspan_documents.summaries.picker import Picker
+from longspan_documents.text.blocks import SPOKEN, Document
+from longspan_documents.text.reading import DocumentSentence, abbreviating, document_of, read, sentences_of
+
+Value = TypeVar("Value")
+Report = Callable[..., None]
+"""Called with `progress` from 0 to 1 and `doing`, a few words."""
+
+CHARACTERS_PER_TOKEN = 4.6
+"""About; progress is told by the tokens that went through the encoder, before anyone counts them."""
+LONGEST_ERROR = 4_000
+"""Characters of a sentence; the server reads lines of up to 64 KiB."""
+KEPT = {"documents": 64, "vectors": 8, "answerers": 4}
+"""How many of the latest are remembered."""
+
+
+class Remembered(OrderedDict[Hashable, Any]):
+    """The latest values by their keys."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def value(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """The value of a key, made where it is not remembered."""
+        if key not in self:
+            self[key] = make()
+        self.move_to_end(key)
+        while len(self) > self.most:
+            self.popitem(last=False)
+        return self[key]
+
+
+class ReportingEncoder(Encoder):
+    """The bundled encoder, which remembers the vectors of the latest documents and tells how far it is."""
+
+    def __init__(self, plain: Encoder, report: Report) -> None:
+        super().__init__(plain.model, plain.tokenizer)
+        self.report = report
+        self.expected = self.done = 0.0
+        self._vectors = Remembered(KEPT["vectors"])
+        plain.model.model["encoder"].embeddings.register_forward_hook(self._count)
+
+    def read_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> tuple[np.ndarray, int]:
+        """See `Encoder.read_document`."""
+        run = super().read_document
+        return self._vectors.value((tuple(sentences), tuple(firsts)), lambda: run(sentences, firsts))
+
+    def expect(self, characters: int) -> None:
+        """Begin to count: texts of so many characters will be read."""
+        self.expected, self.done = characters / CHARACTERS_PER_TOKEN, 0.0
+
+    def _count(self, _: Any, inputs: tuple[Any, ...], __: Any) -> None:
+        if self.expected:
+            self.report(progress=round(min(0.95, self.done / self.expected), 3))
+            self.done += inputs[0].numel()
+
+
+class Desk:
+    """What a worker can be asked to do; every method takes plain data and gives plain data.
+
+    A document comes as `{"id", "name", "path"}`, an uploaded file, or as `{"id": None, "name", "text"}`.
+
+    Args:
+        report: is told of progress.
+        encoder, reranker, device, dtype: as in `longspan.answer`; the encoder also gives the vectors that are asked
+            for, and tells how near sentences are to the topic of a summary.
+        abbreviations: further words that no sentence of any document ends with.
+        ocr: as in `longspan_documents.text.reading.read`, for files.
+        sentences: whose vectors are given at most.
+
+    Raises:
+        InputError: one of them cannot be loaded, or is of another kind.
+    """
+
+    def __init__(
+        self,
+        report: Report,
+        encoder: str | None = None,
+        reranker: str | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
+        abbreviations: Iterable[str] = (),
+        ocr: bool = False,
+        sentences: int = Limits.sentences,
+    ) -> None:
+        self.report = report
+        self.most_sentences, self.ocr = sentences, ocr
+        self.abbreviations = abbreviations_from(abbreviations)
+        if ocr:
+            require("rapidocr", extra="ocr", purpose="text recognition")
+        _, self.own_encoder, self.reranker = load_models(None, encoder, reranker, device, dtype)
+        # Named again for every set of documents, and loaded once.
+        self.models: dict[str, Any] = {"encoder": encoder, "reranker": reranker, "device": device, "dtype": dtype}
+        self.encoder = ReportingEncoder(bundled_encoder(device), report)
+        self.summarizer = Extractive(
+            PackageScorer(Picker.load(WEIGHTS), self.encoder, self.own_encoder), english_only=True
+        )
+        self._documents = Remembered(KEPT["documents"])
+        self._answerers = Remembered(KEPT["answerers"])
+
+    def read(self, document: dict[str, Any]) -> dict[str, Any]:
+        """What a document is: its title, sizes and what its reader should know."""
+        opened, notes = self._opened(document)
+        sentences = len(sentences_of(opened))
+        return {
+            "id": document["id"],
+            "name": document["name"],
+            "title": on_one_line(opened.title or "").strip() or None,
+            "characters": len(opened.text),
+            "words": len(opened.text.split()),
+            "sentences": sentences,
+            "pages": len(opened.pages) or None,
+            "notes": notes,
+        }
+
+    def content(self, document: dict[str, Any]) -> dict[str, Any]:
+        """A document's blocks to be shown: `runs` are pairs of words and the place of the sentence that they are, or
+        null between sentences. Characters that would steer the display are U+FFFD."""
+        opened, notes = self._opened(document)
+        of_block: dict[int, list[DocumentSentence]] = {}
+        for sentence in sentences_of(opened):
+            of_block.setdefault(sentence.block, []).append(sentence)
+        several = len(opened.pages) > 1
+        blocks = [
+            {
+                "kind": block.kind,
+                "level": block.level,
+                "speaker": block.speaker and on_one_line(block.speaker),
+                "start": block.body.start,
+                "page": opened.page(block.body.start) if several else None,
+                "runs": _runs(opened, index, of_block.get(index, [])),
+            }
+            for index, block in enumerate(opened.blocks)
+        ]
+        return {**self.read(document), "notes": notes, "blocks": blocks}
+
+    def summarize(
+        self, document: dict[str, Any], extent: dict[str, Any], query: str | None, scores: bool
+    ) -> dict[str, Any]:
+        """See `longspan.summarize`; `scores` adds those of every sentence, by where it begins."""
+        length = Extent(**extent)
+        opened, notes = self._opened(document)
+        self.report(progress=0.0, doing="Reading every sentence")
+        self.encoder.expect(len(opened.text))
+        summary = self.summarizer.summarize(opened, length, query)
+        picked = [
+            {**asdict(sentence), **_place(opened, *sentence.place), "text": str(sentence.text)}
+            for sentence in summary.sentences
+        ]
+        return {
+            "document": document["id"],
+            "name": document["name"],
+            "sentences": picked,
+            "of": len(summary.document),
+            "tokens": summary.tokens,
+            "seconds": round(summary.seconds, 3),
+            "notes": [*notes, *([summary.note] if summary.note else [])],
+            **({"scores": [[one.start, one.score] for one in summary.document]} if scores else {}),
+        }
+
+    def answer(
+        self, documents: list[dict[str, Any]], questions: list[str], top: int, threshold: float | None
+    ) -> list[dict[str, Any]]:
+        """See `longspan.answer`: one record for each question."""
+        opened = [self._opened(document) for document in documents]
+        key = tuple(_key(document) for document in documents)
+
+        def answerer() -> Answerer:
+            self.report(progress=0.0, doing="Reading the documents for questions")
+            self.encoder.expect(sum(len(one.text) for one, _ in opened))
+            return Answerer([one for one, _ in opened], **self.models)
+
+        ready = self._answerers.value(key, answerer)
+        self.report(progress=0.95, doing="Looking for passages")
+        notes = [note for _, some in opened for note in some]
+        results = []
+        for question in questions:
+            answer = ready.answer(question, top=top, threshold=threshold)
+            result = {**asdict(answer), "sure": answer.sure}
+            del result["scores"]
+            for passage in (*result["passages"], *filter(None, [result["short"]])):
+                passage["document"] = documents[passage["document"]]["id"]
+            note = result.pop("note")
+            results.append({**result, "notes": [*notes, *([note] if note else [])]})
+        return results
+
+    def embed(self, documents: list[dict[str, Any]], sentences: bool) -> list[dict[str, Any]]:
+        """See `longspan.embed_document`: one record for each document."""
+        from longspan_documents.inference.embed import embed_document
+
+        records = []
+        count = 0
+        for document in documents:
+            opened, _ = self._opened(document)
+            count += len(sentences_of(opened)) if sentences else 0
+            if count > self.most_sentences:
+                raise TooMuchError(
+                    f"{document['name']}: vectors of more than {self.most_sentences:,} sentences are asked for, the "
+                    "limit of this server; leave `sentences` out, or give parts"
+                )
+            self.report(doing=f"Reading {document['name']}")
+            self.encoder.expect(len(opened.text))
+            done = embed_document(opened, **self._given())
+            record: dict[str, Any] = {"document": document["id"], "name": document["name"], "tokens": done.tokens}
+            record["vector"] = done.vector.tolist()
+            if sentences:
+                record["sentences"] = [
+                    {"text": one.text, "start": one.start, "end": one.end, "vector": vector.tolist()}
+                    for one, vector in zip(done.sentences, done.vectors, strict=True)
+                ]
+            records.append(record)
+        return records
+
+    def embed_texts(self, texts: list[str]) -> dict[str, Any]:
+        """See `longspan.embed`: the vectors, and how many tokens the texts have."""
+        vectors, tokens = self._vectors(texts)
+        return {"vectors": vectors.tolist(), "tokens": tokens}
+
+    def embeddings(self, texts: list[str], encoding_format: str, dimensions: int | None) -> dict[str, Any]:
+        """The same in the shape of OpenAI's API; vectors are cut to `dimensions` and brought to length 1 again."""
+        vectors, tokens = self._vectors(texts)
+        if dimensions is not None:
+            if dimensions > vectors.shape[1]:
+                most = vectors.shape[1]
+                raise InputError(f"dimensions={dimensions} is not to be had; leave it out or give at most {most}")
+            vectors = of_length_one(vectors[:, :dimensions])
+        coded = encoding_format == "base64"
+        data = [
+            {
+                "object": "embedding",
+                "index": index,
+                "embedding": base64.b64encode(vector.astype("<f4").tobytes()).decode() if coded else vector.tolist(),
+            }
+            for index, vector in enumerate(vectors)
+        ]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"object": "list", "data": data, "model": "longspan", "usage": usage}
+
+    def rerank(self, query: str, texts: list[str], top: int | None, texts_too: bool) -> dict[str, Any]:
+        """Texts in the order in which they answer a question, in the shape of Jina's API; scores from 0 to 1."""
+        assert self.reranker is not None, "the server refuses it without a reranker"
+        check_question(query)
+        scores = self.reranker.scores(query, texts)
+        results = [
+            {
+                "index": int(index),
+                "relevance_score": float(np.exp(-np.logaddexp(0.0, -scores[index]))),
+                **({"document": {"text": texts[index]}} if texts_too else {}),
+            }
+            for index in np.argsort(-scores, kind="stable")[:top]
+        ]
+        pairs = self.reranker.tokenizer([query] * len(texts), texts, verbose=False)["input_ids"]
+        tokens = sum(map(len, pairs))
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return {"id": uuid4().hex, "model": "longspan", "results": results, "usage": usage}
+
+    def _vectors(self, texts: list[str]) -> tuple[np.ndarray, int]:
+        """Vectors `(N, D)` of texts, and how many tokens they have."""
+        from longspan.tasks.tokenizers import encode_sentences
+        from longspan_documents.inference.embed import embed_words
+
+        self.encoder.expect(sum(map(len, texts)))
+        vectors = embed_words(texts, **self._given())
+        if self.own_encoder is not None:
+            tokens = self.own_encoder.count_tokens(texts)
+        else:
+            tokens = sum(map(len, encode_sentences(texts, self.encoder.tokenizer)))
+        return vectors, tokens
+
+    def _given(self) -> dict[str, Any]:
+        """The encoder that gives vectors, as `longspan.embed` is told."""
+        return {"model": self.encoder} if self.own_encoder is None else {"encoder": self.own_encoder}
+
+    def _opened(self, document: dict[str, Any]) -> tuple[Document, list[str]]:
+        """The document as it was read, and what its reader should know."""
+
+        def opened() -> tuple[Document, list[str]]:
+            self.report(doing=f"Opening {document['name']}")
+            notes = Notes()
+            logging.getLogger("longspan").addHandler(notes)
+            name = document["name"]
+            try:
+                if "text" in document:
+                    if not document["text"].strip():
+                        raise InputError("the text is empty; give one with words in it")
+                    found = abbreviating(document_of(document["text"], name=name), self.abbreviations)
+                    return found, [*document.get("notes", []), *notes.sentences]
+                path = document["path"]
+                found = replace(read(Path(path), abbreviations=self.abbreviations, ocr=self.ocr), name=name)
+                return found, [note.replace(path, name) for note in notes.sentences]
+            except InputError as error:  # what the file is called here is nobody's business
+                raise InputError(str(error).replace(str(document.get("path", "")) or name, name)) from error
+            finally:
+                logging.getLogger("longspan").removeHandler(notes)
+
+        return self._documents.value(_key(document), opened)
+
+
+class Notes(logging.Handler):
+    """Collects what is logged while a document is read."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.sentences: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take the sentence."""
+        self.sentences.append(record.getMessage().removeprefix("note: "))
+
+
+def _key(document: dict[str, Any]) -> Hashable:
+    return document["id"] or document["text"]
+
+
+def _place(document: Document, start: int, end: int) -> dict[str, Any]:
+    quote = quote_of(document, start, end)
+    return {"first_line": quote.first_line, "last_line": quote.last_line, "page": quote.page}
+
+
+def _runs(document: Document, index: int, sentences: Sequence[DocumentSentence]) -> list[tuple[str, int | None]]:
+    """The words of a block, cut where its sentences begin and end."""
+    block = document.blocks[index]
+    runs: list[tuple[str, int | None]] = []
+    done = 0
+    for sentence in sentences if block.kind in SPOKEN else ():
+        start, end = block.body.place(sentence.start), block.body.place(sentence.end)
+        runs += [(block.text[done:start], None), (block.text[start:end], sentence.start)]
+        done = max(done, end)
+    runs.append((block.text[done:], None))
+    return [(shown(words), place) for words, place in runs if words]
+
+
+def limit_memory(more: int) -> None:
+    """Let this process take so many bytes more than it has, where the system can hold it to that (Linux)."""
+    try:
+        import resource
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = pages * resource.getpagesize() + more
+    resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def do(desk: Desk, job: dict[str, Any], most: int = Limits.result_bytes) -> dict[str, Any]:
+    """Do a job, and write its result to the file that it names.
+
+    Returns:
+        What is said at its end: the `size` of the result in bytes, or an `error`, one sentence, and a `status` of HTTP.
+    """
+    try:
+        result = json.dumps(getattr(desk, job["kind"])(**job["arguments"]), allow_nan=False).encode()
+        if len(result) > most:
+            raise TooMuchError(
+                f"the result has {len(result) >> 20} MiB, and this server gives {most >> 20}; ask for less"
+            )
+        Path(job["file"]).write_bytes(result)
+        return {"size": len(result)}
+    except InputError as error:
+        too_much = isinstance(error, TooMuchError) or is_out_of_memory(error)
+        return {"error": str(error)[:LONGEST_ERROR], "status": 413 if too_much else 422}
+    except Exception as error:
+        if is_out_of_memory(error):
+            return {"error": memory_sentence(error), "status": 413}
+        if (reason := disk_reason(error)) is not None:
+            return {"error": f"the result cannot be written: {reason}", "status": 507}
+        logging.getLogger(__name__).exception("a job failed")
+        return {"error": f"something went wrong ({type(error).__name__}); the terminal shows more", "status": 500}
+
+
+def main() -> None:
+    """Do jobs until the server goes away."""
+    # A tokenizer that has no memory to print where it found none waits for ever, and so may two of its threads.
+    os.environ |= {"RUST_BACKTRACE": "0", "TOKENIZERS_PARALLELISM": "false"}
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+
+    def say(**said: Any) -> None:
+        out.write(json.dumps(said).encode() + b"\n")
+        out.flush()
+
+    options = json.loads(sys.argv[1])
+    limits = Limits(**options.pop("limits"))
+    try:
+        desk = Desk(say, **options, sentences=limits.sentences)
+    except InputError as error:
+        say(error=str(error)[:LONGEST_ERROR], status=500)
+        sys.exit(2)
+    for line in sys.stdin.buffer:
+        say(doing="Starting")  # the server gives a job that nobody took to the next process
+        limit_memory(limits.memory)
+        say(**do(desk, json.loads(line), limits.result_bytes))
+
+
+if __name__ == "__main__":
+    main()

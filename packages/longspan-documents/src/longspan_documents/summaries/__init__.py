@@ -1,0 +1,1 @@
+"""Which sentences of a document make its summary."""

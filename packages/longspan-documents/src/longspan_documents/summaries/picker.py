@@ -1,0 +1,397 @@
+"""The weights by which the bundled summariser picks sentences, and what it makes of a document with them.
+
+A text may open with a summary of itself that no heading names: an abstract, as in papers without marks. To tell, its
+beginning is compared with other stretches of the same text: an abstract names what the text names most, nearly all of
+its words come again, it says "we" and "this paper", and it cites little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from longspan.data.text.sentences import holders_of, split_words
+from longspan.errors import InputError
+from longspan_documents.summaries.clues import (
+    FEWEST_WORDS,
+    Sentences,
+    antecedents,
+    clues,
+    is_fragment,
+    is_notice,
+    is_roadmap,
+    share_of_fillers,
+    standardised,
+    word_centrality,
+)
+from longspan_documents.summaries.query import Relevance, chances_about
+from longspan_documents.summaries.selection import cover, with_length, word_table, worth_of_sentences
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+STRETCH = 150
+"""Words of a stretch, about: an abstract has as many, or more."""
+COMPARED = 12
+"""Stretches that the beginning is compared with, about."""
+FEWEST = 5
+"""A text of fewer stretches needs no abstract."""
+COMMONEST = 40
+"""Words that most sentences of the text have in common."""
+BETWEEN = 80, 300
+"""Words of an opening that ends where a paragraph does."""
+_PRESENTS = re.compile(
+    r"\b(?:we|our|this (?:paper|article|study|work|proposal|document|report|enhancement|[a-zA-Z]?[A-Z]{2,4})"
+    r"|propos(?:es?|ed)|introduces?|describes?|presents?)\b",
+    re.IGNORECASE,
+)
+_CITES = re.compile(r"\(\D{0,60}(?:19|20)\d\d|\[\d|\bet al\b|\b[Ff]ig|\bTable\b")
+_LEAST_SPREAD = np.array([0.03, 0.03, 0.1, 0.3, 0.3, 0.03, 2.0])
+
+
+def abstract_features(texts: Sequence[str], contents: Sequence[Sequence[str]]) -> np.ndarray | None:
+    """By how much the beginning of a text is unlike its other stretches, `(7,)` in their standard deviations.
+
+    Args:
+        texts: its sentences.
+        contents: their content words.
+
+    Returns:
+        The share of the text's commonest words that it names; the share of its words that come again, and how often;
+        "we" and the like; citations; different words, each for a word; words of a sentence. None for short texts.
+    """
+    stretches = _stretches(texts)
+    if len(stretches) < FEWEST:
+        return None
+    holders = holders_of(contents)
+    common = [word for word, _ in holders.most_common(COMMONEST)]
+    # The one after the beginning may still be a part of it.
+    others = stretches[2 :: max(1, len(stretches) // COMPARED)]
+    rows = np.array([_numbers(stretch, texts, contents, holders, common) for stretch in (stretches[0], *others)])
+    return (rows[0] - rows[1:].mean(0)) / (rows[1:].std(0) + _LEAST_SPREAD)
+
+
+def _numbers(
+    stretch: Sequence[int],
+    texts: Sequence[str],
+    contents: Sequence[Sequence[str]],
+    holders: Counter[str],
+    common: Sequence[str],
+) -> list[float]:
+    inside = holders_of(contents[index] for index in stretch)
+    again = np.array([holders[word] - times for word, times in inside.items()] or [0])
+    text = " ".join(texts[index] for index in stretch)
+    words = max(len(text.split()), 1)
+    return [
+        *(sum(word in inside for word in common) / COMMONEST, float((again > 0).mean()), float(np.log1p(again).mean())),
+        *(100 * len(_PRESENTS.findall(text)) / words, 100 * len(_CITES.findall(text)) / words),
+        *(len(inside) / words, words / len(stretch)),
+    ]
+
+
+def _stretches(texts: Sequence[str]) -> list[list[int]]:
+    """Sentences in runs of about `STRETCH` words."""
+    stretches: list[list[int]] = [[]]
+    words = 0
+    for index, text in enumerate(texts):
+        stretches[-1].append(index)
+        words += len(text.split())
+        if words >= STRETCH:
+            stretches.append([])
+            words = 0
+    return stretches[:-1]
+
+
+def end_of_opening(texts: Sequence[str], paragraphs: np.ndarray, sections: np.ndarray) -> int:
+    """How many sentences an opening abstract has: up to a heading or the end of a paragraph, else `STRETCH` words."""
+    least, most = BETWEEN
+    words = np.cumsum([len(text.split()) for text in texts])
+    for index in range(min(len(texts) - 1, int(np.searchsorted(words, most)))):
+        long_enough = words[index] >= least and paragraphs[index + 1] != paragraphs[index]
+        if long_enough or sections[index + 1] != sections[index]:
+            return index + 1
+    return int(np.searchsorted(words, STRETCH)) + 1
+
+
+OPENING_WORDS = 150
+"""Words of a document's first sentences that may summarise it."""
+LEAD = -1.0
+"""Logit from which on a document is taken for one whose first sentences summarise it, as those of READMEs do."""
+
+
+def lead_features(document: Sentences) -> np.ndarray:
+    """What tells whether the first sentences of a document summarise it, `(20,)`: what kind of text it is; how long;
+    how many of its sentences are none, and how many name files, options and code; how far its beginning is from the
+    rest, and whether it says what something is; how many of four headings are those of software and how to use it; and
+    how many of five things it names that those who publish software tell: where it lives, how to build it, its licence.
+    """
+    texts, vectors = document.texts, document.vectors
+    words = sum(len(text.split()) for text in texts)
+    first = leading(texts, OPENING_WORDS) or [0]
+    beginning = vectors[first].mean(0)
+    near = beginning @ vectors.mean(0) / (np.linalg.norm(beginning) * np.linalg.norm(vectors.mean(0)) + 1e-9)
+    return np.array(
+        [
+            *(*document.kind, np.log1p(words), np.mean([is_fragment(text) for text in texts])),
+            np.mean([_TECHNICAL.search(text) is not None for text in texts]),
+            *(near, _IS_A.search(" ".join(texts[index] for index in first[:2])) is not None),
+            min(len({match[0].lower() for one in document.headings if (match := _OF_SOFTWARE.match(one))}), 4) / 4,
+            min(len({match[0].lower() for text in texts for match in _PUBLISHED.finditer(text)}), 5) / 5,
+        ],
+        np.float32,
+    )
+
+
+def leading(texts: Sequence[str], words: int) -> list[int]:
+    """The first sentences, up to so many words, that say something: no addresses, no notices, no roadmaps. A line
+    without a full stop ("Fast JSON for Python"), or before a list, may say most of what a README has to."""
+    chosen: list[int] = []
+    for index, text in enumerate(texts):
+        if words <= 0:
+            break
+        if _tells(text) and not is_notice(text) and not is_roadmap(text):
+            chosen.append(index)
+            words -= len(text.split())
+    return chosen
+
+
+def _tells(text: str) -> bool:
+    solid, words = "".join(text.split()), split_words(text)
+    letters = sum(map(str.isalpha, solid))
+    if len(words) < FEWEST_WORDS or letters < LETTERS * len(solid) or text.count("|") > 2 or _ADDRESS.match(text):
+        return False
+    return not text.rstrip().endswith(":") or len(words) >= PROMISE
+
+
+LETTERS, PROMISE = 0.7, 8
+"""Share of letters of what says something; words of it where a list follows."""
+_ADDRESS = re.compile(r"\W*(?:[\w-]+(?: [\w-]+){0,3}: )?(?:https?:|www\.|\S+@)\S*\W*$")
+_TECHNICAL = re.compile(r"(?:^|\s)--?[a-zA-Z][\w-]*|\w+\(\)|``|\w_\w|\w\.\w+\b(?<!\d)|/\w+/")
+_OF_SOFTWARE = re.compile(
+    r"(?:name|synopsis|description|options|exit status|environment|files|bugs|authors?|see also|diagnostics|copyright"
+    r"|install|usage|(?:quick ?)?start|getting started|licen[cs]e|requirements?|dependenc|contribut|documentation"
+    r"|features|build|download|command|changelog|changes|development|support|api\b|configur|help|community|test|example)",
+    re.IGNORECASE,
+)
+_PUBLISHED = re.compile(
+    r"\b(?:INSTALL|README|COPYING|AUTHORS|NEWS|ChangeLog|mailing list|home ?page|web ?site|tarball|git clone"
+    r"|(?:make|pip|npm|brew|apt(?:-get)?|cargo|conda) install|General Public License|L?GPL|(?:MIT|BSD|Apache) license"
+    r"|(?:report|send)(?:ing)? (?:\w+ )?bugs?|bug (?:reports?|tracker)|github\.com|patches)\b"
+    r"|\./configure|@\w+\.(?:org|com|net)\b",
+    re.IGNORECASE,
+)
+_IS_A = re.compile(
+    r"\b(?:(?:is|are) (?:an?|the|one|used|designed|intended)|library|tool|program|module|package|framework|utility)\b"
+)
+FIGURES = 2.0
+"""How much a figure counts beside what the scorer says, in a report of a quarter."""
+REPORTED = 0.08, 0.12, 0.2
+"""Such a report, a call with analysts: shares of its sentences with a figure, with a word of business, with "we"."""
+_FIGURE = re.compile(
+    r"[$€£¥]\s?\d|\b\d[\d,.]*\s?(?:%|(?:percent(?:age)?|per cent|basis points?|(?:m|b|tr)illion|cents|bps)\b)", re.I
+)
+_BUSINESS = re.compile(
+    r"\b(?:quarters?|fiscal|revenues?|earnings|ebitda|margins?|guidance|year[- ]over[- ]year|operating income|cash flow"
+    r"|(?:net|comparable|organic) (?:sales|income)|outlook)\b",
+    re.IGNORECASE,
+)
+_OURS = re.compile(r"\b(?:we|our|I)\b", re.IGNORECASE)
+
+
+def figures(texts: Sequence[str]) -> np.ndarray:
+    """What the sentences of a report of a quarter tell in figures, `(N,)`, in standard deviations; 0 of other texts."""
+    if not texts:
+        return np.zeros(0, np.float32)
+    found = [[pattern.search(text) is not None for text in texts] for pattern in (_FIGURE, _BUSINESS, _OURS)]
+    if any(np.mean(each) < least for each, least in zip(found, REPORTED, strict=True)):
+        return np.zeros(len(texts), np.float32)
+    return standardised([min(len(_FIGURE.findall(text)), 3) for text in texts])
+
+
+KNOWN, FOREIGN = 1.2, 2.2
+"""How unlike the kinds of text that the weights were fitted on a document is where word centrality begins to count, and
+where it counts in full; documents of these kinds are hardly above the one, and a kind left out of the fit is beyond the
+other."""
+CENTRAL = 2.5
+"""How much word centrality counts then, beside the scorer."""
+TALK = 0.03
+"""Share of filler words from which on word centrality counts nothing: in talk, what is said most often is "yeah"."""
+OPENING = -0.4
+"""Logit from which on a beginning is taken for the document's own abstract: a text that has one loses more where it is
+missed (10 points of ROUGE-1) than others where there is none (2 to 4)."""
+QUERY = 1.0
+"""How much nearness to a query counts beside what the scorer says."""
+QUERY_MIX = 0.02
+"""How much both count beside the words, for a query, which changes the chances of words itself."""
+BOUND = 5.0
+"""A clue is at most so many standard deviations from its mean."""
+FRAGMENT, ROADMAP, HANGING = 2.0, 1.0, 0.5
+"""What holds back a piece that is no sentence, a sentence that says where something stands, and one that hangs on more
+than `longspan_documents.summaries.clues.REACH` before it; beside 0.1 to 0.5 that a good sentence is worth."""
+NAMES = (
+    *("words.mean", "words.spread", "words.weight", "clues.mean", "clues.spread", "vector.weight", "vector.bias"),
+    *("hidden.weight", "hidden.bias", "score.weight", "score.bias", "mix"),
+    *("kinds.mean", "kinds.spread", "opening.mean", "opening.spread", "opening.weight"),
+)
+
+
+class Order(NamedTuple):
+    """In what order the sentences of a document enter a summary.
+
+    Attributes:
+        indices: N, the best first.
+        scores: `(N,)`, between 0 and 1, which fall in this order.
+        opening: how many at the beginning were taken for the document's own abstract, though nothing says so.
+        leading: the first sentences, where they summarise the document, in the document's order.
+    """
+
+    indices: list[int]
+    scores: np.ndarray
+    opening: int
+    leading: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Picker:
+    """Two small models and how they are mixed; `tools/bundled/summary_weights.py` fits them.
+
+    Attributes:
+        weights: by name: of the words' regressions `words.mean`, `words.spread` `(F,)`, `words.weight` `(F + 1, 4)`; of
+            the sentence scorer, a network with one hidden layer, `clues.mean`, `clues.spread` `(C,)`, `vector.weight`
+            `(V, D)`, `vector.bias`, `hidden.weight` `(H, C + V)`, `hidden.bias`, `score.weight` `(H,)`, `score.bias`;
+            `mix`, how much the scorer counts beside the words; and of each kind of text that they were fitted on,
+            `kinds.mean`, `kinds.spread` `(K, 13)`; and of the regression that tells whether a text opens with its own
+            abstract, `opening.mean`, `opening.spread` `(20,)`, `opening.weight` `(21,)`.
+    """
+
+    weights: Mapping[str, np.ndarray]
+
+    @classmethod
+    def load(cls, file: Path) -> Picker:
+        """Read a .safetensors file.
+
+        Raises:
+            InputError: it is missing or damaged.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            weights = {name: value.astype(np.float32) for name, value in load_file(file).items()}
+            broken = [name for name in NAMES if not np.isfinite(weights[name]).all()]
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise InputError(f"the weights in {file} are damaged ({error}); install the package again") from error
+        if broken:
+            raise InputError(f"the weights in {file} hold no finite numbers in {broken[0]}; install the package again")
+        return cls(weights)
+
+    def chances(self, numbers: np.ndarray) -> np.ndarray:
+        """`(W, F)` → the chances of words to be named at least 1, 2, 3 and 5 times, `(W, 4)`."""
+        of = self.weights
+        known = (numbers - of["words.mean"]) / of["words.spread"]
+        logits = known @ of["words.weight"][:-1] + of["words.weight"][-1]
+        return 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
+
+    def scores(self, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Clues `(N, C)` and vectors `(N, D)` → scores `(N,)`, in standard deviations of the document's."""
+        import torch
+        from torch.nn.functional import gelu, linear
+
+        of: dict[str, Tensor] = {name: torch.from_numpy(np.asarray(value)) for name, value in self.weights.items()}
+        known = ((torch.from_numpy(values) - of["clues.mean"]) / of["clues.spread"]).clamp(-BOUND, BOUND)
+        meaning = linear(torch.from_numpy(vectors), of["vector.weight"], of["vector.bias"])
+        hidden = gelu(linear(torch.cat([known, meaning], -1), of["hidden.weight"], of["hidden.bias"]))
+        return standardised((hidden @ of["score.weight"] + of["score.bias"]).numpy())
+
+    def share_of_centrality(self, document: Sentences) -> float:
+        """How far the choice falls back on word centrality, between 0 and 1: the less is known of such texts the more.
+
+        A document is as unlike what is known as its kind of text is, in standard deviations, unlike that of the nearest
+        kind of the fit (root mean square of 13 numbers, each at most 5).
+        """
+        of = self.weights
+        apart = np.abs(document.kind - of["kinds.mean"]) / of["kinds.spread"]
+        unlike = float(np.sqrt((np.minimum(apart, BOUND) ** 2).mean(1)).min())
+        talk = share_of_fillers(" ".join(document.texts)) / TALK
+        return float(np.clip((unlike - KNOWN) / (FOREIGN - KNOWN), 0, 1) * np.clip(1.5 * (1 - talk), 0, 1))
+
+    def opening(self, document: Sentences) -> int:
+        """How many sentences at the beginning read as the document's own abstract, by a regression; mostly 0."""
+        of = self.weights
+        above = document.headings[: document.sections[0]] if len(document) else ["nothing"]
+        # The heading that a document begins with says so little as its title, such as "Introduction".
+        if any(heading not in {document.title, above[0]} for heading in above) or "opening.weight" not in of:
+            return 0  # a heading says what the beginning is
+        features = abstract_features(document.texts, document.contents)
+        if features is None:
+            return 0
+        known = (np.concatenate([features, document.kind]) - of["opening.mean"]) / of["opening.spread"]
+        logit = np.clip(known, -BOUND, BOUND) @ of["opening.weight"][:-1] + of["opening.weight"][-1]
+        return end_of_opening(document.texts, document.paragraphs, document.sections) if logit > OPENING else 0
+
+    def leads(self, document: Sentences) -> bool:
+        """Whether a document is of a kind whose first sentences summarise it better than those that would be picked, by
+        a logistic regression: true of READMEs, manual pages, descriptions of packages."""
+        of = self.weights
+        if "lead.weight" not in of or 2 * document.spoken.sum() > len(document):
+            return False  # nobody opens a conversation with its summary
+        known = (lead_features(document) - of["lead.mean"]) / of["lead.spread"]
+        return float(np.clip(known, -BOUND, BOUND) @ of["lead.weight"][:-1] + of["lead.weight"][-1]) > LEAD
+
+    def order(self, document: Sentences, words: int, relevance: Relevance | None = None) -> Order:
+        """The sentences of a document in the order in which they enter a summary, and a score for each.
+
+        Args:
+            document: its sentences.
+            words: how long the summary is to be.
+            relevance: what each sentence is to a query; None asks for no query.
+        """
+        if not len(document):
+            return Order([], np.zeros(0), 0)
+        table = word_table(document)
+        chances = self.chances(with_length(table, words))
+        values = clues(document, worth_of_sentences(document, table, chances[:, 0]))
+        own, mix = self.scores(values, document.vectors), self.weights["mix"].item()
+        if relevance is not None:
+            own, mix = own + QUERY * relevance.near, QUERY_MIX
+            chances = chances_about(table, chances, relevance)
+        elif share := self.share_of_centrality(document):
+            own = own + CENTRAL * share * standardised(word_centrality(document.contents))
+        reported = figures(document.texts) if relevance is None else np.zeros(len(document))
+        own = own + FIGURES * reported
+        lengths = np.array([len(text.split()) for text in document.texts], float)
+        needs = antecedents(document.texts)
+        worth = mix * own - wording_penalties(document.texts, needs)
+        opening = self.opening(document) if relevance is None else 0
+        leads = relevance is None and not reported.any() and self.leads(document)
+        led = leading(document.texts, min(words, OPENING_WORDS)) if leads else []
+        first = list(dict.fromkeys([*range(opening), *led]))
+        before = [each or () for each in needs]
+        order = cover(table, chances, worth, lengths, before, document.vectors, words, first)
+        scores = np.empty(len(own))
+        # The place in the order says how early a sentence is wanted; how much, the scorer.
+        # Of very many sentences that are nearly alike, one may be hundreds of standard deviations from the others.
+        scores[order] = np.sort(1 / (1 + np.exp(np.clip(1 - 1.5 * own, -30, 30))))[::-1]
+        return Order(order, scores, opening, tuple(led))
+
+
+def wording_penalties(sentences: Sequence[str], needs: Sequence[tuple[int, ...] | None]) -> np.ndarray:
+    """By how much each sentence is held back, `(N,)`: pieces, notices, roadmaps, those that need too many others."""
+    # What begins in lower case is the rest of a sentence, unless the whole text is written so.
+    low = [sentence[:1].islower() for sentence in sentences]
+    broken = [
+        is_fragment(one) or (is_low and 2 * sum(low) < len(low)) for one, is_low in zip(sentences, low, strict=True)
+    ]
+    return np.array(
+        [
+            FRAGMENT * (piece or is_notice(sentence)) + ROADMAP * is_roadmap(sentence) + HANGING * (before is None)
+            for sentence, piece, before in zip(sentences, broken, needs, strict=True)
+        ],
+        float,
+    )

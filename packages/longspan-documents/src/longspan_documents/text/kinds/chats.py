@@ -1,0 +1,119 @@
+"""Conversations that programs export as JSON: Telegram, Discord, Slack, Signal, WhisperX."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from longspan.characters import mend
+from longspan_documents.text.blocks import Block, Document, Traced
+from longspan_documents.text.kinds.source import Source
+from longspan_documents.text.kinds.table import FileKind
+
+LARGEST = 1 << 26
+"""Bytes of an export; a larger one is refused as JSON is, since each value takes many times its bytes in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where an export has its messages, and each message its words and their speaker.
+
+    Attributes:
+        messages: the key of their list; None where the file is the list.
+        speaker: keys that may tell who speaks, the best first; "a.b" is the key "b" below "a".
+        words: the key of the words.
+        skip: a key whose presence makes a record no message.
+    """
+
+    messages: str | None
+    speaker: tuple[str, ...]
+    words: str
+    skip: str | None = None
+
+
+LAYOUTS = {
+    "Telegram": Layout(messages="messages", speaker=("from",), words="text", skip="actor"),
+    "Discord": Layout(messages="messages", speaker=("author.nickname", "author.name"), words="content"),
+    "Slack": Layout(
+        messages=None,
+        speaker=("user_profile.real_name", "user_profile.display_name", "username", "user"),
+        words="text",
+        skip="subtype",
+    ),
+    "Signal": Layout(messages=None, speaker=("sender", "author"), words="body"),
+    "Signal, in an object": Layout(messages="messages", speaker=("sender", "author"), words="body"),
+    "WhisperX": Layout(messages="segments", speaker=("speaker",), words="text"),
+}
+"""Program → how it writes; the first that fits is taken."""
+
+_HEAD = re.compile(r'\s*[\[{](?s:.*?)"(?:from|author|user|sender|speaker|messages|segments)"\s*:')
+_LINK = re.compile(r"<(?:(?:https?|mailto):[^|<>]*|[@#!][^|<>]*)\|([^<>]*)>|<((?:https?|mailto):[^|<>]*|[@#!][^|<>]*)>")
+
+
+def _messages(source: Source) -> list[tuple[str, str]] | None:
+    """Who says what; None where the file is of no layout."""
+    if not _HEAD.match(source.beginning) or len(source.data) > LARGEST:
+        return None
+    try:
+        given = json.loads(source.text)
+    except (ValueError, RecursionError):
+        return None
+    for layout in LAYOUTS.values():
+        records = given.get(layout.messages) if layout.messages and isinstance(given, Mapping) else given
+        if not isinstance(records, list) or not all(isinstance(one, Mapping) for one in records):
+            continue
+        said = list(_said(records, layout))
+        if said:
+            return said
+    return None
+
+
+def _said(records: Sequence[Mapping[str, Any]], layout: Layout) -> Iterator[tuple[str, str]]:
+    for record in records:
+        speaker = next((name for key in layout.speaker if (name := _below(record, key))), None)
+        words = " ".join(_text(record.get(layout.words)).split())
+        if speaker and words and (layout.skip is None or layout.skip not in record):
+            yield speaker, words
+
+
+def _below(record: Mapping[str, Any], key: str) -> str | None:
+    value: Any = record
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return " ".join(mend(value)[0].split()) or None if isinstance(value, str) else None
+
+
+def _text(value: Any) -> str:
+    """A text, or what Telegram makes of one with marks: a list of texts and of objects with one."""
+    if isinstance(value, list):
+        pieces = [one.get("text") if isinstance(one, Mapping) else one for one in value]
+        return mend("".join(one for one in pieces if isinstance(one, str)))[0]
+    return mend(_LINK.sub(lambda link: link[1] or link[2], value))[0] if isinstance(value, str) else ""
+
+
+def _read(source: Source) -> Document:
+    messages = _messages(source) or []
+    blocks: list[Block] = []
+    lines: list[str] = []
+    place = 0
+    for speaker, words in messages:
+        body = Traced.whole(words, place + len(speaker) + 2)
+        blocks.append(Block(kind="turn", body=body, speaker=speaker))
+        lines.append(f"{speaker}: {words}")
+        place += len(lines[-1]) + 1
+    return Document(text="\n".join(lines), blocks=tuple(blocks), name=source.name)
+
+
+CHATS = FileKind(
+    name="chats",
+    title="an exported conversation",
+    endings=(),
+    signature=lambda source: source.suffix in {"", ".json"} and _messages(source) is not None,
+    read=_read,
+    is_text=True,
+    parts="`.json` as Telegram, Discord, Slack, Signal and WhisperX export it: each message is a turn of its speaker.",
+    left_out="times, reactions, who came and went; other JSON is refused",
+)

@@ -1,0 +1,295 @@
+"""A document of any kind in, its blocks and sentences out, each with its place in the document's text.
+
+A reader for each format gives blocks. The steps of `longspan_documents.text.tidying`, each a pure function from blocks
+to blocks, then tell what they are: turns, headings, items, references, boilerplate.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from longspan.characters import mend, mended_note
+from longspan.data.text.abbreviations import abbreviations_from
+from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
+from longspan.errors import InputError
+from longspan.imports import MissingLibraryError, importing
+from longspan.settings import check_kind, show
+from longspan_documents.text.blocks import SPOKEN, Block, Document
+from longspan_documents.text.documents import check_words
+from longspan_documents.text.folders import check_not_path
+from longspan_documents.text.kinds.refused import check_prose
+from longspan_documents.text.kinds.source import Source
+from longspan_documents.text.kinds.table import kind_of
+from longspan_documents.text.plain_text import blocks_of_text, is_log, lines_of_log, paragraphs_of
+from longspan_documents.text.tidying import (
+    apparatus,
+    contents,
+    conversations,
+    labels,
+    notices,
+    structure,
+    threads,
+    turns,
+)
+from longspan_documents.text.titles import title_of
+
+logger = logging.getLogger(__name__)
+
+Step = Callable[[Sequence[Block]], list[Block]]
+
+STEPS: tuple[Step, ...] = (
+    structure.without_invisible_characters,
+    apparatus.without_gutenberg_frame,
+    threads.with_letters,
+    conversations.with_conversation,
+    turns.with_turns,
+    turns.without_tags,
+    labels.with_labels,
+    structure.without_paragraph_numbers,
+    apparatus.with_code,
+    apparatus.with_tables,
+    apparatus.with_captions,
+    contents.without_contents,
+    structure.with_headings,
+    structure.with_items,
+    structure.with_usage,
+    structure.with_joined_lines,
+    apparatus.without_credits,
+    notices.without_notices,
+    apparatus.without_banners,
+    structure.without_rules,
+    apparatus.with_references,
+    structure.without_repeated_headings,
+    structure.with_abstract,
+)
+"""What is done to the blocks, in this order."""
+GUESSES: frozenset[Step] = frozenset(
+    {
+        structure.without_paragraph_numbers,
+        apparatus.with_code,
+        apparatus.with_tables,
+        structure.with_headings,
+        structure.with_items,
+    }
+)
+"""Steps that guess from its form what a text is; formats with a structure of their own need them not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentSentence:
+    """A sentence of a document.
+
+    Attributes:
+        text: the words as they are to be read, on one line.
+        start, end: its characters in `Document.text`, end exclusive.
+        block: the index of the block that it stands in.
+        section: the index of the nearest heading above it, or None.
+        speaker: who says it, where it belongs to a turn.
+        abstract: whether it belongs to the document's own abstract.
+    """
+
+    text: str
+    start: int
+    end: int
+    block: int
+    section: int | None = None
+    speaker: str | None = None
+    abstract: bool = False
+
+
+def read(
+    path: str | Path,
+    encoding: str | None = None,
+    *,
+    raw: bool = False,
+    abbreviations: Iterable[str] = (),
+    page_headers: bool = False,
+    ocr: bool = False,
+) -> Document:
+    """Read a document file of any kind in `longspan_documents.text.kinds.table.READERS`, or plain text.
+
+    A kind is known by its contents first, so that standard input and files without an extension work, then by the
+    ending of its name. Line ends become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in
+    the log counts them.
+
+    Args:
+        path: a file, or "-" for standard input.
+        encoding: the encoding of a text file. None takes the byte order mark, else what an HTML page declares, else
+            UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess cannot be noticed.
+        raw: leave nothing out and guess nothing: every block is a paragraph, and JSON a text like any other.
+        abbreviations: further words that no sentence ends with, such as "Anm.".
+        page_headers: read heads and feet of the pages of Word and OpenDocument texts too, each once, as notes.
+        ocr: read pages of PDF files that are pictures, and image files, by text recognition, which takes seconds a
+            page; `Document.recognised` has those pages.
+
+    Raises:
+        InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding,
+            encrypted, damaged, or one of images without text that `ocr` was not asked to read; it is of a kind that is
+            not read, JSON among them; it is no file but a device, a socket or a named pipe; it, or what it unpacks to,
+            is too large; or the 'documents' extra is not installed, or the 'ocr' extra for `ocr`, or a library of them
+            cannot be imported.
+    """
+    path = os.fspath(path) if isinstance(path, os.PathLike) else path
+    check_kind(path, "path", str, "the path of a file, or '-' for standard input")
+    for name, value in (("raw", raw), ("page_headers", page_headers), ("ocr", ocr)):
+        check_kind(value, name, bool, "true or false")
+    abbreviations = abbreviations_from(abbreviations)  # before a long file is read
+    source = replace(Source.of_path(path, encoding), page_headers=page_headers, ocr=ocr)
+    try:
+        with importing(extra="documents", purpose="reading it"):
+            return abbreviating(document_in(source, raw=raw), abbreviations)
+    except MissingLibraryError as error:  # of one file of a folder, which the sentence must name
+        raise InputError(f"{source.name}: {error}") from error
+
+
+def document_in(source: Source, *, raw: bool = False) -> Document:
+    """The document in a file that is open already; see `read`."""
+    kind, name = kind_of(source), source.name
+    result = source.text if kind is None or (raw and kind.is_text) else kind.read(source)
+    if isinstance(result, str):
+        check_words(result, name)
+        if not raw and kind is None:
+            check_prose(source, result)
+        taken_out = kind is not None and result is not source.text
+        return replace(document_of(_mended(result, name), raw=raw, name=name), extracted=taken_out)
+    # Marks of empty items and cells are ours, not the document's words.
+    check_words("".join(block.text.strip(" \n-|") for block in result.blocks), name)
+    assert kind is not None
+    remarks = list(result.remarks)
+    if raw:
+        blocks = as_they_are(result.blocks)
+    elif not kind.is_prose:
+        blocks = list(result.blocks)
+        remarks.append("it holds a table, which is no prose: no sentences are found in it")
+    elif any(block.kind == "code" for block in result.blocks) and not any(_is_told(block) for block in result.blocks):
+        blocks = list(result.blocks)
+        remarks.append("it holds code, which is no prose: no sentences are found in it")
+    else:
+        blocks = tidied(result.blocks, guess=False)
+    if remarks:
+        logger.warning("note: %s: %s", name, "; ".join(remarks))
+    title = result.title or title_of(blocks)
+    remade = {"blocks": tuple(blocks), "title": title, "remarks": tuple(remarks), "extracted": not kind.has_places}
+    return replace(result, **remade)
+
+
+def document_of(text: str, *, raw: bool = False, name: str = "the document") -> Document:
+    """A plain text as a document; `raw` as in `read`. Of a log every line is a paragraph, and a sentence."""
+    if not raw and is_log(text) and conversations.form_of(text) is None:
+        return replace(_document(text, lines_of_log(text), name), is_log=True)
+    return _document(text, paragraphs_of(text) if raw else tidied(blocks_of_text(text)), name)
+
+
+def abbreviating(document: Document, abbreviations: Iterable[str]) -> Document:
+    """The document with further words that no sentence of it ends with.
+
+    Raises:
+        InputError: one of them is not a word.
+    """
+    words = abbreviations_from(abbreviations)
+    return replace(document, abbreviations=document.abbreviations | words) if words else document
+
+
+def as_document(
+    given: str | Path | Document, abbreviations: Iterable[str] = (), *, page_headers: bool = False, ocr: bool = False
+) -> Document:
+    """A document however it is given: the text itself, a `Path` to a file that `read` knows, or what `read` gave.
+
+    Args:
+        given: the document.
+        abbreviations: as in `read`.
+        page_headers, ocr: as in `read`.
+    """
+    if isinstance(given, Document):
+        return abbreviating(given, abbreviations)
+    if not isinstance(given, str | Path):
+        raise InputError(
+            f"document is {show(given)}, of type {type(given).__name__}; give a text, a Path or a Document"
+        )
+    if isinstance(given, str):
+        if not given.strip():
+            raise InputError("document is blank; give a text with words in it, or a Path to a file")
+        check_not_path(given, "document")
+    document = (
+        read(given, page_headers=page_headers, ocr=ocr)
+        if isinstance(given, Path)
+        else document_of(_mended(given, "the document"))
+    )
+    return abbreviating(document, abbreviations)
+
+
+def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
+    """The blocks after every step; without `GUESSES` where the document's format has told its structure.
+
+    A document of which nothing would be left is left as it is, but for notices of rights on a page of links.
+    """
+    tidy = list(blocks)
+    for step in STEPS:
+        tidy = step(tidy) if guess or step not in GUESSES else tidy
+    if any(block.kind in SPOKEN for block in tidy):
+        return tidy
+    kept = [replace(block, kind="paragraph") if block.kind == "boilerplate" else block for block in blocks]
+    places = [block.kind == "boilerplate" for block in notices.without_notices(kept)]
+    whole = as_they_are(blocks)
+    return [replace(block, kind="boilerplate") if one else block for block, one in zip(whole, places, strict=True)]
+
+
+def as_they_are(blocks: Sequence[Block]) -> list[Block]:
+    """Every block as a paragraph; nothing is left out."""
+    return [Block(kind="paragraph", body=block.body) for block in blocks]
+
+
+def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
+    return Document(text=text, blocks=tuple(blocks), title=title_of(blocks), name=name)
+
+
+def _is_told(block: Block) -> bool:
+    """Whether a block may hold sentences."""
+    return block.kind in {*SPOKEN, "table", "caption", "note"}
+
+
+def _mended(text: str, name: str) -> str:
+    """The text without half characters, which a warning counts."""
+    text, halves = mend(text)
+    if halves:
+        logger.warning("note: %s: %s", name, mended_note(halves))
+    return text
+
+
+def sentences_of(document: Document, language: str | None = None) -> list[DocumentSentence]:
+    """The sentences of a document's paragraphs, items and turns, in order; none reaches from one block into another.
+
+    Args:
+        document: what `read` or `document_of` gave.
+        language: an ISO 639-1 code; None guesses one by the script.
+
+    Raises:
+        InputError: `language` is not a language code, or the 'documents' extra is not installed.
+    """
+    if language is not None:
+        check_language(language)
+    language = language or guess_language(document.text)
+    sentences: list[DocumentSentence] = []
+    section = None
+    for index, block in enumerate(document.blocks):
+        if block.kind == "heading":
+            section = index
+        elif block.kind in SPOKEN:
+            cut = [whole_sentence(block.text)] if document.is_log else None
+            for sentence in cut or split_sentences(block.text, language, document.abbreviations):
+                start, end = block.body.span(sentence.start, sentence.end)
+                placed = DocumentSentence(
+                    text=" ".join(sentence.text.split()),
+                    start=start,
+                    end=end,
+                    block=index,
+                    section=section,
+                    speaker=block.speaker,
+                    abstract=block.abstract,
+                )
+                sentences.append(placed)
+    return sentences

@@ -1,0 +1,318 @@
+"""Conversations in the forms that programs write: who speaks is known for sure, and times are no words.
+
+`FORMS` is the table of these forms: a line (or two) that begins a turn, by a regular expression with the group `name`.
+A document is of a form where enough of its lines fit; then every turn is known, also of people who speak once. What is
+in no form is left to `longspan_documents.text.tidying.turns`, which guesses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from longspan_documents.text.blocks import Block
+from longspan_documents.text.tidying.turns import LABELS
+
+FEWEST, SAMPLED = 3, 2_000
+"""Turns of a conversation; lines by which it is known."""
+
+_DATE = (
+    r"(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}|\d{1,2}[-. ][A-Z][a-z]{2,8}[-. ]\d{2,4}|[A-Z][a-z]{2,8} \d{1,2},? \d{4}"
+    r"|(?:Today|Yesterday|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day)(?: at)?)"
+)
+_TIME = r"\d{1,2}[:.]\d{2}(?:[:.]\d{2})?(?:[.,]\d{1,3})?(?:\s?[AaPp]\.?\s?[Mm]\.?)?"
+_WHEN = rf"(?:{_DATE},?\s(?:at\s)?)?{_TIME}"
+_LONG = rf"{_DATE},?\s(?:at\s)?{_TIME}"
+_NAME = r"(?P<name>[^\s:\[\]<>][^\n:\[\]<>]{0,59}?)"
+_CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?(?:\.\d{1,3})?"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """One way in which a program writes turns.
+
+    Attributes:
+        program: that writes it; forms of one program stand in one document.
+        example: two turns of it.
+        start: what begins a turn at the beginning of a line, with a group `name` or without one where nobody is named.
+        notice: a line that nobody says: who came and went, when it was.
+        guest: what begins a turn too, where the others have told that the document is of this form.
+        share: of the lines that are not blank, that begin turns at least.
+    """
+
+    program: str
+    example: str
+    start: str
+    notice: str | None = None
+    guest: str | None = None
+    share: float = 0.2
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What begins a turn."""
+        return re.compile(rf"^[^\S\n]*\u200e?(?:{self.start})", re.MULTILINE)
+
+    @cached_property
+    def guests(self) -> re.Pattern[str] | None:
+        """What begins a turn in a document that is of this form."""
+        return None if self.guest is None else re.compile(rf"^[^\S\n]*(?:{self.guest})", re.MULTILINE)
+
+    @cached_property
+    def notices(self) -> re.Pattern[str] | None:
+        """Lines that nobody says."""
+        return None if self.notice is None else re.compile(rf"^[^\S\n]*\u200e?(?:{self.notice})[^\n]*$", re.MULTILINE)
+
+
+_MOVES = r"\S+ (?:\([^)\n]{0,80}\) )?(?:has )?(?:joined|left|quit|parted)\b"
+
+FORMS: tuple[Form, ...] = (
+    Form(
+        program="WhatsApp, Android",
+        example="03/05/2021, 10:00 - Ada: Good.\n03/05/2021, 10:01 - Bo: Yes.",
+        start=rf"{_LONG}\s[-–]\s{_NAME}:\s",
+        notice=rf"{_LONG}\s[-–]\s(?![^:\n]{{1,60}}:\s)",
+    ),
+    Form(
+        program="WhatsApp, iOS",
+        example="[03.05.21, 10:00:12] Ada: Good.\n[03.05.21, 10:01:12] Bo: Yes.",
+        start=rf"\[{_LONG}\]\s{_NAME}:\s",
+        notice=rf"\[{_LONG}\]\s(?![^:\n]{{1,60}}:\s)",
+    ),
+    Form(
+        program="WhatsApp, older",
+        example="03.05.21 10:00:12: Ada: Good.\n03.05.21 10:01:12: Bo: Yes.",
+        start=rf"{_LONG}:\s{_NAME}:\s",
+        notice=rf"{_LONG}:\s(?![^:\n]{{1,60}}:\s)",
+    ),
+    Form(
+        program="Zoom, chat",
+        example="10:00:05\t From Ada to Everyone:\n\tGood.\n10:01:05 From Bo : Yes.",
+        start=rf"{_WHEN}\s+[Ff]rom\s+{_NAME}\s*(?:\sto\s+[^:\n]{{1,80}})?:\s*",
+        notice=r"Reacted to |Replying to ",
+    ),
+    Form(
+        program="Zoom, saved chat",
+        example="10:00:05\tAda:\tGood.\n10:01:05\tBo:\tYes.",
+        start=rf"{_CLOCK}\t\s*{_NAME}:\t",
+        notice=r"Reacted to |Replying to ",
+    ),
+    Form(
+        program="Zoom, transcript",
+        example="[Ada] 10:00:05\nGood.\n\n[Bo] 10:01:05\nYes.",
+        start=rf"\[(?P<name>[^\n\[\]]{{1,60}})\]\s{_CLOCK}[^\S\n]*\n?",
+    ),
+    Form(
+        program="WhisperX",
+        example="[SPEAKER_00]: Good.\n[SPEAKER_01]: Yes.",
+        start=rf"(?:\[?{_CLOCK}(?:\s*(?:-->|-|–)\s*{_CLOCK})?\]?:?\s+)?\[(?P<name>[^\n\[\]]{{1,40}})\]:\s",
+    ),
+    Form(
+        program="pyannote",
+        example="[00:00:01.000 --> 00:00:02.000] [SPEAKER_00] Good.\n[00:00:02.000 --> 00:00:03.000] [SPEAKER_01] Yes.",
+        start=rf"\[{_CLOCK}\s*(?:-->|-)\s*{_CLOCK}\]\s+(?:\[(?P<name>[^\n\[\]]{{1,40}})\]:?\s|(?P<label>SPEAKER_\d+):?\s)",
+        share=0.3,
+    ),
+    Form(
+        program="Whisper",
+        example="[00:00.000 --> 00:03.000]  Good.\n[00:03.000 --> 00:05.000]  Yes.",
+        start=rf"\[{_CLOCK}\s*-->\s*{_CLOCK}\]\s+",
+        share=0.5,
+    ),
+    Form(
+        program="Teams, older",
+        example="0:0:0.0 --> 0:0:3.450\nAda Example\nGood.\n0:0:3.450 --> 0:0:5.0\nBo Sample\nYes.",
+        start=r"\d{1,2}:\d{1,2}:\d{1,2}[.,]\d{1,3} --> \d{1,2}:\d{1,2}:\d{1,2}[.,]\d{1,3}\s+"
+        r"(?P<name>[^\W\d_][^\n:]{0,59}?)[^\S\n]*(?:\n|\s{2,})",
+    ),
+    Form(
+        program="Teams",
+        example="Ada Example   0:03\nGood.\nBo Sample   0:10\nYes.",
+        start=rf"(?P<name>[^\W\d_][^\n:\[\]<>|]{{0,59}}?)[^\S\n]+{_CLOCK}"
+        r"(?:[^\S\n]*\n|[^\S\n]+(?![AaPp]\.?[Mm]\b)(?=\S))",
+        notice=r"[^\n]{0,80}(?:started|stopped) transcription\s*",
+        share=0.3,
+    ),
+    Form(
+        program="Teams, chat",
+        example="[03/05/2021 10:00] Ada Example\nGood.\n[03/05/2021 10:01] Bo Sample\nYes.",
+        start=rf"\[{_WHEN}\]\s(?P<name>[^\W\d_][^\n:<>]{{0,59}}?)(?:#\d{{4}})?[^\S\n]*\n",
+        share=0.3,
+    ),
+    Form(
+        program="Telegram",
+        example="Ada Example, [03.05.21 10:00]\nGood.\n\nBo Sample, [03.05.21 10:01]\nYes.",
+        start=rf"{_NAME},\s\[{_LONG}\]:?[^\S\n]*\n?",
+    ),
+    Form(
+        program="Discord",
+        example="Ada — 03/05/2021 10:00 AM\nGood.\nBo — Today at 10:01 AM\nYes.",
+        start=rf"{_NAME}\s+[—–]\s+{_WHEN}[^\S\n]*\n",
+        share=0.25,
+    ),
+    Form(
+        program="Slack",
+        example="Ada Example  [10:00 AM]\nGood.\nBo Sample  [10:01 AM]\nYes.",
+        start=rf"(?P<name>[^\W\d_][^\n:\[\]<>]{{0,59}}?)(?:[^\S\n]+|[^\S\n]*\n[^\S\n]*)\[?{_WHEN}\]?[^\S\n]*\n",
+        share=0.3,
+    ),
+    Form(
+        program="IRC",
+        example="10:00 <@ada> Good.\n10:01 * bo nods.",
+        start=rf"\[?(?:(?:{_WHEN}|\d{{4}}-\d\d-\d\dT{_TIME}\S*)\]?\s+"
+        rf"(?:<[@+~&% ]?(?P<name>[^<>\s]{{1,32}})>\s|\*\s(?!{_MOVES})(?P<label>[^\s*]{{1,32}})\s)"
+        r"|<[@+~&% ]?(?P<nick>[^<>\s]{1,32})>\s)",
+        notice=rf"\[?(?:{_WHEN}\]?\s+)?(?:(?:-!-|\*\*\*|---|-->|<--|==)\s|\*\s{_MOVES})",
+        guest=rf"\*\s(?!{_MOVES})(?P<label>[^\s*]{{1,32}})\s",
+    ),
+    Form(
+        program="WeeChat",
+        example="2021-05-03 10:00:05\tada\tGood.\n2021-05-03 10:01:05\tbo\tYes.",
+        start=rf"{_LONG}\t[@+]?(?P<name>[^\s<>*-][^\s]{{0,31}})\t",
+        notice=rf"{_LONG}\t(?:-->|<--|--|=!=|\s*\*)\t",
+    ),
+    Form(
+        program="deposition",
+        example="Q.   Good?\nA.   Yes.\nQ.   Why?",
+        start=r"(?:\d{1,2}\s+)?"
+        r"(?:(?P<name>[QA])(?:\.|:|\s{2,})\s*|(?P<label>(?:THE|MR|MS|MRS|DR)\b\.?[ A-Z.’'-]{2,40}):\s)",
+        notice=r"(?:\d{1,2}\s+)?(?:BY (?:MR|MS|MRS|DR)\.|(?:DIRECT|CROSS|REDIRECT|RECROSS)(?:-| )?EXAMINATION)",
+        guest=r"(?:\d{1,2}\s+)?(?P<name>[A-Z][A-Z’'-]{2,30}(?: [A-Z][A-Z’'-]*){0,5}):\s",
+        share=0.15,
+    ),
+)
+
+LEAST = min(form.share for form in FORMS)
+_A_TIME = re.compile(r"\d:\d|\d\.\d\d")
+_NO_TIME = re.compile(
+    r"^[^\S\n]*\u200e?(?:(?:\d{1,2}\s+)?(?:[QA](?:[.:]|\s\s)|THE\b|MR\b|MS\b|MRS\b|DR\b)|\[[^\n\[\]]{1,40}\]:"
+    r"|\[?<[^<>\s]{1,36}>\s)",
+    re.MULTILINE,
+)
+"""What every turn has: a time, or what begins one in the forms that need none."""
+
+_LEFT_OUT = re.compile(
+    r"\s*(?:<(?:media|image|video|audio|sticker|gif|attached|Medien)[^<>\n]{0,80}>|\u200e?(?:image|video|audio|sticker|GIF"
+    r"|document|contact card) omitted|(?:this message was|you) deleted(?: this message)?\.?"
+    r"|[^\n]{1,80}\(file attached\)|missed (?:voice|video) call|null)\s*",
+    re.IGNORECASE,
+)
+"""What stands for a picture, a sound, or a message that was taken back."""
+_MARKS = re.compile(r"[^\S\n]*<this message was edited>|\u200e", re.IGNORECASE)
+_ONLY_TIME = re.compile(
+    rf"[^\S\n]*\[?{_WHEN}\]?[^\S\n]*(?:\n|$)|[^\S\n]*[-–—]{{2,}}[^\n]{{0,60}}[-–—]{{2,}}[^\S\n]*(?:\n|$)"
+)
+"""A line within a turn that only tells the time or the day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a turn, or a line that nobody says, begins in the text of all blocks; its words begin at `words`."""
+
+    start: int
+    words: int
+    name: str | None
+    is_notice: bool = False
+
+
+def with_conversation(blocks: Sequence[Block]) -> list[Block]:
+    """The turns of a conversation that a program wrote, as blocks of their own; other documents as they are."""
+    texts = [block.text if block.kind in {"paragraph", "item"} else "" for block in blocks]
+    whole = "\n".join(texts)
+    if (form := form_of(whole)) is None:
+        return list(blocks)
+    starts = deque(beginnings(form, whole))
+    pieces: list[Block] = []
+    place = words = 0  # where the block begins, and from where on the words of a turn are
+    turn: Start | None = None
+    for block, text in zip(blocks, texts, strict=True):
+        if not text:
+            pieces.append(block)
+        end = place + len(text)
+        while place + len(text) and words < end:
+            following = starts[0].start if starts and starts[0].start < end else end
+            if words < following:
+                pieces += _pieces(block, max(words, place) - place, following - place, turn)
+            words = following
+            if following < end:
+                start = starts.popleft()
+                if start.is_notice:
+                    notice = block.body.part(start.start - place, min(start.words, end) - place)
+                    pieces.append(Block(kind="boilerplate", body=notice))
+                else:
+                    turn = start
+                words = start.words
+        place = end + 1
+        words = max(words, place)
+    return pieces
+
+
+def _pieces(block: Block, start: int, end: int, turn: Start | None) -> Iterator[Block]:
+    """What a part of a block is: the words of a turn, what stands for a picture, or nothing that is said."""
+    body = block.body.part(start, end)
+    if not body.text.strip():
+        return
+    if turn is None:
+        yield replace(block, body=body)
+    elif _LEFT_OUT.fullmatch(body.text):
+        yield Block(kind="boilerplate", body=body)
+    else:
+        edits = [(one.start(), one.end(), "") for one in (*_MARKS.finditer(body.text), *_ONLY_TIME.finditer(body.text))]
+        said = body.edited(sorted(edits)) if edits else body
+        if said.text.strip():
+            yield Block(kind="turn" if turn.name else "paragraph", body=said, speaker=turn.name)
+
+
+def form_of(text: str) -> Form | None:
+    """The form of a conversation that a program wrote, by its first lines; None for any other text."""
+    text = "\n".join(text[: 200 * SAMPLED].split("\n", SAMPLED)[:SAMPLED]) + "\n"
+    lines = sum(1 for line in text.split("\n") if line.strip())
+    if len(_A_TIME.findall(text)) + len(_NO_TIME.findall(text)) < max(FEWEST, LEAST * lines):
+        return None  # as nearly always, and sooner known than by trying every form
+    counts = {form.program: _turns(form, text, lines) for form in FORMS}
+    program = max(counts, key=lambda name: counts[name])
+    return next(form for form in FORMS if form.program == program) if counts[program] else None
+
+
+def _turns(form: Form, text: str, lines: int) -> int:
+    """How many turns a text of so many lines has if it is of a form; 0 where it is not."""
+    named = [_name_in(match) for match in form.pattern.finditer(text)]
+    names = Counter(name for name in named if name)
+    if len(named) < max(FEWEST, form.share * lines):
+        return 0
+    if "name" not in form.pattern.groupindex:
+        return len(named)
+    questions = names.keys() & {"Q", "A"}
+    if questions and len(questions) < 2:
+        return 0
+    return names.total() if names.total() > len(names) else 0  # somebody speaks twice
+
+
+def beginnings(form: Form, text: str) -> list[Start]:
+    """The turns and notices of a form, in order."""
+    named = "name" in form.pattern.groupindex
+    starts = [
+        Start(match.start(), match.end(), name)
+        for match in form.pattern.finditer(text)
+        if (name := _name_in(match)) is not None or not named
+    ]
+    begun = {start.start for start in starts}
+    guests = form.guests.finditer(text) if form.guests else ()
+    starts += [
+        Start(one.start(), one.end(), name)
+        for one in guests
+        if one.start() not in begun and (name := _name_in(one)) is not None
+    ]
+    begun = {start.start for start in starts}
+    notices = form.notices.finditer(text) if form.notices else ()
+    starts += [Start(one.start(), one.end(), None, is_notice=True) for one in notices if one.start() not in begun]
+    return sorted(starts, key=lambda start: start.start)
+
+
+def _name_in(match: re.Match[str]) -> str | None:
+    """Who speaks; None where the line names nobody, or what it names is a sentence."""
+    name = " ".join(next(filter(None, match.groupdict().values()), "").split()).strip("~\u202a\u202c")
+    is_none = not name or len(name.split()) > 6 or re.search(r"[,;!?…]$|\w{3,}\.$", name) or LABELS.fullmatch(name)
+    return None if is_none else name

@@ -1,0 +1,389 @@
+"""Steps that tell what the lines of a text are: items, paragraphs, headings, the document's own abstract.
+
+Marks of items are taken off, paragraphs that were wrapped made one line; headings of plain text are known by their form
+and by how they stand, and any that is read twice is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from longspan.characters import invisible
+from longspan_documents.text.blocks import SPOKEN, Block, Edit, Traced, on_one_line
+from longspan_documents.text.hyphens import HYPHENS, Words, joined, words_of
+from longspan_documents.text.plain_text import (
+    ATX,
+    BULLET,
+    CHAPTER,
+    ENDED,
+    NUMBER,
+    TITLE,
+    WIKI,
+    is_rule,
+    is_shouted,
+    is_title,
+)
+
+_PARAGRAPH_NUMBER = re.compile(r"\s*(?:\[\d{4}\]|¶\s*\d{0,3}|§\s*\d{0,3}\s)\s+")
+_WORD = re.compile(r"\w")
+
+
+def with_items(blocks: Sequence[Block]) -> list[Block]:
+    """Paragraphs that begin with the mark of a list are items, without the mark."""
+    result: list[Block] = []
+    for block in blocks:
+        match = (BULLET.match(block.text) or NUMBER.match(block.text)) if block.kind == "paragraph" else None
+        if match and match.end() < len(block.text):
+            indent = len(block.text) - len(block.text.lstrip())
+            body = block.body.part(match.end(), len(block.text))
+            block = replace(block, kind="item", body=body, level=1 + indent // 2)
+        result.append(block)
+    return result
+
+
+def without_invisible_characters(blocks: Sequence[Block]) -> list[Block]:
+    """Soft hyphens and characters without width are no part of the words."""
+    return [
+        replace(block, body=block.body.edited((start, end, "") for start, end in places))
+        if (places := invisible(block.text))
+        else block
+        for block in blocks
+    ]
+
+
+def without_paragraph_numbers(blocks: Sequence[Block]) -> list[Block]:
+    """ "[0012]", with which patents begin a paragraph, is no part of its words."""
+    return [
+        replace(block, body=block.body.part(match.end(), len(block.text)))
+        if block.kind == "paragraph" and (match := _PARAGRAPH_NUMBER.match(block.text))
+        else block
+        for block in blocks
+    ]
+
+
+def without_rules(blocks: Sequence[Block]) -> list[Block]:
+    """Lines without a letter or digit, such as rules of dashes and stars, are boilerplate."""
+    return [block if _WORD.search(block.text) else replace(block, kind="boilerplate", level=0) for block in blocks]
+
+
+_HYPHENATED = re.compile(r"[-\u2010](?<=[^\W_].)[^\S\n]*\n[^\S\n]*(?=[^\W_])")
+_ROLE = re.compile(r"`(?P<words>[^`<>\n]+(?:\n[^`<>\n]+)?)\s<[^`<>]+>`__?|(?<!`)`(?P<named>[^`<>]{1,60})`__?(?!\w)")
+
+
+def with_joined_lines(blocks: Sequence[Block]) -> list[Block]:
+    """Paragraphs, items, turns, headings, captions and references on one line, with single spaces; words that line ends
+    break are whole, links of reStructuredText leave their words."""
+    whole = {*SPOKEN, "heading", "caption", "references"}
+    broken = any(block.kind in whole and _HYPHENATED.search(block.text) for block in blocks)
+    words = words_of(line.strip() for block in blocks for line in block.text.split("\n")) if broken else None
+    return [
+        replace(block, body=on_one_line(_unmarked(block.body, words))) if block.kind in whole else block
+        for block in blocks
+    ]
+
+
+def _unmarked(body: Traced, words: Words | None) -> Traced:
+    edits = list(_mended(body.text, words)) if words is not None else []
+    for one in _ROLE.finditer(body.text) if "`_" in body.text else ():
+        start, end = one.span(one.lastgroup or 0)
+        edits += [(one.start(), start, ""), (end, one.end(), "")]
+    return body.edited(sorted(edits)) if edits else body
+
+
+def _mended(text: str, words: Words) -> Iterator[Edit]:
+    """What makes the words whole that the ends of lines break."""
+    for end in _HYPHENATED.finditer(text):
+        hyphen = end.start()
+        line = text[text.rfind("\n", 0, hyphen) + 1 : hyphen + 1]
+        mended = joined(line, text[end.end() :].split("\n", 1)[0], words)
+        if mended is not None:
+            stays = mended[0][len(line) - 1] in HYPHENS
+            yield hyphen + stays, end.end(), ""
+
+
+_MANUAL = re.compile(r"\s*(?P<page>[\w.:+-]{1,40}\([0-9]\w{0,4}\))\s.*(?P=page)\s*|.{0,60}\s{3,}.*\([0-9]\w{0,4}\)\s*")
+_USAGE = re.compile(r"\W*(?:synopsis|usage)\W*", re.IGNORECASE)
+_ABOUT = re.compile(r"\W*(?:synopsis|description)\W*", re.IGNORECASE)
+_NAME = re.compile(r"\W*name\W*", re.IGNORECASE)
+_NAMING = re.compile(r"\s*[\w./:+@()\[\]-]+(?:,\s+[\w./:+@()\[\]-]+)*\s+(?:-{1,3}|[\u2010-\u2014])\s+\w")
+
+
+def with_usage(blocks: Sequence[Block]) -> list[Block]:
+    """Of manual pages: the line at the top and the bottom is boilerplate; how the command is called is code; and what
+    the page is about, "ls - list directory contents" under NAME, is a sentence, and gets the full stop that it lacks.
+    """
+    result: list[Block] = []
+    manual = any(block.kind == "heading" and _ABOUT.fullmatch(block.text) for block in blocks)
+    heading = ""
+    for index, block in enumerate(blocks):
+        outer = index < 2 or index > len(blocks) - 3
+        ended = ENDED.search(block.text.rstrip().rstrip("]."))
+        if block.kind == "heading":
+            heading = block.text
+        if outer and block.kind in {"paragraph", "heading", "table"} and _MANUAL.fullmatch(block.text):
+            result.append(replace(block, kind="boilerplate", level=0))
+        elif _USAGE.fullmatch(heading) and block.kind in {"paragraph", "item"} and not ended:
+            said = len(block.text.split()) > 6 and block.text.rstrip().endswith(".") and "[" not in block.text
+            result.append(block if said else replace(block, kind="code", level=0))
+        elif manual and _NAME.fullmatch(heading) and block.kind in {"paragraph", "code"} and _NAMING.match(block.text):
+            result.append(replace(block, kind="paragraph", body=_with_full_stop(block.body)))
+        else:
+            result.append(block)
+    return result
+
+
+def _with_full_stop(body: Traced) -> Traced:
+    end = len(body.text.rstrip())
+    return body if ENDED.search(body.text[:end]) else body.edited([(end, len(body.text), ".")])
+
+
+ALONE = 70
+"""Characters; a longer line that merely stands alone is no heading."""
+
+RUN = 4
+"""More lines that stand alone one after the other are a list or verses."""
+PROSE = 60
+"""Characters of a line that is likely prose."""
+
+_ENUMERATED = re.compile(
+    r"(?P<number>\d{1,2}(?:\.\d{1,2}){0,4})(?P<dot>\.?)[^\S\n]+(?P<words>\S[^\n]*)"
+    r"|(?P<roman>[IVX]{1,5}|[A-Z])\.[^\S\n]+(?P<roman_words>\S[^\n]*)"
+)
+_UNDERLINE = re.compile(
+    r"(?P<words>[^\n]*\S[^\n]*)\n[^\S\n]*(?P<mark>[=\-~^\"*+#])(?:(?P=mark){2,}|(?P=mark)(?<=\n==|\n--))[^\S\n]*$"
+)
+_ASKING = re.compile(r"[A-Z]\w+(?: \w+)?: [^\n]*\?")
+_NUMERAL = re.compile(r"(?:[IVXLC]{1,7}|\d{1,3})\.?")
+_LETTERS = re.compile(r"[^\W\d_]{2}|[^\W\d_][.\d]|[^\x00-\x7f]")
+_QUOTED = re.compile(r"[\"“”«»„]|^[-–—*•‘']")
+_UNTITLED = re.compile(
+    r"(?:This|These|Those|We|It|There|I|You|He|She|They)\b(?! *$)|[^\n]*\b(?:of|the|a|an|and|or|to|for|with|by|is|are)$"
+    r"|[a-z\d(\[<{|/$>]|[^\n]*/[^\n]*/|[^\n]* --\w|[^\w]*$"
+    r"|.*(?:https?:|www\.|@|\{|\}|=|\||\t|[^\S\n]{3})|.*[a-z]\d{2,}|.*\d{4,}$"
+)
+
+
+def with_headings(blocks: Sequence[Block]) -> list[Block]:
+    """Short lines that are marked, numbered, in capitals, named like chapters, or that stand alone become headings."""
+    neighbours = zip([None, *blocks], blocks, [*blocks[1:], None], strict=False)
+    by_form = [_by_form(before, block, after) for before, block, after in neighbours]
+    return _standing_alone(by_form)
+
+
+def without_repeated_headings(blocks: Sequence[Block]) -> list[Block]:
+    """A heading that says what the one before it says is left out."""
+    result: list[Block] = []
+    last = ""
+    for block in blocks:
+        words = " ".join(block.text.casefold().split())
+        again = block.kind == "heading" and words == last and words
+        result.append(replace(block, kind="boilerplate") if again else block)
+        if block.kind != "boilerplate":
+            last = words if block.kind == "heading" else ""
+    return result
+
+
+def _heading(body: Traced, start: int, end: int, level: int) -> Block:
+    return Block(kind="heading", body=body.part(start, end), level=min(level, 6))
+
+
+def _by_form(before: Block | None, block: Block, after: Block | None) -> Block:
+    if block.kind != "paragraph" or len(block.text) > 2 * TITLE + 40:
+        return block
+    text = block.text.rstrip()
+    if (match := ATX.match(text) or WIKI.match(text)) and match.end() == len(text):
+        return _heading(block.body, *match.span("words"), len(match["marks"].replace(" ", "")))
+    if (match := _UNDERLINE.fullmatch(text)) and len(match["words"].strip()) <= TITLE and _has_words(match["words"]):
+        start, end = match.span("words")
+        return _heading(block.body, start, end, 1 if match["mark"] in "=*#" else 2)
+    line = text.strip()
+    if "\n" in line or len(line) > TITLE or not line:
+        return block
+    if not _has_words(line):
+        return block
+    level = _enumerated(line, before, after)
+    if level is None and (is_title(text) or CHAPTER.match(line) or _is_shouted_title(line)):
+        level = 1
+    return block if level is None else _heading(block.body, 0, len(text), level)
+
+
+def _has_words(line: str) -> bool:
+    """Whether a line is written with letters and digits, not drawn with marks, as pictures of characters are."""
+    marks = [one for one in line if not one.isspace()]
+    drawn = sum(not one.isalnum() and one not in ".,:;-–—'’\"“”()&?!" for one in marks)
+    return 3 * drawn < len(marks) and (bool(_LETTERS.search(line)) or bool(_NUMERAL.fullmatch(line.strip())))
+
+
+def _is_shouted_title(line: str) -> bool:
+    return is_shouted(line) and not _QUOTED.search(line) and line[-1] not in ",;!?" and "..." not in line
+
+
+def _enumerated(line: str, before: Block | None, after: Block | None) -> int | None:
+    """The level of a numbered title, None for an item of a list."""
+    match = _ENUMERATED.fullmatch(line)
+    if not match:
+        return None
+    words = match["words"] or match["roman_words"]
+    ended = ENDED.search(words) and not (is_shouted(words) and words[-1] in ".:")
+    if ended or not (words[0].isupper() or words[0].isdigit()) or len(words.split()) > 14 or words[-1] == ",":
+        return None
+    if match["roman"] and not is_shouted(words) and len(words) > 60:
+        return None
+    depth = match["number"].count(".") if match["number"] else 0
+    if after is None or any(_is_alike(other, match, depth) for other in (before, after) if other):
+        return None  # one of a list
+    return 1 + depth
+
+
+def _is_alike(other: Block, match: re.Match[str], depth: int) -> bool:
+    """Whether a block beside a numbered line is numbered in the same way, and as short."""
+    line = other.text.strip().split("\n")[0]
+    one = _ENUMERATED.match(line)
+    if not one or len(line) > TITLE or bool(one["number"]) != bool(match["number"]):
+        return False
+    return (one["number"] or "").count(".") == depth
+
+
+def _standing_alone(blocks: list[Block]) -> list[Block]:
+    """Few short lines before prose that are no sentences become headings, where prose ends its sentences."""
+    long = [block.text.rstrip() for block in blocks if block.kind == "paragraph" and len(block.text) > PROSE]
+    long = [text for text in long if not BULLET.match(text) and not NUMBER.match(text)]
+    if 2 * sum(bool(ENDED.search(text)) for text in long) < len(long) or len(long) < 3:
+        return blocks
+    result = list(blocks)
+    run: list[int] = []
+    first = next((index for index, block in enumerate(blocks) if block.kind != "boilerplate"), 0)
+    if blocks[first].kind == "paragraph" and _could_stand(blocks[first].text):
+        result[first] = replace(blocks[first], kind="heading", level=1)
+    for index, block in enumerate(blocks):
+        if block.kind == "paragraph" and _could_stand(block.text):
+            run.append(index)
+            continue
+        if block.kind == "paragraph" and _is_prose(block.text) and len(run) <= RUN:
+            for place in run:
+                result[place] = replace(blocks[place], kind="heading", level=2)
+        run = []
+    return result
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a paragraph is one that a heading stands above, or a list."""
+    return len(text) > PROSE or bool(ENDED.search(text.rstrip()) or BULLET.match(text) or NUMBER.match(text))
+
+
+def _could_stand(text: str) -> bool:
+    line = text.strip()
+    if "\n" in line or len(line) > ALONE or is_rule(line):
+        return False
+    if _NUMERAL.fullmatch(line):
+        return True
+    if (
+        (ENDED.search(line) and not _ASKING.fullmatch(line))
+        or line.endswith((",", "-", "—"))
+        or _QUOTED.search(line)
+        or NUMBER.match(line)
+    ):
+        return False
+    return not _UNTITLED.match(line) and len(line.split()) <= 12 and _has_words(line)
+
+
+EARLY, SOON = 0.2, 0.05
+"""Part of a document's characters in which its abstract begins; that of its paragraphs before a "Summary"."""
+LONGEST = 6_000
+"""Characters; a longer section is no abstract."""
+FEWEST = 60
+PART = 1_500
+"""Characters; a longer section is no part of a structured abstract."""
+
+_NUMBER = r"(?:[\dIVXA-C]{1,4}\.?\s+)?"
+_NAMES = (
+    r"abstract|(?:executive|simple|plain[- ]language|lay|management|author|technical|general|structured)\s+summary"
+    r"|tl;?\s?dr|zusammenfassung|kurzfassung|résumé|resumen|resumo|riassunto"
+    r"|аннотация|摘要|要旨|abstrakt|sammanfattning|samenvatting"
+)
+_HEADING = re.compile(rf"{_NUMBER}(?:{_NAMES})\W*", re.IGNORECASE)
+_SUMMARY = re.compile(rf"{_NUMBER}summary(?: of (?:findings|the report))?\W*", re.IGNORECASE)
+_INLINE = re.compile(
+    rf"\s*[*_]{{0,3}}(?:{_NAMES}|ABSTRACT|SUMMARY)[*_]{{0,3}}\s*(?:[—–:]|-\s|\.\s)[*_\s]*(?=\S)", re.IGNORECASE
+)
+_FEATURED = re.compile(rf"{_NUMBER}(?:in brief|key points|highlights)\W*", re.IGNORECASE)
+_LABELLED = re.compile(
+    r"(?:background|objectives?|aims?|purpose|methods?|materials? and methods?|design|setting|results?|findings"
+    r"|main results?|conclusions?|interpretation|discussion|significance|importance|introduction|context|funding"
+    r"|trial registration)\W*",
+    re.IGNORECASE,
+)
+_KEYWORDS = re.compile(
+    r"\W*(?:key\s?-?words|index terms|schlüsselwörter|mots[- ]clés|palabras clave|abbreviations)\b", re.I
+)
+
+
+def with_abstract(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks of the document's own abstract marked as such: the first section, early in it, that is named so."""
+    total = sum(len(block.text) for block in blocks if block.kind != "boilerplate")
+    done = prose = 0
+    for index, block in enumerate(blocks):
+        if done > max(EARLY * total, 1_500):
+            break
+        if block.kind in SPOKEN and (match := _INLINE.match(block.text)) and _is_told(blocks, [index]):
+            inside = [index]
+            named = match.end()
+        else:
+            name = block.text.strip(" *_") if block.kind == "heading" else ""
+            # A mere "Summary" names an abstract only before the text has begun.
+            early = prose <= max(SOON * total, 600) and _SUMMARY.fullmatch(name)
+            named_so = _HEADING.fullmatch(name) or early or _FEATURED.fullmatch(name)
+            inside, named = (_below(blocks, index) if named_so else []), 0
+            if not _HEADING.fullmatch(name) and not _is_told(blocks, inside):
+                inside = []  # a list of features, how a command is called, the figures of a run
+        length = sum(len(blocks[place].text) for place in inside)
+        if inside and FEWEST <= length <= min(LONGEST, total / 2 if total > 2_000 else total):
+            result = list(blocks)
+            for place in inside:
+                result[place] = replace(blocks[place], abstract=True)
+            if named:  # the name is no part of the words
+                body = blocks[index].body
+                result[index] = replace(result[index], body=body.part(named, len(body.text)))
+            return result
+        done += len(block.text) if block.kind != "boilerplate" else 0
+        prose += len(block.text) if block.kind == "paragraph" else 0
+    return list(blocks)
+
+
+def _is_told(blocks: Sequence[Block], inside: Sequence[int]) -> bool:
+    """Whether most of some blocks are sentences of prose."""
+    told = [
+        place for place in inside if ENDED.search(blocks[place].text.rstrip()) and len(blocks[place].text) >= FEWEST
+    ]
+    return 2 * sum(len(blocks[place].text) for place in told) > sum(len(blocks[place].text) for place in inside)
+
+
+def _below(blocks: Sequence[Block], index: int) -> list[int]:
+    """The blocks of the section below a heading; "Methods" in a structured abstract does not end it."""
+    inside: list[int] = []
+    labels: set[str] = set()
+    for place in range(index + 1, len(blocks)):
+        block = blocks[place]
+        if _KEYWORDS.match(block.text):
+            break
+        if block.kind == "heading":
+            label = block.text.strip().casefold()
+            part = bool(_LABELLED.fullmatch(label)) and label not in labels and (bool(labels) or not inside)
+            if not part or _length_below(blocks, place) > PART:
+                break
+            labels.add(label)
+        elif block.kind in SPOKEN:
+            inside.append(place)
+    return inside
+
+
+def _length_below(blocks: Sequence[Block], index: int) -> int:
+    """Characters between a heading and the next one."""
+    length = 0
+    for block in blocks[index + 1 :]:
+        if block.kind == "heading" or length > PART:
+            break
+        length += len(block.text)
+    return length

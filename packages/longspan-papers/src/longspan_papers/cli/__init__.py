@@ -1,0 +1,1 @@
+"""Commands of the systems, one file each; see `longspan.cli`."""

@@ -1,0 +1,60 @@
+"""`longspan choose`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longspan.characters import counted
+from longspan.cli.options import Device, Dtype
+from longspan.cli.terminal import say, say_json
+from longspan.errors import InputError
+from longspan_documents.cli.documents import Encoding, Json, Raw
+
+
+def choose(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DOCUMENT… QUESTION", help="Files or folders (- is standard input), then the question in quotes."
+        ),
+    ],
+    model: Annotated[str, typer.Option(help="Folder of a model that chooses.", show_default=False)],
+    candidates: Annotated[
+        list[str],
+        typer.Option("--candidate", "-c", help="What the answer may be; given once for each.", show_default=False),
+    ],
+    device: Device = None,
+    dtype: Dtype = None,
+    json: Json = False,
+    raw: Raw = False,
+    encoding: Encoding = None,
+) -> None:
+    """Choose the candidate that answers a question, by what several documents say together.
+
+    Prints each candidate with its probability, the most likely one first. The model is one that `longspan train` made
+    for the task candidate_choice, such as WikiHop's; it is asked as its training data ask: a relation and its subject.
+
+    Example: `longspan choose ships/ "country sms posen" -c japan -c "german empire" --model runs/longformer-wikihop`.
+    """
+    from longspan_documents.inference.answer import open_documents
+    from longspan_papers.wikihop.choosing import load_chooser
+
+    *sources, question = words
+    if not sources:
+        raise InputError(f"{question!r} is all that is given; name a document and ask a question")
+    chooser = load_chooser(model, device, dtype)
+    documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
+    for note in skipped:
+        say(f"note: {note}", error=True)
+    choice = chooser.choose([document.text for document in documents], question, candidates)
+    if json:
+        rounded = {name: round(share, 6) for name, share in choice.probabilities.items()}
+        say_json(
+            {"question": choice.question, "answer": choice.answer, "probabilities": rounded, "pieces": choice.pieces}
+        )
+        return
+    for name, share in choice.probabilities.items():
+        say(f"{share:.2f}  {name}")
+    told = f"{counted(len(documents), 'document')} read in {counted(choice.pieces, 'piece')}"
+    say(f"[{told}, {choice.seconds:.1f} s]", error=True)

@@ -1,0 +1,110 @@
+"""`longspan coref`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from longspan.characters import counted
+from longspan.cli.options import Device, Dtype
+from longspan.cli.terminal import COLOURS, name_of, say, say_coloured, say_json
+from longspan.errors import InputError
+from longspan_documents.cli.documents import Encoding, Raw, say_heading
+
+if TYPE_CHECKING:
+    from longspan_documents.text.blocks import Document
+    from longspan_papers.coreference.rows import CoreferenceRow
+
+
+def coref(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents; - is standard input.")],
+    model: Annotated[str | None, typer.Option(help="Folder of a model of coreference.", show_default=False)] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the documents to a file instead of showing them.", show_default=False)
+    ] = None,
+    format: Annotated[
+        Literal["text", "conll", "json"] | None,
+        typer.Option(help="What to write.", show_default="by the name of --output, else text"),
+    ] = None,
+    raw: Raw = False,
+    encoding: Encoding = None,
+) -> None:
+    """Find which words of a document mean the same person, place or thing, in documents of any length.
+
+    Shows the text with its mentions in brackets, `[the old man]3`; equal numbers, on a terminal equal colours too, mean
+    the same. Files of CoNLL, JSON or JSON Lines are read as the words that they hold, unless --raw. The model is
+    one that `longspan train` made for the task coreference.
+
+    Examples: `longspan coref story.txt --model runs/coref-small`, `longspan coref book.epub --model DIR --output
+    book.conll`, `longspan coref a.txt b.txt --model DIR --format json`.
+    """
+    if model is None:
+        raise InputError(
+            "--model is missing; train one with `longspan train coref-small`, or with the recipe "
+            "longformer-coref from a published encoder, and give its folder: those of the Hub come with code of their "
+            "own, which is not run"
+        )
+    from longspan.files import output_file, write_whole
+    from longspan_papers.coreference.conll import conll_text
+    from longspan_papers.coreference.resolving import as_records, load_resolver
+
+    kind = _format(output, format)
+    target = None if output is None else output_file(output, reads=[*files, model])
+    # Every document is read before the first is resolved, so that a mistake in the last one costs nothing.
+    documents = [document for file in files for document in _read(file, encoding, raw)]
+    resolver = load_resolver(model, device, dtype)
+    resolved = [resolver.resolve(document) for document in documents]
+    if kind == "json" and target is None:
+        say_json(as_records(resolved))
+    elif kind == "text" and target is None:
+        for index, one in enumerate(resolved):
+            if len(resolved) > 1:
+                say_heading(name_of(one.row.id), first=index == 0)
+            say_coloured(
+                (piece, "" if of is None else f"bold {COLOURS[of % len(COLOURS)]}") for piece, of in one.pieces()
+            )
+    elif target is None:
+        say(conll_text(one.row for one in resolved), end="")
+    else:
+        import json
+
+        texts = {
+            "json": lambda: json.dumps(as_records(resolved), ensure_ascii=False, indent=1) + "\n",
+            "conll": lambda: conll_text(one.row for one in resolved),
+            "text": lambda: "\n".join("".join(text for text, _ in one.pieces()) for one in resolved),
+        }
+        write_whole({target: texts[kind]()})
+    mentions = sum(len(cluster) for one in resolved for cluster in one.clusters)
+    clusters = sum(len(one.clusters) for one in resolved)
+    words = sum(len(one.places) for one in resolved)
+    told = f"{counted(words, 'word')}, {counted(mentions, 'mention')} in {counted(clusters, 'coreference cluster')}"
+    say(f"[{told}]", error=True)
+
+
+def _format(output: Path | None, asked: str | None) -> str:
+    ending = "" if output is None else output.suffix.lower().lstrip(".")
+    by_name = {"conll": "conll", "json": "json", "txt": "text", "": "text"}.get(ending)
+    if asked is None and by_name is None:
+        raise InputError(
+            f"--output {output} does not say what to write; end it in .conll, .json or .txt, or give --format"
+        )
+    return asked or by_name or "text"
+
+
+def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | CoreferenceRow]":
+    from longspan.data.fields import without_remedy
+    from longspan_papers.coreference.reading import FILES, read_coreference
+
+    if FILES.search(file) and not raw:
+        with without_remedy():
+            rows = list(read_coreference(Path(file), labelled=False))
+        if not rows:
+            raise InputError(f"{file} holds no documents; give a CoNLL file with '#begin document' lines, or another")
+        yield from rows
+    else:
+        from longspan_documents.text.reading import read
+
+        yield read(file, encoding, raw=raw)

@@ -1,0 +1,238 @@
+"""Coarse-to-fine span ranking (Lee et al. 2017, 2018) as plain PyTorch: which spans are mentions, and of what.
+
+Of all spans of up to L words in one sentence the λ · N best are kept as mentions, in the order of the text. Mention i
+looks at the mentions j before it::
+
+    m_i = FFNN(g_i)                                             mention score
+    c_ij = m_i + m_j + g_iᵀ W g_j / √D + prior(distance)        coarse: the A best go on
+    s_ij = c_ij + FFNN([g_i; g_j; g_i ∘ g_j; φ(distance); φ(same speaker)])
+    P(j | i) = softmax over those j and "none", whose score is 0
+
+The root of g's width D is ours: without it the products are larger than all else until training has shrunk W.
+
+Memory: candidates are scored in pieces and forgotten; what a gradient needs exists for the K = λ · N kept alone, and
+pairs are scored for some mentions at a time, computed again on the way back. So it grows with K · A, and with N.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from longspan.attention.base import projected
+from longspan_papers.coreference import CoreferenceHead
+from longspan_papers.coreference.spans import (
+    WORDS_AT_ONCE,
+    FeedForward,
+    Spans,
+    Words,
+    gather,
+    possible,
+    without_crossing,
+)
+
+MENTIONS_AT_ONCE = 128
+DISTANCES = 10
+"""Buckets of the distance in mentions: 0, 1, 2, 3, 4, 5–7, 8–15, 16–31, 32–63, more."""
+
+
+class Mentions(NamedTuple):
+    """The K best spans of each document, in the order of its text; places that no span fills come last.
+
+    Attributes:
+        starts: `(B, K)` int64 first words.
+        lengths: `(B, K)` int64 words after the first.
+        valid: `(B, K)` bool, whether a span stands there.
+    """
+
+    starts: Tensor
+    lengths: Tensor
+    valid: Tensor
+
+
+class Ranked(NamedTuple):
+    """Mentions and their likely antecedents.
+
+    Attributes:
+        mentions: the spans.
+        scores: `(B, K)`, m.
+        antecedents: `(B, K, A)` int64 indices j < i, −1 = none, best of the coarse ones first.
+        pair_scores: `(B, K, A + 1)`: 0 for no antecedent, then s of each; `-inf` where there is none.
+    """
+
+    mentions: Mentions
+    scores: Tensor
+    antecedents: Tensor
+    pair_scores: Tensor
+
+
+class PairScorer(nn.Module):
+    """The fine score of pairs: a feed-forward network on `[g_i; g_j; g_i ∘ g_j; φ]`.
+
+    Its first layer is a sum of four, so that the parts of i and j are computed once for each mention, not each pair.
+    """
+
+    def __init__(self, width: int, options: CoreferenceHead) -> None:
+        super().__init__()
+        hidden = options.hidden_width
+        self.left = nn.Linear(width, hidden)
+        self.right = nn.Linear(width, hidden, bias=False)
+        self.both = nn.Linear(width, hidden, bias=False)
+        self.distance = nn.Embedding(DISTANCES, options.feature_width)
+        self.speaker = nn.Embedding(3, options.feature_width)
+        self.features = nn.Linear(2 * options.feature_width, hidden, bias=False)
+        self.dropout = nn.Dropout(options.dropout)
+        self.rest = FeedForward(hidden, hidden, options.hidden_layers - 1, options.dropout)
+
+    def forward(self, one: Tensor, others: Tensor, right: Tensor, distance: Tensor, speaker: Tensor) -> Tensor:
+        """`(B, C, A)` scores of mentions `one` `(B, C, D)` with `others` `(B, C, A, D)`.
+
+        `right` is `self.right` of the others; `distance` and `speaker` are buckets `(B, C, A)`.
+        """
+        features = torch.cat([self.distance(distance), self.speaker(speaker)], -1)
+        hidden = (
+            projected(self.left, one)[:, :, None]
+            + right
+            + projected(self.both, one[:, :, None] * others)
+            + projected(self.features, features)
+        )
+        return self.rest(self.dropout(hidden.relu()))
+
+
+class RanksSpans(nn.Module):
+    """What a model of coreference has above its encoder."""
+
+    model: Any
+
+    def add_layers(self, config: Any) -> None:
+        """Make the layers above the encoder."""
+        options = self.spans_of = config.head_options(CoreferenceHead)
+        self.spans = Spans(config.states_width, options.span_width, options.feature_width)
+        width = self.spans.width
+        self.span_dropout = nn.Dropout(options.dropout)
+        self.mention_scorer = FeedForward(width, options.hidden_width, options.hidden_layers, options.dropout)
+        self.coarse = nn.Linear(width, width, bias=False)
+        self.prior = nn.Embedding(DISTANCES, 1)
+        self.pair_scorer = PairScorer(width, options)
+        self.gate = nn.Linear(2 * width, width) if options.refinements else None
+
+    def rank(self, words: Words) -> Ranked:
+        """Mentions of documents, and how likely each is to mean the same as those before it."""
+        mentions = self.keep(words)
+        vectors, scores = self.score_spans(words, mentions.starts, mentions.lengths)
+        scores = scores.masked_fill(~mentions.valid, float("-inf"))
+        speakers = gather(words.speakers, mentions.starts)
+        chosen, pairs = self.pair(vectors, scores, mentions.valid, speakers)
+        for _ in range(self.spans_of.refinements):
+            vectors = self.refined(vectors, chosen, pairs)
+            chosen, pairs = self.pair(vectors, scores, mentions.valid, speakers)
+        return Ranked(mentions, scores, chosen, pairs)
+
+    def score_spans(self, words: Words, starts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors `(B, K, D)` and mention scores `(B, K)` of spans."""
+        vectors = self.span_dropout(self.spans(words, starts, lengths))
+        return vectors, self.mention_scorer(vectors).float()
+
+    @torch.no_grad()
+    def keep(self, words: Words) -> Mentions:
+        """The best spans by mention score, without dropout: of n words at most λ · n, rounded up."""
+        options, count = self.spans_of, words.exists.shape[1]
+        scores = self.candidate_scores(words)
+        most = min(-int(-count * options.spans_per_word // 1), count * options.span_width)
+        want = (words.exists.sum(1).double() * options.spans_per_word).ceil().long()
+        if options.crossing:
+            top = scores.flatten(1).topk(most)
+            places = top.indices
+            valid = (torch.arange(most, device=places.device) < want[:, None]) & top.values.isfinite()
+        else:
+            places, valid = without_crossing(scores, want, most)
+        places = torch.where(valid, places, count * options.span_width).sort(1).values
+        valid = places < count * options.span_width
+        places = places.masked_fill(~valid, 0)
+        return Mentions(places // options.span_width, places % options.span_width, valid)
+
+    def candidate_scores(self, words: Words) -> Tensor:
+        """`(B, N, L)` mention scores of every span, `-inf` where there is none."""
+        training = self.mention_scorer.training
+        self.mention_scorer.train(False)
+        pieces = []
+        for first in range(0, words.states.shape[1], WORDS_AT_ONCE):
+            vectors = self.spans.all_from(words, first, min(WORDS_AT_ONCE, words.states.shape[1] - first))
+            pieces.append(self.mention_scorer(vectors).float())
+        self.mention_scorer.train(training)
+        return torch.cat(pieces, 1).masked_fill(~possible(words, self.spans.longest), float("-inf"))
+
+    def pair(self, vectors: Tensor, scores: Tensor, valid: Tensor, speakers: Tensor) -> tuple[Tensor, Tensor]:
+        """Antecedents `(B, K, A)` and scores `(B, K, A + 1)`, some mentions at a time; arguments `(B, K, …)`."""
+        count = vectors.shape[1]
+        given = (
+            vectors,
+            projected(self.coarse, vectors) / vectors.shape[-1] ** 0.5,
+            projected(self.pair_scorer.right, vectors),
+            scores,
+            valid,
+            speakers,
+        )
+        chosen, pairs = [], []
+        for first in range(0, max(count, 1), MENTIONS_AT_ONCE):
+            some = slice(first, min(first + MENTIONS_AT_ONCE, count))
+            indices, there = self.best_coarse(given, some)
+            if count > MENTIONS_AT_ONCE and torch.is_grad_enabled():
+                result: Any = checkpoint(self.pair_scores, given, some, indices, there, use_reentrant=False)
+            else:
+                result = self.pair_scores(given, some, indices, there)
+            chosen.append(torch.where(there, indices, -1))
+            pairs.append(result)
+        return torch.cat(chosen, 1), torch.cat(pairs, 1)
+
+    @torch.no_grad()
+    def best_coarse(self, given: tuple[Tensor, ...], some: slice) -> tuple[Tensor, Tensor]:
+        """`(B, C, A)` the antecedents with the best coarse scores of a slice of C mentions, and which there are."""
+        vectors, coarse, _, scores, valid, _ = given
+        places = torch.arange(vectors.shape[1], device=vectors.device)
+        distance = places[some, None] - places
+        likely = (coarse[:, some] @ vectors.transpose(1, 2)).float() + scores[:, None]
+        likely = likely + self.prior(bucket(distance)).squeeze(-1)
+        usable = (distance > 0) & valid[:, None] & valid[:, some, None]
+        likely = likely.masked_fill(~usable, float("-inf"))
+        most = min(self.spans_of.antecedents, vectors.shape[1] - 1)
+        indices = likely.topk(max(most, 0), -1).indices
+        return indices, usable.gather(2, indices)
+
+    def pair_scores(self, given: tuple[Tensor, ...], some: slice, indices: Tensor, there: Tensor) -> Tensor:
+        """`(B, C, A + 1)` scores of a slice of mentions with no antecedent, which is 0, and with those `indices`."""
+        vectors, coarse, right, scores, _, speakers = given
+        others = gather(vectors, indices)
+        places = torch.arange(vectors.shape[1], device=vectors.device)
+        distance = bucket(places[some, None] - indices)
+        one, other = speakers[:, some, None], gather(speakers, indices)
+        speaker = torch.where((one < 0) | (other < 0), 0, torch.where(one == other, 1, 2))
+        product = (coarse[:, some, None] * others).sum(-1)
+        fine = self.pair_scorer(vectors[:, some], others, gather(right, indices), distance, speaker)
+        mention = scores[:, some, None] + gather(scores, indices)
+        summed = (product + fine).float() + self.prior(distance).squeeze(-1) + mention
+        summed = summed.masked_fill(~there, float("-inf"))
+        return torch.cat([torch.zeros_like(scores[:, some, None]), summed], -1)
+
+    def refined(self, vectors: Tensor, chosen: Tensor, pairs: Tensor) -> Tensor:
+        """Vectors made to know their antecedents: `f ∘ g + (1 − f) ∘ Σ_j P(j) g_j`, where none is g itself."""
+        assert self.gate is not None
+        weights = pairs.softmax(-1).to(vectors.dtype)
+        pieces = []
+        for first in range(0, max(vectors.shape[1], 1), MENTIONS_AT_ONCE):
+            some = slice(first, first + MENTIONS_AT_ONCE)
+            others = gather(vectors, chosen[:, some].clamp(min=0))
+            antecedents = (weights[:, some, None, 1:] @ others).squeeze(2)
+            pieces.append(antecedents + weights[:, some, :1] * vectors[:, some])
+        expected = torch.cat(pieces, 1)
+        share = projected(self.gate, torch.cat([vectors, expected], -1)).sigmoid()
+        return share * vectors + (1 - share) * expected
+
+
+def bucket(distance: Tensor) -> Tensor:
+    """The bucket of distances in mentions: up to 4 each its own, then by powers of two."""
+    logarithm = distance.clamp(min=1).float().log2().floor().long() + 3
+    return torch.where(distance <= 4, distance.clamp(min=0), logarithm).clamp(max=DISTANCES - 1)

@@ -1,0 +1,122 @@
+"""Coreference data sets, by name, file or directory: a stream of `CoreferenceRow`, whatever the format.
+
+- `read_coreference("litbank", "validation")`: one of `COREFERENCE_DATA_SETS`, or any folder of LONGSPAN_DATA
+- `read_coreference("dev.english.v4_gold_conll")`: CoNLL, see `longspan_papers.coreference.conll`
+- `read_coreference("train.jsonl")`: JSON Lines with `doc_key`, `sentences`, `clusters` and perhaps `speakers`; or, in
+  a `.json` file, an array of such records, as `longspan coref` writes it
+- `read_coreference("synthetic", limit=8)`: made up in code
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from longspan.data.fields import Record, Skipped, check_on_error, kind_of, list_of, name_of, parsed
+from longspan.data.sources import DataSet, Kind, read
+from longspan.data.tables import read_records, unit_of
+from longspan.errors import InputError
+from longspan_papers.coreference.conll import read_conll
+from longspan_papers.coreference.rows import CoreferenceRow, synthetic_documents
+
+
+def _folder(name: str) -> DataSet:
+    return DataSet(splits={split: (f"{name}/{split}.conll.gz",) for split in ("train", "validation")})
+
+
+COREFERENCE_DATA_SETS: dict[str, DataSet] = {"litbank": _folder("litbank"), "ontogum": _folder("ontogum")}
+"""Name → files under LONGSPAN_DATA. LitBank has singletons, OntoGUM none."""
+
+COREFERENCE = Kind(
+    row=CoreferenceRow,
+    named=COREFERENCE_DATA_SETS,
+    made_up=lambda count, seed: synthetic_documents(8 if count is None else count, seed=seed),
+    suffixes=("conll", "v4_gold_conll", "v4_auto_conll", "jsonl", "jsonlines"),
+    deep=True,
+)
+"""Where coreference comes from."""
+
+FILES = re.compile(rf"\.({'|'.join(COREFERENCE.suffixes)}|json)(\.gz|\.xz)?$", re.IGNORECASE)
+"""Names of files that hold documents of words; in a folder, JSON is often about the others and not read."""
+_JSON = re.compile(r"\.(json|jsonl|jsonlines)(\.gz|\.xz)?$", re.IGNORECASE)
+
+
+def read_coreference(
+    data: str | Path | Sequence[str | Path],
+    split: str = "train",
+    limit: int | None = None,
+    *,
+    labelled: bool = True,
+    on_error: str = "raise",
+) -> Iterator[CoreferenceRow]:
+    """Stream the documents of a data set.
+
+    Args:
+        data: a file (plain, gzip or xz), a directory, the name of one of `COREFERENCE_DATA_SETS` or of a registered
+            reader, "synthetic", or several of these.
+        split: which split of a directory or a named data set; a single file is read whatever the split.
+        limit: stop after so many documents.
+        labelled: whether JSON records must have clusters; False takes those without, to find them.
+        on_error: "raise" stops at a malformed document; "skip" passes over it, and the log says how many there were.
+
+    Raises:
+        InputError: nothing is found, an option is wrong (at once); a document is malformed (when it is reached; it
+            names file and line).
+    """
+    check_on_error(on_error)
+
+    def read_file(path: Path, _: Any) -> Iterator[CoreferenceRow]:
+        skipped = Skipped(str(path), on_error)
+        return _records(path, skipped, labelled) if _JSON.search(path.name) else read_conll(path, skipped)
+
+    return read(data, split, COREFERENCE, read_file, limit)
+
+
+def _records(path: Path, skipped: Skipped, labelled: bool) -> Iterator[CoreferenceRow]:
+    """Documents of a JSON Lines file, as most programs for coreference write them, or of a JSON array."""
+    stem = path.name.split(".")[0]
+
+    def parse(record: Record, number: int) -> CoreferenceRow:
+        return row_of(record, f"{stem}:{number}", labelled=labelled)
+
+    return parsed(read_records(path, skipped.add), parse, skipped, unit_of(path))
+
+
+def row_of(record: Record, default_id: str = "", *, labelled: bool = True) -> CoreferenceRow:
+    """The document of one JSON record; `InputError` where it is malformed, without a place."""
+    speakers = _words(record, "speakers") if record.get("speakers") else None
+    given = list_of(record, "clusters") if labelled or "clusters" in record else []
+    try:
+        clusters = tuple(tuple((start, end) for start, end in cluster) for cluster in given)
+        whole = all(type(place) is int for cluster in clusters for mention in cluster for place in mention)
+    except (TypeError, ValueError):
+        whole, clusters = False, ()
+    if not whole:
+        raise InputError("field 'clusters' holds other than lists of [first word, last word]; count words from 0")
+    return CoreferenceRow(
+        id=name_of(record, "doc_key", name_of(record, "id", default_id)),
+        part=part if type(part := record.get("part")) is int and part > 0 else 0,
+        sentences=_words(record, "sentences"),
+        speakers=speakers,
+        clusters=clusters,
+    )
+
+
+def record_of(row: CoreferenceRow) -> Record:
+    """A document as such a record."""
+    part = {"part": row.part} if row.part else {}
+    record: Record = {"doc_key": row.id, **part, "sentences": row.sentences, "clusters": row.clusters}
+    return record if row.speakers is None else record | {"speakers": row.speakers}
+
+
+def _words(record: Record, field: str) -> tuple[tuple[str, ...], ...]:
+    sentences = list_of(record, field)
+    for sentence in sentences:
+        wrong = (
+            sentence if not isinstance(sentence, list) else next((w for w in sentence if not isinstance(w, str)), "")
+        )
+        if not isinstance(wrong, str) or isinstance(sentence, str):
+            raise InputError(f"field {field!r} holds {kind_of(wrong)}; give a list of sentences, each a list of texts")
+    return tuple(tuple(sentence) for sentence in sentences if sentence)

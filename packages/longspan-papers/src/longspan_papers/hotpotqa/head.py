@@ -1,0 +1,145 @@
+"""Questions that need two paragraphs: which ones, which sentences in them, and the words, yes or no that answer.
+
+The heads of Longformer's HotpotQA system (Beltagy et al. 2020, appendix) over `[CLS] [q] question [/q] <t> title </t>
+sentence [s] sentence [s] … <t> …` with states `h_i`::
+
+    relevance_i = w_r · gelu(W_r h_i)      read at the first token of a title: whether its paragraph is needed
+    evidence_i  = w_e · gelu(W_e h_i)      read at the token behind a sentence: whether it is
+    s_i, e_i    = W_se h_i                 first and last token of the answer
+    type        = W_t h_0                  words, yes, no
+
+Logits of every token are computed and the task reads those that mean something. The loss is a weighted sum: binary
+cross-entropies of relevance and evidence, the loss of the span, of which any occurrence is right, and the
+cross-entropy of the type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+
+from longspan.attention.base import projected
+from longspan.errors import InputError
+from longspan.models.heads.base import LongspanWithHead
+from longspan.models.heads.sentence_network import Scorer
+from longspan.models.losses import binary_loss, span_loss, token_loss
+from longspan.models.network import first_token
+from longspan_papers.hotpotqa import MultiHopHead
+
+LABELS = ("relevance_labels", "evidence_labels", "start_positions", "end_positions", "answer_types")
+"""What is learned of a question and its paragraphs."""
+
+WORDS, YES, NO = range(3)
+"""Answer types."""
+
+
+@dataclass
+class MultiHopOutput(ModelOutput):
+    """What B questions make of their paragraphs; `-inf` on padding.
+
+    Attributes:
+        loss: scalar, see `LongspanForMultiHop`.
+        relevance_logits: `(B, T)`, of a paragraph at the first token of its title.
+        evidence_logits: `(B, T)`, of a sentence at the token behind it.
+        start_logits: `(B, T)` of the answer's first token.
+        end_logits: `(B, T)` of its last token.
+        type_logits: `(B, 3)`: words, yes, no.
+        hidden_states: per layer `(B, T, E)`, when asked for.
+    """
+
+    loss: Tensor | None = None
+    relevance_logits: Tensor | None = None
+    evidence_logits: Tensor | None = None
+    start_logits: Tensor | None = None
+    end_logits: Tensor | None = None
+    type_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class LongspanForMultiHop(LongspanWithHead):
+    """Paragraphs, sentences and words that answer a question."""
+
+    spec = MultiHopHead
+
+    def add_layers(self, config: Any) -> None:
+        """Make the layers above the encoder."""
+        width = config.states_width
+        dropout = config.dropout if self.options.dropout is None else self.options.dropout
+        self.relevance, self.evidence = (Scorer(width, nn.GELU(), dropout) for _ in range(2))
+        self.qa_outputs = nn.Linear(width, 2)
+        self.answer_type = nn.Linear(width, 3)
+
+    def predict(
+        self,
+        encoded: Any,
+        attention_mask: Tensor | None,
+        *,
+        relevance_labels: Tensor | None = None,
+        evidence_labels: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        answer_types: Tensor | None = None,
+    ) -> MultiHopOutput:
+        """Logits of B questions, and the loss where all five labels are given.
+
+        Args:
+            relevance_labels: `(B, T)` float, 0 or 1 at the first token of a title, −100 elsewhere.
+            evidence_labels: `(B, T)` float, 0 or 1 at the token behind a sentence, −100 elsewhere.
+            start_positions: `(B, K)` int64, the first token of each occurrence of the answer; negative = none.
+            end_positions: `(B, K)`, their last tokens.
+            answer_types: `(B,)` int64: 0 words, 1 yes, 2 no; −100 = not counted.
+
+        Raises:
+            InputError: some labels without the others, or of another shape; an empty input.
+        """
+        hidden = encoded.last_hidden_state
+        first = first_token(hidden, attention_mask)
+        start, end = projected(self.qa_outputs, hidden).unbind(-1)
+        logits = [self.relevance(hidden), self.evidence(hidden), start, end]
+        if attention_mask is not None:
+            padding = ~attention_mask.bool()
+            logits = [each.masked_fill(padding, float("-inf")) for each in logits]
+        kinds = projected(self.answer_type, first)
+        labels = (relevance_labels, evidence_labels, start_positions, end_positions, answer_types)
+        relevance, evidence, start, end = logits
+        return MultiHopOutput(
+            loss=self.loss(logits, kinds, labels, attention_mask),
+            relevance_logits=relevance,
+            evidence_logits=evidence,
+            start_logits=start,
+            end_logits=end,
+            type_logits=kinds,
+        )
+
+    def loss(
+        self, logits: list[Tensor], kinds: Tensor, labels: tuple[Tensor | None, ...], mask: Tensor | None
+    ) -> Tensor | None:
+        """The scalar sum of the four losses, each with its weight of `loss_weights`; `None` without labels.
+
+        Args:
+            logits: those of paragraphs, of sentences, of starts and of ends, each `(B, T)`.
+            kinds: `(B, kinds)`, logits of the kind of answer.
+            labels: those of `LABELS`, in that order.
+            mask: `(B, T)` bool, the real tokens.
+
+        Raises:
+            InputError: some labels are given and some are not.
+        """
+        given = dict(zip(LABELS, labels, strict=True))
+        wanted = [each for each in labels if each is not None]
+        if not wanted:
+            return None
+        if missing := [name for name, each in given.items() if each is None]:
+            raise InputError(f"{missing[0]} is missing; give all of {', '.join(LABELS)}, or none of them")
+        relevant, evident, starts, ends, types = wanted
+        losses = (
+            binary_loss(logits[0], relevant, mask),
+            binary_loss(logits[1], evident, mask),
+            span_loss(logits[2], logits[3], starts, ends, mask),
+            token_loss(kinds, types.flatten()),
+        )
+        return torch.stack([w * each for w, each in zip(self.options.loss_weights, losses, strict=True)]).sum()

@@ -1,0 +1,291 @@
+"""HotpotQA in the distractor setting: the answer to a question, and the sentences of two paragraphs that support it.
+
+Longformer's system has two stages with the same heads. A first model reads all paragraphs; evaluating it on a data set
+writes, beside the predictions, the data set with the paragraphs that it finds relevant, at most five. A second model is
+trained and evaluated on those files. Scores count what the first stage lost: annotations are never reduced.
+
+From a model's logits over a question and its paragraphs:
+
+- **Paragraphs**: the two with the highest relevance, of equal ones the earlier (the paper says that evidence comes from
+  exactly two, not which; this is our rule).
+- **Evidence**: their sentences whose logit is above 0, and of each at least the best one.
+- **Answer**: yes or no where that is the likeliest type; else the span of the two paragraphs with the highest `s_i +
+  e_j`, inside one sentence or title, read from the original text.
+- **Second stage**: at most five paragraphs, the best, whose relevance is above −3, as in the paper, which names no
+  least number; or else so many at least, whatever their relevance; in the order of the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from longspan.errors import InputError
+from longspan.settings import LARGEST, Count, Range
+from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room, room_for
+from longspan.tasks.predicting import FeatureRows, batches
+from longspan.tasks.tokenizers import padding_id
+from longspan_documents.questions.scores import best_spans
+from longspan_papers.hotpotqa.features import BESIDE, MARKS, collate, hop_features
+from longspan_papers.hotpotqa.head import LABELS, NO, WORDS, YES
+from longspan_papers.hotpotqa.metric import SCORES, match_answer, match_facts, multi_hop_scores
+from longspan_papers.hotpotqa.reading import read_multi_hop, record_of
+from longspan_papers.hotpotqa.rows import Fact, HopRow, Occurrence
+
+PARAGRAPHS = 2
+"""Evidence comes from so many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopAnswer:
+    """What a model answers to a row.
+
+    Attributes:
+        answer: words of the row, "yes" or "no"; empty where the model saw no words.
+        facts: the sentences that it rests on.
+        relevance: of each paragraph, before the sigmoid; -inf for those that were cut off.
+        place: where the words stand; None for yes and no.
+    """
+
+    answer: str
+    facts: tuple[Fact, ...]
+    relevance: tuple[float, ...]
+    place: Occurrence | None = None
+
+
+def best_paragraphs(relevance: Sequence[float], count: int) -> list[int]:
+    """The `count` most relevant of those that the model saw, best first."""
+    visible = [number for number, value in enumerate(relevance) if value > float("-inf")]
+    return sorted(visible, key=lambda number: (-relevance[number], number))[:count]
+
+
+def selected_paragraphs(
+    relevance: Sequence[float], *, most: int, threshold: float, least: int = PARAGRAPHS
+) -> list[int]:
+    """The paragraphs that a second stage reads, in their order: of the `most` best those above the threshold, and the
+    `least` best in any case."""
+    best = best_paragraphs(relevance, most)
+    return sorted(number for place, number in enumerate(best) if place < least or relevance[number] > threshold)
+
+
+def reduced(row: HopRow, answer: HopAnswer, *, most: int, threshold: float, least: int = PARAGRAPHS) -> HopRow:
+    """The row with those paragraphs only, maybe none; what annotators said of it stays as it is."""
+    numbers = selected_paragraphs(answer.relevance, most=most, threshold=threshold, least=least)
+    return replace(row, paragraphs=tuple(row.paragraphs[number] for number in numbers))
+
+
+def decode(
+    output: Any, features: Sequence[Mapping[str, Any]], rows: Sequence[HopRow], max_answer_tokens: int
+) -> list[HopAnswer]:
+    """The answers of a batch.
+
+    Args:
+        output: of `LongspanForMultiHop`.
+        features: of each row, see `hop_features`.
+        rows: what the features were made of.
+        max_answer_tokens: the longest answer.
+    """
+    relevance, evidence, start, end = (
+        logits.float().cpu()
+        for logits in (output.relevance_logits, output.evidence_logits, output.start_logits, output.end_logits)
+    )
+    kinds = output.type_logits.argmax(-1).tolist()
+    scores = [_by_paragraph(values, one, row) for values, one, row in zip(relevance, features, rows, strict=True)]
+    chosen = [best_paragraphs(values, PARAGRAPHS) for values in scores]
+    places = _spans(start, end, features, chosen, max_answer_tokens)
+    answers = []
+    for index, row in enumerate(rows):
+        place = places[index] if kinds[index] == WORDS else None
+        said = {YES: "yes", NO: "no"}.get(kinds[index], "" if place is None else row.text(place))
+        facts = _facts(evidence[index], features[index], chosen[index], row)
+        answers.append(HopAnswer(answer=said, facts=facts, relevance=scores[index], place=place))
+    return answers
+
+
+def _by_paragraph(values: Tensor, features: Mapping[str, Any], row: HopRow) -> tuple[float, ...]:
+    scores = [float("-inf")] * len(row.paragraphs)
+    for token, number in features["titles"]:
+        scores[number] = float(values[token])
+    return tuple(scores)
+
+
+def _facts(values: Tensor, features: Mapping[str, Any], chosen: Sequence[int], row: HopRow) -> tuple[Fact, ...]:
+    """Sentences of the chosen paragraphs, in the order of these."""
+    facts: list[Fact] = []
+    for number in chosen:
+        scores = {index: float(values[token]) for token, owner, index in features["marks"] if owner == number}
+        if scores:
+            best = max(scores, key=lambda index: (scores[index], -index))
+            facts += [(row.paragraphs[number].title, i) for i, score in scores.items() if score > 0 or i == best]
+    return tuple(facts)
+
+
+def _spans(
+    start: Tensor, end: Tensor, features: Sequence[Mapping[str, Any]], chosen: Sequence[Sequence[int]], longest: int
+) -> list[Occurrence | None]:
+    """The best words of the chosen paragraphs of each row; None where the model saw none of them."""
+    parts = torch.full(start.shape, -1)
+    for row, (one, numbers) in enumerate(zip(features, chosen, strict=True)):
+        usable = [part if part >= 0 and one["owners"][part][0] in numbers else -1 for part in one["parts"]]
+        parts[row, : len(usable)] = torch.tensor(usable)
+    most = max(1, int(parts.max()) + 1)
+    scores, first, last = best_spans(start, end, parts, most, longest)
+    occurrences: list[Occurrence | None] = []
+    for row, one in enumerate(features):
+        part = int(scores[row].argmax())
+        if scores[row, part] == float("-inf"):
+            occurrences.append(None)
+            continue
+        (paragraph, sentence), places = one["owners"][part], (int(first[row, part]), int(last[row, part]))
+        occurrences.append(Occurrence(paragraph, sentence, one["spans"][places[0]][0], one["spans"][places[1]][1]))
+    return occurrences
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiHop(Task):
+    """Answer a question from two of several paragraphs, and name the sentences that say so.
+
+    Attributes:
+        max_tokens: of a row in all; what is longer is cut at the end.
+        max_question_tokens: longer questions are cut to so many.
+        max_answer_tokens: the longest answer.
+        global_on: what sees all and is seen by all. "marks": the question, the token before each title and the one
+            behind each sentence, as in the paper; "question": the question alone, which a small model from scratch
+            learns sooner.
+        match_steps: 1: `token_type_ids` tell which tokens are words of the question, whatever their capitals and
+            endings; 2: also which are rare words beside one of these in a sentence, see `word_types`; 0: no types.
+        kept_paragraphs: what is written for a second stage has at most so many paragraphs of each question.
+        relevance_above: of these only such whose relevance, before the sigmoid, is above this.
+        least_paragraphs: but so many in any case, the best; 0 keeps none that is not above, as in the paper, so that a
+            second stage may have to answer a question without any paragraph.
+    """
+
+    name: ClassVar[str] = "multi_hop"
+    head: ClassVar[str | None] = "multi_hop"
+    metrics: ClassVar[Metrics] = Metrics(names=(*SCORES, "paragraphs_found"))
+
+    max_tokens: Annotated[int, Range(16, LARGEST)] = 4096
+    max_question_tokens: Count = 128
+    max_answer_tokens: Count = 30
+    global_on: Literal["marks", "question"] = "marks"
+    match_steps: Literal[0, 1, 2] = 0
+    kept_paragraphs: Annotated[int, Range(PARAGRAPHS, 1000)] = 5
+    relevance_above: Annotated[float, Range(-1e6, 1e6)] = -3.0
+    least_paragraphs: Annotated[int, Range(0, 1000)] = PARAGRAPHS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.least_paragraphs > self.kept_paragraphs:
+            raise InputError(
+                f"least_paragraphs={self.least_paragraphs} is more than kept_paragraphs={self.kept_paragraphs}, which "
+                "is the most; lower it"
+            )
+
+    def model_fields(self) -> dict[str, Any]:
+        """The head, and the token types that the options ask for."""
+        return super().model_fields() | ({"type_vocab_size": self._types} if self._types else {})
+
+    @property
+    def _types(self) -> int:
+        """How many token types the options need."""
+        return BESIDE + 1 if self.match_steps == 2 else BESIDE * self.match_steps
+
+    def new_tokens(self) -> Sequence[str]:
+        """The marks of questions, titles and sentences."""
+        return MARKS
+
+    def check_model(self, config: Any) -> None:
+        """Refuse longer rows than the model has positions for, and types that it does not have."""
+        check_room(self.max_tokens, config)
+        if config.type_vocab_size < self._types:
+            raise InputError(
+                f"task.match_steps={self.match_steps} needs type_vocab_size={self._types}, and the model has "
+                f"{config.type_vocab_size}; set it to 0, or leave type_vocab_size out of model.new"
+            )
+
+    def fitted(self, config: Any) -> Self:
+        """Rows as long as the model has positions for, at most."""
+        return replace(self, max_tokens=room_for(self.max_tokens, config))
+
+    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[HopRow]:
+        """Questions with their paragraphs; those of the split "test" may be without answers, as the official one is."""
+        return list(read_multi_hop(source, split, limit, on_error=on_error, labelled=split != "test"))
+
+    def corpus(self, rows: Sequence[HopRow]) -> Iterator[str]:
+        """Each question, and each paragraph with its title, as they are tokenised."""
+        for row in rows:
+            yield f" {row.question}"
+            for paragraph in row.paragraphs:
+                yield f" {paragraph.title} {''.join(paragraph.sentences).lstrip()}"
+
+    def dataset(
+        self, rows: Sequence[HopRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
+    ) -> FeatureRows:
+        """A sequence for each row, tokenised when it is asked for; all need an answer."""
+        if silent := next((row for row in rows if row.answer is None), None):
+            raise InputError(f"row {silent.id!r} has no answer to learn or to validate by; name other data")
+        return FeatureRows(rows, partial(hop_features, tokenizer=tokenizer, options=self))
+
+    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """Pads rows to a batch, with their global tokens."""
+        return partial(collate, padding=padding_id(tokenizer))
+
+    def predict(self, model: Any, tokenizer: Any, rows: Sequence[HopRow], *, batch_size: int = 1) -> list[HopAnswer]:
+        """The answer to each row; annotations are not looked at."""
+        features = FeatureRows(rows, partial(hop_features, tokenizer=tokenizer, options=self))
+        padding, answers = padding_id(tokenizer), []
+
+        def batch_of(some: list[dict[str, Any]]) -> dict[str, Any]:
+            return {**collate(some, padding=padding), "features": some}
+
+        with torch.no_grad():
+            for batch in batches(model, features, batch_of, batch_size):
+                read = batch.pop("features")
+                inputs = {name: value for name, value in batch.items() if name not in LABELS}
+                answers += decode(model(**inputs), read, rows[len(answers) :][: len(read)], self.max_answer_tokens)
+        return answers
+
+    def losses(self) -> Losses:
+        """Those of several heads, over the rows."""
+        return Losses(labels=LABELS)
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[HopRow], *, batch_size: int) -> Outcome:
+        """Answer every row and score the answers as HotpotQA does, where they are known; `files` has its prediction
+        file, and the rows with the paragraphs that a second stage reads, in its format."""
+        answers = self.predict(model, tokenizer, rows, batch_size=batch_size)
+        pairs = [*zip(rows, answers, strict=True)]
+        limits = {"most": self.kept_paragraphs, "threshold": self.relevance_above, "least": self.least_paragraphs}
+        shorter = [reduced(row, one, **limits) for row, one in pairs]
+        predictions = {
+            "answer": {row.id: one.answer for row, one in pairs},
+            "sp": {row.id: [list(fact) for fact in one.facts] for row, one in pairs},
+        }
+        lines = [
+            {
+                "id": row.id,
+                "question": row.question,
+                "prediction": one.answer,
+                "evidence": one.facts,
+                "gold": row.answer,
+            }
+            for row, one in pairs
+        ]
+        files = {"predictions-hotpotqa.json": predictions, "kept.json": [record_of(row) for row in shorter]}
+        flavour = "HotpotQA's metric; paragraphs_found: questions whose needed paragraphs are all among those kept"
+        return Outcome(scores=_scores(rows, answers, shorter), lines=lines, files=files, flavour=flavour)
+
+
+def _scores(rows: Sequence[HopRow], answers: Sequence[HopAnswer], shorter: Sequence[HopRow]) -> dict[str, float]:
+    """The scores of the rows whose answer is known; none where no answer is."""
+    known = [every for every in zip(rows, answers, shorter, strict=True) if every[0].answer is not None]
+    if not known:
+        return {}
+    matches = [(match_answer(one.answer, row.answer or ""), match_facts(one.facts, row.facts)) for row, one, _ in known]
+    whole = [row.needed <= {paragraph.title for paragraph in less.paragraphs} for row, _, less in known]
+    return multi_hop_scores(matches) | {"paragraphs_found": 100 * sum(whole) / len(whole)}

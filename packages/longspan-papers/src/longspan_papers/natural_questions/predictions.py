@@ -1,0 +1,102 @@
+"""Predictions as files: the official formats of Natural Questions and TyDi QA, and a readable line for each row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from longspan_documents.questions.rows import Annotation, Place, QuestionRow
+from longspan_papers.natural_questions.answering import Answer
+from longspan_papers.natural_questions.metric import Said
+
+
+def said(row: QuestionRow, answer: Answer) -> Said:
+    """An answer in the units of the published document, to be judged."""
+    return Said(
+        candidate=answer.candidate,
+        long=Place(**row.original(None if answer.candidate is None else row.candidates[answer.candidate])),
+        short=tuple(Place(**row.original(span)) for span in answer.short),
+        yes_no=answer.yes_no,
+        long_score=answer.long_score,
+        short_score=answer.short_score,
+    )
+
+
+def natural_questions_prediction(row: QuestionRow, said: Said) -> dict[str, Any]:
+    """One entry of `predictions` in the file that the official evaluation of Natural Questions reads.
+
+    Every answer is given with its score; the evaluation finds the threshold. Bytes and tokens are −1 where the row does
+    not know them.
+    """
+    return {
+        "example_id": _number(row.id),
+        "long_answer": asdict(said.long),
+        "long_answer_score": _score(said.long_score),
+        "short_answers": [asdict(place) for place in said.short],
+        "short_answers_score": _score(said.short_score),
+        "yes_no_answer": said.yes_no.upper(),
+    }
+
+
+def tydi_prediction(row: QuestionRow, said: Said) -> dict[str, Any]:
+    """One line of the file that the official evaluation of TyDi QA's primary tasks reads."""
+    minimal = said.spans[0] if said.spans else Place()
+    return {
+        "example_id": _number(row.id),
+        "language": row.language or "",
+        "passage_answer_index": -1 if said.candidate is None else said.candidate,
+        "passage_answer_score": _score(said.long_score),
+        "minimal_answer": {"start_byte_offset": minimal.start_byte, "end_byte_offset": minimal.end_byte},
+        "minimal_answer_score": _score(said.short_score),
+        "yes_no_answer": said.yes_no.upper(),
+    }
+
+
+def official_files(pairs: Iterable[tuple[QuestionRow, Said]]) -> dict[str, Any]:
+    """File name → content, for the formats that the rows belong to; plain rows go with Natural Questions."""
+    pairs = list(pairs)
+    questions = [natural_questions_prediction(row, said) for row, said in pairs if row.source != "tydi"]
+    tydi = [tydi_prediction(row, said) for row, said in pairs if row.source == "tydi"]
+    files: dict[str, Any] = {"predictions-nq.json": {"predictions": questions}} if questions else {}
+    return files | ({"predictions-tydi.jsonl": tydi} if tydi else {})
+
+
+def line(row: QuestionRow, answer: Answer) -> dict[str, Any]:
+    """What was asked, answered and annotated, in words; scores are null where there was nothing to choose from."""
+    long = "" if answer.candidate is None else row.answer(row.candidates[answer.candidate].span)
+    short = [row.answer(span) for span in answer.short]
+    return {
+        "id": row.id,
+        "question": row.question,
+        "prediction": answer.yes_no if answer.yes_no != "none" else (short[0] if short else long),
+        "long": long,
+        "short": short,
+        "yes_no": answer.yes_no,
+        "long_score": answer.long_score if math.isfinite(answer.long_score) else None,
+        "short_score": answer.short_score if math.isfinite(answer.short_score) else None,
+        "probability": answer.probability,
+        "candidate": answer.candidate,
+        "gold": [_gold(row, annotation) for annotation in row.annotations],
+    }
+
+
+def _gold(row: QuestionRow, annotation: Annotation) -> dict[str, Any]:
+    long = "" if annotation.candidate is None else row.answer(row.candidates[annotation.candidate].span)
+    return {
+        "candidate": annotation.candidate,
+        "long": long,
+        "short": [row.answer(span) for span in annotation.short],
+        "yes_no": annotation.yes_no,
+    }
+
+
+def _score(score: float) -> float:
+    """JSON has no infinity; the score of no answer at all counts for nothing."""
+    return score if math.isfinite(score) else 0.0
+
+
+def _number(name: str) -> int | str:
+    """The published ids are whole numbers."""
+    return int(name) if name.lstrip("-").isdecimal() and name.isascii() else name

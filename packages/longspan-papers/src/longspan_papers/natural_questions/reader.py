@@ -1,0 +1,87 @@
+"""Reads documents for `longspan answer` with a model that was trained for Natural Questions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from longspan_documents.inference.readers import Words, short_answer
+from longspan_documents.inference.results import RankedPassage, ShortAnswer
+from longspan_documents.questions.rows import Candidate, QuestionRow, Span, plain_row
+from longspan_documents.text.blocks import Document
+
+HEADING = 60
+"""Longest heading, in characters."""
+_ENDS_SENTENCE = re.compile(r"[.!?。！？।…:;,][\"'”’»)\]]*$|\n")
+
+
+class ChunkReader:
+    """Reads whole documents with a `LongspanForNaturalQuestions`, in chunks as its task says."""
+
+    def __init__(self, model: Any, tokenizer: Any, task: Any) -> None:
+        from longspan_papers.natural_questions.options import MARKED_CANDIDATES
+
+        self.model = model
+        self.tokenizer = tokenizer
+        # All passages of a document compete; its markers, where a model has them, are numbered up to the last one.
+        every = not task.markers or task.max_candidates in {None, 0, MARKED_CANDIDATES}
+        # No question is cut: one that leaves no room for the document is refused.
+        whole = replace(task, max_question_tokens=None)
+        self.task = replace(whole, max_candidates=None) if every else whole
+
+    def best(
+        self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
+    ) -> ShortAnswer | None:
+        """See `SpanReader.best`."""
+        answers = []
+        for number in dict.fromkeys(one.document for one in passages):
+            if (words := self.read(question, documents[number].text)) is not None:
+                weight = max(one.probability for one in passages if one.document == number)
+                answers.append((weight * words.probability, number, words))
+        if not answers:
+            return None
+        _, number, words = max(answers, key=lambda one: one[0])
+        return short_answer(documents, number, words, 0)
+
+    def read(self, question: str, text: str) -> Words | None:
+        """The short answer, or yes or no; None where the model finds no answer, or only a passage."""
+        from longspan.progress import without_bars
+        from longspan_papers.natural_questions.answering import answer_row
+
+        row = headed(plain_row(text, question))
+        with without_bars():
+            answer = answer_row(self.model, self.tokenizer, row, self.task)
+        if answer.candidate is None or answer.probability < 0.5 or answer.short_score <= 0:
+            return None
+        span = row.candidates[answer.candidate].span if answer.yes_no != "none" else answer.short[0]
+        return Words(span.start, span.end, answer.probability, answer.yes_no)
+
+
+def headed(row: QuestionRow) -> QuestionRow:
+    """The row with each heading joined to the passage below it: a heading alone answers nothing."""
+    joined: list[Span] = []
+    waiting: int | None = None
+    for span in (candidate.span for candidate in row.candidates):
+        start = span.start if waiting is None else waiting
+        is_heading = len(span) <= HEADING and not _ENDS_SENTENCE.search(row.answer(span))
+        waiting = start if is_heading else None
+        if not is_heading:
+            joined.append(Span(start, span.end))
+    if waiting is not None:
+        joined.append(Span(waiting, row.candidates[-1].span.end))
+    return replace(row, candidates=tuple(Candidate(span) for span in joined))
+
+
+def chunk_reader(model: Any, tokenizer: Any, folder: Path) -> ChunkReader:
+    """A reader with the task of the recipe beside the model; without a recipe, as model and tokenizer tell of it."""
+    from longspan.tasks import task_beside
+    from longspan_papers.natural_questions.options import QuestionOptions, marker_tokens
+    from longspan_papers.natural_questions.task import NaturalQuestions
+
+    if (task := task_beside(folder)) is not None:
+        return ChunkReader(model, tokenizer, task)
+    marked = set(marker_tokens(QuestionOptions())) <= set(tokenizer.get_vocab())
+    return ChunkReader(model, tokenizer, NaturalQuestions(markers=marked).fitted(model.config))

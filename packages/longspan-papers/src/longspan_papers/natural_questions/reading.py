@@ -1,0 +1,103 @@
+"""Question data sets, by name, file or directory: a stream of `QuestionRow`, whatever the format.
+
+- `read_questions("natural-questions", "validation")`: one of `QUESTION_DATA_SETS`, or any folder of LONGSPAN_DATA
+- `read_questions("nq-dev-00.jsonl.gz")`: Natural Questions (original or simplified) or TyDi QA, known by their fields
+- `read_questions("v1.0/", "train")`: the folder `v1.0/train/`, else the files with "train" in their names
+- `read_questions("synthetic", limit=64)`: made up in code
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from longspan.data.fields import Record, Skipped, check_on_error
+from longspan.data.jsonl import read_jsonl
+from longspan.data.sources import DataSet, Kind, read
+from longspan.errors import InputError
+from longspan_documents.questions.made_up import synthetic_questions
+from longspan_documents.questions.rows import QuestionRow
+from longspan_papers.natural_questions.formats import natural_question, tydi_question
+
+logger = logging.getLogger(__name__)
+
+
+QUESTION_DATA_SETS: dict[str, DataSet] = {
+    "natural-questions": DataSet(
+        splits={name: (f"natural_questions/derived_{name}.jsonl.gz",) for name in ("train", "validation")}
+    ),
+    "natural-questions-sample": DataSet.sample("natural_questions/simplified_sample.jsonl.gz"),
+    "natural-questions-original": DataSet.sample("natural_questions/original_format_converted.jsonl.gz"),
+    "tydiqa": DataSet.sample("tydiqa/tiny_dev.jsonl.gz"),
+    "tydiqa-gold": DataSet.sample("tydiqa/small_gold_annotation.jsonl.gz"),
+}
+"""Name → files under LONGSPAN_DATA."""
+
+QUESTIONS = Kind(
+    row=QuestionRow,
+    named=QUESTION_DATA_SETS,
+    made_up=lambda count, seed: synthetic_questions(16 if count is None else count, seed=seed),
+    suffixes=("jsonl", "json"),
+)
+"""Where questions come from."""
+
+
+def read_questions(
+    data: str | Path | Sequence[str | Path],
+    split: str = "train",
+    limit: int | None = None,
+    *,
+    on_error: str = "raise",
+    labelled: bool = True,
+) -> Iterator[QuestionRow]:
+    """Stream the rows of a question data set; one record is in memory at a time.
+
+    Args:
+        data: a JSON Lines file (plain, gzip or xz), a directory, the name of one of `QUESTION_DATA_SETS` or of a
+            registered reader, "synthetic", or several of these. The files of a directory are read in the order of their
+            names.
+        split: which split of a directory or a named data set; a single file, and a directory whose files name no split,
+            are read whatever the split.
+        limit: stop after so many rows.
+        on_error: "raise" stops at a malformed row; "skip" leaves it out, says so in the log with its line number, and
+            says at the end how many were left out.
+        labelled: whether a row without annotations is malformed; False is for answering unlabelled questions.
+
+    Raises:
+        InputError: nothing is found, LONGSPAN_DATA is not set, an option is wrong (at once); a row is malformed and
+            `on_error` is "raise", or a compressed file is damaged (when it is reached; it names file and line).
+    """
+    check_on_error(on_error)
+
+    def read_file(path: Path, _: None) -> Iterator[QuestionRow]:
+        stem, skipped = path.name.split(".")[0], Skipped(str(path), on_error)
+
+        def leave_out(line: int, error: InputError) -> None:
+            skipped.add(line, error)
+            logger.warning("%s (this row is left out)", error)
+
+        try:
+            for number, record in read_jsonl(path, leave_out):
+                try:
+                    row = parse_question(record, f"{stem}:{number}", labelled=labelled)
+                except InputError as error:
+                    leave_out(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
+                else:
+                    yield row
+        finally:  # also where the reading stops at a limit
+            skipped.report()
+
+    return read(data, split, QUESTIONS, read_file, limit)
+
+
+def parse_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
+    """The row of one record of any known format; `InputError` where it is malformed, without a place."""
+    if "document_tokens" in record or "document_text" in record:
+        return natural_question(record, default_id, labelled=labelled)
+    if "document_plaintext" in record:
+        return tydi_question(record, default_id, labelled=labelled)
+    raise InputError(
+        "no document: a question has the field document_tokens or document_text (Natural Questions) or "
+        f"document_plaintext (TyDi QA), and this record has {', '.join(sorted(record)) or 'no fields'}"
+    )

@@ -1,0 +1,144 @@
+"""`longspan.choose`: documents, a question and candidates for its answer in; how likely each candidate is out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from longspan.characters import check_characters
+from longspan.devices import check_loads, check_named
+from longspan.errors import InputError
+from longspan.settings import check_kind, show
+from longspan_documents.inference.answer import Source, check_question, open_documents
+from longspan_papers.wikihop.rows import ChoiceRow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What some documents make of the candidates for an answer.
+
+    Attributes:
+        question: as it was asked.
+        answer: the most likely candidate.
+        probabilities: of each candidate, between 0 and 1, as the model sees it, the most likely one first.
+        pieces: how many pieces of the documents the model read.
+        seconds: time from documents to answer, without loading the model.
+    """
+
+    question: str
+    answer: str
+    probabilities: dict[str, float]
+    pieces: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return self.answer
+
+
+def choose(
+    document: Source | Sequence[Source],
+    question: str,
+    candidates: Sequence[str],
+    model: str | Path | Chooser,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+) -> Choice:
+    """Choose the candidate that answers a question, by what documents say together.
+
+    Args:
+        document: the text itself, a `Path` to a file or a folder, or several of these; all of them are read.
+        question: as the model's training data ask it; WikiHop's are a relation and its subject, "country sms posen".
+        candidates: what the answer may be, each once.
+        model: the folder of a model that `longspan train` made for the task `candidate_choice`; or what `load_chooser`
+            returned.
+        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
+
+    Returns:
+        A `Choice`; `print` shows the answer.
+
+    Raises:
+        InputError: nothing to read, no question, no candidates or two that are the same; a model that cannot be loaded,
+            or does not choose; candidates that leave no room for documents; a device that is not there, or one for a
+            chooser that is loaded already.
+    """
+    documents, _ = open_documents(document)
+    check_kind(model, "model", (str, Path, Chooser), "a folder, or what `load_chooser` returned")
+    check_loads("model", model, device, dtype)
+    chooser = model if isinstance(model, Chooser) else load_chooser(model, device, dtype)
+    return chooser.choose([one.text for one in documents], question, candidates)
+
+
+class Chooser:
+    """A model that chooses, ready for many questions; `load_chooser` opens one.
+
+    Args:
+        model, tokenizer: loaded.
+        task: the candidate choice that it was trained for, which cuts documents into the pieces that it reads.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, task: Any) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.task = task
+
+    def choose(self, texts: Sequence[str], question: str, candidates: Sequence[str]) -> Choice:
+        """Choose for one question; arguments and errors as in `longspan.choose`, `texts` are those of the documents."""
+        begin = time.perf_counter()
+        check_question(question)
+        check_candidates(candidates)
+        row = ChoiceRow("the question", question, tuple(candidates), tuple(texts))
+        pieces = len(self.task.pieces(row, self.tokenizer)["rows"])
+        (shares,) = self.task.probabilities(self.model, self.tokenizer, [row])
+        ranked = sorted(zip(candidates, shares, strict=True), key=lambda pair: -pair[1])
+        return Choice(
+            question=question,
+            answer=ranked[0][0],
+            probabilities=dict(ranked),
+            pieces=pieces,
+            seconds=time.perf_counter() - begin,
+        )
+
+
+def load_chooser(model: str | Path, device: str | None = None, dtype: str | None = None) -> Chooser:
+    """Load a model that chooses once, for many questions; arguments and errors as in `choose`. The latest two stay
+    loaded."""
+    check_kind(model, "model", (str, Path), "a folder or a name")
+    check_named(device, dtype)
+    return _load(str(model), device, dtype)
+
+
+@lru_cache(maxsize=2)
+def _load(model: str, device: str | None, dtype: str | None) -> Chooser:
+    from longspan.checkpoints.loading import load_pair
+    from longspan.models import LongspanForCandidateScoring
+    from longspan.tasks import task_beside
+    from longspan_papers.wikihop.task import CandidateChoice
+
+    loaded, tokenizer = load_pair(model, device, dtype)
+    if not isinstance(loaded, LongspanForCandidateScoring):
+        raise InputError(
+            f"model {model!r} is a {type(loaded).__name__}, which does not choose among candidates; give one that "
+            "`longspan train` made for the task candidate_choice"
+        )
+    beside = task_beside(Path(model))
+    return Chooser(
+        loaded, tokenizer, (beside if isinstance(beside, CandidateChoice) else CandidateChoice()).fitted(loaded.config)
+    )
+
+
+def check_candidates(candidates: Sequence[str]) -> None:
+    """Refuse none at all, blank ones and two that are the same."""
+    if not isinstance(candidates, list | tuple) or not candidates:
+        raise InputError(f"candidates={show(candidates)} gives nothing to choose from; give a list of one text or more")
+    for one in candidates:
+        if not isinstance(one, str) or not one.strip():
+            raise InputError(f"candidate {show(one)} is blank; give texts with words in them")
+        check_characters(one, "a candidate")
+    if twice := [one for one in candidates if list(candidates).count(one) > 1]:
+        raise InputError(f"candidate {twice[0]!r} is given twice; give each once")

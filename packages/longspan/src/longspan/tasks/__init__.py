@@ -1,0 +1,60 @@
+"""Tasks: what a row means, from rows to features, loss, metric and answer; a folder for each family.
+
+`TASKS` names each one; it is imported when it is asked for, so that a recipe that summarises never needs what another
+task needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from longspan.changes import stages_of
+from longspan.errors import InputError
+from longspan.imports import Table
+from longspan.plain_yaml import read_yaml_file
+from longspan.settings import entry, from_plain, show
+
+RECIPE = "recipe.yaml"
+"""The recipe that a run keeps beside its model."""
+
+TASKS: Table[Any] = Table(
+    "tasks",
+    {
+        "summarization": "longspan.tasks.summaries.summarization:Summarization",
+        "importance": "longspan.tasks.summaries.importance:Importance",
+        "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
+        "language_stream": "longspan.tasks.language_modelling.streams:LanguageStream",
+        "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
+        "pair_labels": "longspan.tasks.classification.pairs:PairLabels",
+        "algorithmic": "longspan.tasks.exercises.task:Algorithmic",
+        "stories": "longspan.tasks.exercises.task:Stories",
+        "classification": "longspan.tasks.classification.classification:Classification",
+    },
+)
+"""Name → the task's dataclass; `longspan.register` and installed packages add to them."""
+
+
+def task_class(name: str) -> Any:
+    """The dataclass of the task called `name`; an unknown name raises `InputError` with the near match."""
+    return entry(TASKS, name, "task.name")
+
+
+def build_task(options: Mapping[str, Any]) -> Any:
+    """The task of the `task` section of a recipe: its `name` and its options; unknown options raise."""
+    name = options.get("name")
+    if not isinstance(name, str):
+        raise InputError(f"task.name is {show(name)}; give a task, such as summarization")
+    return from_plain(task_class(name), {key: value for key, value in options.items() if key != "name"}, "task")
+
+
+def task_beside(folder: Path) -> Any | None:
+    """The task that a model was trained for, by the recipe in its folder; None where there is none."""
+    if not (folder / RECIPE).is_file():
+        return None
+    what = f"recipe {show(str(folder / RECIPE))}"
+    recipe = read_yaml_file(folder / RECIPE, what)
+    if not isinstance(recipe, dict) or not isinstance(recipe.get("task"), dict):
+        raise InputError(f"{what} has no section `task`; put back the recipe that the model was trained with")
+    return build_task(stages_of(recipe)[-1]["task"])

@@ -1,0 +1,154 @@
+"""Find and read recipes: those of the package by name, others by path, and the one that a recipe `extends`.
+
+```yaml
+extends: led-arxiv-4k                 # a recipe of the package, or a path beside this file such as ./base.yaml
+name: meetings
+data: {train: meetings.csv, validation: meetings.jsonl}
+model: {attention: {left_tokens: 128}}
+```
+
+What a recipe extends is itself written in full. `name`, `about` and `published` are each recipe's own. All else is
+taken over, and what the recipe says itself goes over it: mappings are merged key by key; lists and single values, also
+null, take the place of what was there. A spec that names another mechanism, stack, head or task takes the place of the
+whole spec, since its options are others.
+"""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from longspan.data.catalogue import known_name
+from longspan.errors import InputError
+from longspan.imports import added
+from longspan.plain_yaml import read_yaml_file
+from longspan.settings import show
+
+ENDINGS = (".yaml", ".yml")
+EXTENDS = "extends"
+OWN = ("name", "about", "published")
+"""What a recipe says of itself, and never takes from the one that it extends."""
+KINDS = {"task": "name", "attention": "mechanism", "decoder_attention": "mechanism", "stack": "stack", "head": "head"}
+"""Key of a spec → the key inside it that says which options it has."""
+
+
+def recipe_folders() -> list[Path]:
+    """Where the recipes of all installed packages lie.
+
+    A package has them in its folder `recipes`, with a folder for each system, and says so by an entry point in the
+    group `longspan.recipes`, whose value is its module.
+    """
+    places = [find_spec(entry.value) for entry in added("recipes")]
+    return [Path(root, "recipes") for place in places if place for root in place.submodule_search_locations or ()]
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Name → file, in order of the names; the folder of the file is the system that the recipe belongs to."""
+    paths = (path for folder in recipe_folders() for path in folder.rglob("*.yaml"))
+    return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
+
+
+def recipes_by_data() -> dict[str, list[str]]:
+    """Name in `longspan.data.catalogue.KNOWN` → the shipped recipes that read it."""
+    readers: dict[str, list[str]] = {}
+    for recipe, path in shipped_recipes().items():
+        data = read_recipe(path)["data"]
+        for name in dict.fromkeys(known_name(source) for source in (*data["train"], *data["validation"])):
+            if name is not None:
+                readers.setdefault(name, []).append(recipe)
+    return readers
+
+
+def find_recipe(recipe: str | Path) -> Path:
+    """The file of a recipe that is named on the command line.
+
+    A `Path`, and a text with a separator or the ending .yaml or .yml, is a file. Any other text is the name of a recipe
+    that comes with the package, whatever lies in the current folder, so that a command means the same everywhere.
+    """
+    text = str(recipe)
+    if isinstance(recipe, Path) or _is_path(text):
+        return Path(recipe)
+    known = shipped_recipes()
+    if text in known:
+        return known[text]
+    if os.path.isfile(text):  # False, too, for a name that no file can have
+        raise InputError(f"recipe {show(text)} is no recipe of the package; for the file here write ./{text}")
+    raise InputError(f"recipe {show(text)} is no .yaml file and no recipe of the package; {_near(text)}")
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The plain data of a recipe file, over those of the recipe that it extends; not checked yet.
+
+    Raises:
+        InputError: the file, or the one that it extends, is not there or holds no mapping; it extends something that is
+            no recipe, or a recipe that extends another one.
+    """
+    what = f"recipe {show(str(path))}"
+    if not os.path.isfile(path):  # False, too, for a name that no file can have
+        inside = f", or the name {path.stem!r}" if path.stem in shipped_recipes() else ""
+        raise InputError(f"{what} is not a file; give the path of a .yaml file{inside}")
+    data = _mapping(path, what)
+    if EXTENDS not in data:
+        return data
+    name = data.pop(EXTENDS)
+    base = _mapping(_extended_file(name, path, what), f"{what} extends {show(name)}: this")
+    if EXTENDS in base:
+        raise InputError(
+            f"{what} extends {show(name)}, which itself extends {show(base[EXTENDS])}; extend a recipe that is written "
+            "in full"
+        )
+    own = {key: data.pop(key) for key in OWN if key in data}
+    return {**own, **merged({key: value for key, value in base.items() if key not in OWN}, data)}
+
+
+def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """`base` with what `own` says in its place: mappings key by key, all else whole."""
+    result = dict(base)
+    for key, value in own.items():
+        before, kind = base.get(key), KINDS.get(key.rpartition(".")[2])  # keys of `smoke` are dotted
+        if isinstance(before, dict) and isinstance(value, dict):
+            another = kind in value and value[kind] != before.get(kind)  # whose options are others
+            result[key] = value if another else merged(before, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _extended_file(name: Any, path: Path, what: str) -> Path:
+    """The file of the recipe that the recipe at `path` extends under `name`."""
+    remedy = "the name of a recipe of the package, or the path of a .yaml file beside this one"
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{what} extends {show(name)}; give {remedy}")
+    if not _is_path(name):
+        known = shipped_recipes()
+        if name not in known:
+            beside = os.path.isfile(path.parent / name)
+            hint = f"for the file beside it write ./{name}" if beside else _near(name)
+            raise InputError(f"{what} extends {show(name)}, which is no recipe of the package; {hint}")
+        file = known[name]
+    else:
+        file = path.parent / name
+        if not os.path.isfile(file):
+            raise InputError(f"{what} extends {show(name)}, which is not a file beside it; give {remedy}")
+    if os.path.samefile(file, path):
+        raise InputError(f"{what} extends itself; give {remedy}")
+    return file
+
+
+def _mapping(path: Path, what: str) -> dict[str, Any]:
+    data = read_yaml_file(path, what)
+    if not isinstance(data, dict):
+        raise InputError(f"{what} holds no mapping of keys to values; `longspan recipes NAME` prints one")
+    return data
+
+
+def _is_path(text: str) -> bool:
+    return text.lower().endswith(ENDINGS) or os.sep in text or "/" in text
+
+
+def _near(name: str) -> str:
+    matches = get_close_matches(name[:100], shipped_recipes(), n=1)
+    return f"did you mean {matches[0]!r}" if matches else "`longspan recipes` lists them"

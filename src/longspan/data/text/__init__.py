@@ -1,1 +1,0 @@
-"""Documents of any format as text, sentences and chunks."""

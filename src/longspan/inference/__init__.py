@@ -1,1 +1,0 @@
-"""A model folder and a document in, a result out."""
