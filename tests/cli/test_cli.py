@@ -70,23 +70,19 @@ def test_exceptions_become_exit_codes(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    import longspan.cli.train
-
     def fails() -> None:
         raise raised
 
-    monkeypatch.setattr(longspan.cli.train, "train", fails)
+    monkeypatch.setitem(COMMANDS, "train", fails)
     assert main(["train"]) == code
     assert words in capsys.readouterr().err
 
 
 def test_a_programming_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    import longspan.cli.train
-
     def fails() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(longspan.cli.train, "train", fails)
+    monkeypatch.setitem(COMMANDS, "train", fails)
     with pytest.raises(ZeroDivisionError):
         main(["train"])
 

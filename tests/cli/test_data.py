@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 import longspan.data
+import longspan.tasks
+import longspan_documents.questions
+import longspan_papers
 from longspan.cli import main
 from longspan.data.catalogue import KNOWN, THEIR_PAGE, known_name
 from longspan.data.sources import Kind
@@ -32,8 +35,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kinds() -> list[Kind[Any]]:
-    """Every kind of data that the package has."""
-    modules = [one.name for one in pkgutil.walk_packages(longspan.data.__path__, "longspan.data.")]
+    """Every kind of data that the packages have."""
+    packages = (longspan.data, longspan.tasks, longspan_documents.questions, longspan_papers)
+    modules = [one.name for top in packages for one in pkgutil.walk_packages(top.__path__, f"{top.__name__}.")]
     values = [value for name in modules for value in vars(importlib.import_module(name)).values()]
     return list({id(value): value for value in values if isinstance(value, Kind)}.values())
 

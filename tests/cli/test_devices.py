@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from longspan.cli import COMMANDS
-from longspan_documents.cli.documents import Device, Dtype
+from longspan.cli.options import Device, Dtype
 
 COMPUTES_NOTHING = ("lengthen", "plan", "draw")
 """Commands that take a model, whose weights they copy, count or draw."""

@@ -25,8 +25,11 @@ def test_the_list_names_every_recipe_with_its_row(capsys: pytest.CaptureFixture[
             systems[line] = []
         elif indent == 2:
             systems[[*systems][-1]].append(line.strip())
-    folders = sorted(path for path in (Path(__file__).parents[2] / "recipes").iterdir() if path.is_dir())
-    assert systems == {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
+    expected: dict[str, list[str]] = {}
+    for path in sorted(Path(__file__).parents[2].glob("packages/*/src/*/recipes/*/*.yaml"), key=lambda path: path.stem):
+        expected.setdefault(path.parent.name, []).append(path.stem)
+    assert len(expected) == 13
+    assert systems == expected
     assert "arXiv test, row Poolingformer 4k (rouge1 47.86, rouge2 19.54, rougeL 42.35)" in out
 
 

@@ -16,10 +16,11 @@ from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
 from longspan.training.tokenizers import train_tokenizer
 from longspan_documents.inference.answer import Answerer
-from longspan_documents.inference.readers import LONGEST, ChunkReader, WindowReader, headed, load_reader, whole_words
+from longspan_documents.inference.readers import LONGEST, WindowReader, load_reader, whole_words
 from longspan_documents.questions.rows import QuestionRow, Span, plain_row
 from longspan_documents.text.reading import document_of
 from longspan_papers.natural_questions.answering import Answer
+from longspan_papers.natural_questions.reader import ChunkReader, headed
 from longspan_papers.natural_questions.task import NaturalQuestions
 
 TEXT = (

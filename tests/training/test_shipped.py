@@ -13,7 +13,7 @@ from longspan.cli import main
 from longspan.errors import InputError
 from longspan.settings import to_plain
 from longspan.training.recipe_file import load_recipe
-from longspan.training.shipped import EXTENDS, KINDS, OWN, merged, read_recipe, recipe_folder, shipped_recipes
+from longspan.training.shipped import EXTENDS, KINDS, OWN, merged, read_recipe, recipe_folders, shipped_recipes
 from longspan.training.train import train
 
 SHIPPED = {name: yaml.safe_load(path.read_text(encoding="utf-8")) for name, path in shipped_recipes().items()}
@@ -46,9 +46,9 @@ def extends(tmp_path: Path) -> Any:
 
 
 def test_names_are_one_of_a_kind_and_folders_are_systems() -> None:
-    names = Counter(path.stem for path in recipe_folder().rglob("*.yaml"))
+    names = Counter(path.stem for folder in recipe_folders() for path in folder.rglob("*.yaml"))
     assert max(names.values()) == 1
-    assert {path.parent.parent for path in shipped_recipes().values()} == {recipe_folder()}
+    assert {path.parent.parent for path in shipped_recipes().values()} == set(recipe_folders())
 
 
 @pytest.mark.parametrize("name", EXTENDING)
