@@ -68,9 +68,14 @@ smoke:  ## build the wheels, install them with the newest versions into a fresh 
 	unset VIRTUAL_ENV PYTHONPATH PYTHONHOME; \
 	$(PYTHON) -m venv "$$work/venv"; python="$$work/venv/bin/python"; \
 	$$python -m pip wheel --quiet --no-deps --wheel-dir "$$work" $(addprefix ./,$(PACKAGES)); \
-	$$python -m pip install --quiet '$(TORCH)' "$$(echo "$$work"/longspan-*.whl)[all]" "$$work"/longspan_*.whl; \
+	cd "$$work"; export OMP_NUM_THREADS=1; \
+	$$python -m pip install --quiet '$(TORCH)' "$$work"/longspan-*.whl; \
+	$$python '$(CURDIR)/tools/smoke.py' models; \
+	$$python -m pip install --quiet "$$work"/longspan_documents-*.whl; \
+	$$python '$(CURDIR)/tools/smoke.py' documents; \
+	$$python -m pip install --quiet "$$(echo "$$work"/longspan-*.whl)[all]" "$$work"/longspan_*.whl; \
 	$$python -m pip check; \
-	cd "$$work" && OMP_NUM_THREADS=1 $$python '$(CURDIR)/tools/smoke.py'
+	$$python '$(CURDIR)/tools/smoke.py'
 
 check: lint types  ## lint, format and types
 

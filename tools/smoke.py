@@ -1,9 +1,11 @@
 """Does an installed Longspan work? Every verb on a file of every kind, a model that trains one step and writes.
 
     python tools/smoke.py            with the Python that longspan was installed for, as longspan[all]
+    python tools/smoke.py models     where longspan is installed alone, without an extra
+    python tools/smoke.py documents  where longspan-documents is beside it, without an extra
 
-About a minute. It needs nothing but the package and its extra `all`: no checkout, no tests, no network. Files and tiny
-random models are made in a temporary folder. The first thing that does not work ends it with an exit code of 1.
+About a minute. It needs nothing but the packages: no checkout, no tests, no network. Files and tiny random models are
+made in a temporary folder. The first thing that does not work ends it with an exit code of 1.
 """
 
 from __future__ import annotations
@@ -71,11 +73,63 @@ def main() -> None:
 
     if Path(longspan.__file__).is_relative_to(CHECKOUT / "packages"):
         sys.exit(f"longspan is imported from the checkout {CHECKOUT}: install the wheel, and call this from elsewhere")
+    alone = {"models": models_alone, "documents": documents_alone}
+    if sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+            alone[sys.argv[1]](Path())
+        print(f"smoke: {sys.argv[1]} alone work ({time.perf_counter() - start:.0f} s)")
+        return
     names = ("torch", "transformers", "accelerate", "trafilatura", "pypdfium2", "pyarrow", "fastapi", "onnxruntime")
     print("longspan", longspan.__version__, "with", ", ".join(f"{name} {version(name)}" for name in names), flush=True)
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
         smoke(Path())
     print(f"smoke: everything works ({time.perf_counter() - start:.0f} s)")
+
+
+def models_alone(folder: Path) -> None:
+    """The package of models where no other is: a model runs, is saved and lengthened; the rest says what to install."""
+    import torch
+
+    import longspan
+
+    check(set(longspan.__all__) <= set(dir(longspan)), "longspan lacks a name of its own")
+    for name in longspan.__all__:
+        getattr(longspan, name)
+    model = longspan.LongspanForCausalLM(longspan.LongspanConfig(vocab_size=50, attention=WINDOW, **SIZES)).eval()
+    ids = torch.arange(5, 45)[None]
+    model.save_pretrained(folder / "model")
+    again = longspan.LongspanForCausalLM.from_pretrained(folder / "model").eval()
+    check(torch.equal(model(ids).logits, again(ids).logits), "a saved model is another one")
+    check(model.generate(ids, max_new_tokens=4, do_sample=False).shape == (1, 44), "generate")
+    check("poolingformer" in command("mechanisms"), "mechanisms")
+    check(json.loads(command("plan", folder / "model", "--tokens", 512, "--no-time", "--json")), "plan")
+    _is_elsewhere("summarize", "documents")
+    _is_elsewhere("choose", "papers")
+
+
+def documents_alone(folder: Path) -> None:
+    """The package of documents beside it: files are read and summarised; systems of papers say what to install."""
+    files = write_files(folder / "files")
+    for kind in ("txt", "md", "html", "pdf", "docx"):
+        summary = command("summarize", files[kind], "-n", 2)
+        check(sum(sentence in " ".join(summary.split()) for sentence in SENTENCES) == 2, f"{kind}: {summary!r}")
+    answer = json.loads(command("answer", files["md"], QUESTION, "--json"))
+    check("opens the gate in the morning" in json.dumps(answer), f"answer: {answer!r}")
+    _is_elsewhere("choose", "papers")
+
+
+def _is_elsewhere(name: str, extra: str) -> None:
+    """A function and a command of a package that is not installed name the extra that brings it."""
+    import longspan
+
+    try:
+        getattr(longspan, name)
+    except longspan.InputError as error:
+        check(f"pip install 'longspan[{extra}]'" in str(error), str(error))
+    else:
+        raise AssertionError(f"longspan.{name} is here, though longspan-{extra} is not installed")
+    said = command(name, "file.txt", code=2)
+    check(f"pip install 'longspan[{extra}]'" in said, said)
 
 
 def smoke(folder: Path) -> None:
