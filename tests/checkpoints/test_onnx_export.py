@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import onnxruntime
@@ -120,8 +122,15 @@ def refused_models() -> dict:
         "half precision": (lambda: tiny().half(), "model.onnx", "call model.float() first"),
         "open globals": (lambda: tiny(global_tokens="question"), "model.onnx", "set model.config.max_global_tokens"),
         "another ending": (tiny, "model.pt", "does not end in .onnx"),
-        "no folder": (tiny, "none/model.onnx", "a folder that exists"),
+        "no folder": (tiny, "none/model.onnx", "is no folder"),
+        "many weights": (many_weights, "model.onnx", "model has 1.7 GB of weights, and one ONNX file holds 1.6 GB"),
     }
+
+
+def many_weights() -> longspan.LongspanModel:
+    """27 million entries of 16 numbers of 4 bytes are 1.728 GB; none of them is allocated."""
+    with torch.device("meta"):
+        return tiny(vocab_size=27_000_000)
 
 
 @pytest.mark.parametrize("name", refused_models())
@@ -132,3 +141,13 @@ def test_what_cannot_be_exported_is_refused(name: str, tmp_path: Path) -> None:
     assert words in str(error.value)
     assert "\n" not in str(error.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_refused(small_disk: Path) -> None:
+    (small_disk / "filler").write_bytes(bytes(shutil.disk_usage(small_disk).free - 8192))
+    with pytest.raises(InputError, match="the disk is full"):
+        longspan.to_onnx(tiny(), small_disk / "model.onnx")
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(InputError, match="its folder is read-only"):
+        longspan.to_onnx(tiny(), small_disk / "model.onnx")
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]

@@ -9,6 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import os, signal, sys
 from multiprocessing import util
@@ -58,3 +60,22 @@ def test_data_are_loaded_by_processes_afterwards(tmp_path: Path) -> None:
     command = [sys.executable, str(tmp_path / "script.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.stdout, done.stderr) == ("[[1], [2], [3]]\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="this system has no groups of processes")
+def test_control_c_at_a_terminal_leaves_the_process_that_imports_alone() -> None:
+    code = (
+        "import os, signal\n"
+        "from multiprocessing import forkserver\n"
+        "from longspan.compare.processes import processes, wait_until_ready\n"
+        "processes()\n"
+        "first = forkserver._forkserver._forkserver_pid\n"
+        "signal.signal(signal.SIGINT, lambda number, frame: print('here'))\n"
+        "os.killpg(0, signal.SIGINT)\n"  # as a terminal does: to every process of the group
+        "wait_until_ready(None)\n"
+        "print(first == forkserver._forkserver._forkserver_pid)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, start_new_session=True
+    )
+    assert (done.stdout, done.stderr) == ("here\nTrue\n", "")

@@ -138,6 +138,8 @@ def test_what_is_refused(questions: Path) -> None:
         longspan.pipeline("translation")  # type: ignore[call-overload]
     with pytest.raises(InputError, match="words=3 is no option of 'question-answering'"):
         longspan.pipeline("question-answering", words=3)  # type: ignore[call-overload]
+    with pytest.raises(InputError, match=r"task=\['summarization'\] is none of longspan\.pipeline"):
+        longspan.pipeline(["summarization"])  # type: ignore[call-overload]
     reads, picks = longspan.pipeline("question-answering", questions), longspan.pipeline("question-answering")
     pair = {"question": QUESTION, "context": TEXT}
     for options, message in (
@@ -152,6 +154,7 @@ def test_what_is_refused(questions: Path) -> None:
         picks(pair, max_answer_len=3)
     for given, message in (
         ({}, "question=None asks nothing"),
+        ({"question": 7, "context": TEXT}, "question is 7, of type int; give a question, or a list of questions"),
         ({"question": QUESTION, "context": " "}, "holds nothing to read"),
         ({"question": [QUESTION], "context": [TEXT, TEXT]}, "question has 1 entries and context 2"),
     ):

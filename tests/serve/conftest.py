@@ -140,12 +140,12 @@ def form_of() -> Callable[..., tuple[bytes, dict[str, str]]]:
 
 @pytest.fixture(scope="session")
 def served() -> Callable[..., Any]:
-    """`with served(*options) as server`: `longspan serve` on a free port."""
+    """`with served(*options) as server`: `longspan serve` on a free port; keywords are those of `Popen`."""
 
     @contextmanager
-    def run(*options: str) -> Iterator[Server]:
+    def run(*options: str, **keywords: Any) -> Iterator[Server]:
         command = [sys.executable, "-m", "longspan.cli", "serve", "--port", "0", *options]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **keywords) as process:
             try:
                 assert process.stdout is not None
                 line = process.stdout.readline()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -143,6 +144,15 @@ def test_a_terminal_that_is_closed_leaves_no_uploads(
         server.process.send_signal(signal.SIGHUP)
         server.process.wait()
     assert not list(tmp_path.glob("longspan-serve-*"))
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="this system has no groups of processes")
+def test_control_c_at_a_terminal_prints_no_traceback_of_a_worker(served: Any) -> None:
+    with served(stderr=subprocess.PIPE, start_new_session=True) as server:
+        assert server.request("POST", "/summarize", {"text": "Bees dance. They tell of food."}).status == 200
+        os.killpg(server.process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
+        assert server.process.wait() == 0
+        assert server.process.stderr.read() == ""
 
 
 def test_the_address_that_is_printed_lets_its_owner_in(served: Any) -> None:

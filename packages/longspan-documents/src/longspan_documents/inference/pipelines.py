@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from longspan.devices import check_loads
 from longspan.errors import InputError
-from longspan.settings import check_kind, show
+from longspan.settings import check_kind, check_several, show
 from longspan_documents.inference.answer import Answerer, check_question, load_models
 from longspan_documents.inference.ranking import SHOWN
 from longspan_documents.inference.readers import MOST_TOKENS, SpanReader, WindowReader
@@ -77,7 +77,7 @@ def pipeline(task: str, model: Any = None, **options: Any) -> Any:
     Raises:
         InputError: another task, an option that the task does not have, or a model that is not for it.
     """
-    if task not in PIPELINES:
+    if not isinstance(task, str) or task not in PIPELINES:  # a list has no place in a table
         raise InputError(
             f"task={show(task)} is none of longspan.pipeline; give {' or '.join(map(repr, PIPELINES))}, and ask "
             "transformers.pipeline for others"
@@ -266,6 +266,8 @@ def _pairs(inputs: Sequence[Any], question: Any, context: Any) -> list[tuple[str
     if inputs and (question is not None or context is not None):
         raise InputError("question and context are given beside dictionaries of them; give one of the two")
     if not inputs:
+        if not isinstance(question, str) and question is not None:
+            check_several(question, "question", "a question, or a list of questions")
         questions = [question] if isinstance(question, str) or question is None else list(question)
         contexts = list(context) if isinstance(context, list | tuple) else [context] * len(questions)
         if len(contexts) != len(questions):

@@ -71,7 +71,10 @@ class Models:
         abbreviations_from(self.abbreviations)
         if replace(self, abbreviations=()) == Models():
             return
-        done = subprocess.run(self.command(limits), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+        # A group of its own: Ctrl-C reaches this process alone, and then `run` ends the worker.
+        done = subprocess.run(
+            self.command(limits), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False, process_group=0
+        )
         for line in done.stdout.splitlines():
             if "error" in (said := json.loads(line)):
                 raise InputError(said["error"])

@@ -36,8 +36,9 @@ class WorkerProcess:
             OSError: the system starts no more processes.
         """
         if self._process is None or self._process.returncode is not None:
+            # In a group of its own, so that a terminal's Ctrl-C reaches the server alone, which ends this process.
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+                *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, process_group=0
             )
         return self._process
 

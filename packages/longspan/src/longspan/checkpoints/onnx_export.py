@@ -8,15 +8,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from longspan.checkpoints.sources import check_path
 from longspan.errors import InputError
-from longspan.files import put_in_place
+from longspan.files import output_file, whole_file
 from longspan.imports import require
 from longspan.models import LongspanPreTrainedModel
 from longspan.settings import check_kind
@@ -30,6 +28,8 @@ OUTPUTS = {
 }
 """Classes that can be exported, and what their files give."""
 
+LARGEST = 1536 * 2**20
+"""Bytes of weights from which on the exporter puts them into a second file, which nobody would find again."""
 TOLERANCE = 1e-3
 """Largest difference, relative to the largest output, between the file and the model, both in float32."""
 
@@ -49,23 +49,22 @@ def to_onnx(model: LongspanPreTrainedModel, file: str | Path) -> Path:
         The path.
 
     Raises:
-        InputError: another model, half precision, another ending, a folder that does not exist, the 'onnx' extra is
-            missing, or the model has a part that ONNX cannot express.
+        InputError: another model, half precision, more weights than one file holds, another ending, a folder that does
+            not exist or cannot be written, a full disk, the 'onnx' extra is missing, or the model has a part that ONNX
+            cannot express.
     """
     check_kind(file, "file", (str, Path), "a path that ends in .onnx")
+    target = output_file(file, "file")
     path = Path(os.path.expanduser(file))
-    check_path(path, "file")
     _check(model, path)
     for module in ("onnxscript", "onnx", "onnxruntime"):
         require(module, extra="onnx", purpose="writing ONNX files")
     was_training = model.training
     model.eval()
     try:
-        with TemporaryDirectory(prefix=".onnx-", dir=path.parent) as folder:
-            partial = Path(folder) / path.name
-            _export(model, partial)
-            _compare(model, partial)
-            put_in_place(partial, path)
+        with whole_file(target) as part:
+            _export(model, part)
+            _compare(model, part)
     finally:
         model.train(was_training)
     return path
@@ -88,8 +87,11 @@ def _check(model: Any, path: Path) -> None:
         )
     if path.suffix != ".onnx":
         raise InputError(f"file={str(path)!r} does not end in .onnx; give it that ending")
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"file={str(path)!r} cannot be written; name a file in a folder that exists")
+    if (size := sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))) > LARGEST:
+        raise InputError(
+            f"model has {size / 1e9:.1f} GB of weights, and one ONNX file holds {LARGEST / 1e9:.1f} GB at most; give a "
+            "smaller model"
+        )
 
 
 class _Plain(nn.Module):

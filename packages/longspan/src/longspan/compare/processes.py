@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import tempfile
 import threading
 from contextlib import ExitStack
@@ -31,7 +32,7 @@ def processes() -> Any:
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
-    from multiprocessing import forkserver, util
+    from multiprocessing import forkserver, resource_tracker, util
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
@@ -41,12 +42,17 @@ def processes() -> Any:
     stack, place = ExitStack(), tempfile.tempdir
     folder = stack.enter_context(temporary_folder())
     util.Finalize(None, stack.close, exitpriority=-1000)
+    # What is started has Ctrl-C blocked, which a terminal sends to it too, in the middle of its imports. The tracker
+    # comes first, as starting it unblocks that.
+    resource_tracker.ensure_running()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:  # it is to import this package, wherever this process found it
         os.environ["PYTHONPATH"] = os.pathsep.join([home, before] if before else [home])
         if len(os.fsencode(folder / SOCKET)) <= LONGEST_ADDRESS:
             tempfile.tempdir = str(folder)
         forkserver.ensure_running()
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         tempfile.tempdir = place
         os.environ.pop("PYTHONPATH")
         os.environ |= {} if before is None else {"PYTHONPATH": before}
