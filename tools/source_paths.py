@@ -17,21 +17,28 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def source_paths(root: Path = ROOT) -> list[Path]:
     """The folders of a checkout; the one of metadata, `build/metadata`, is written anew."""
-    sources, written = [], root / "build" / "metadata"
-    for file in sorted((root / "packages").glob("*/pyproject.toml")):
-        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
-        name, version = project["name"].replace("-", "_"), project["version"]
-        folder = written / f"{name}-{version}.dist-info"
-        folder.mkdir(parents=True, exist_ok=True)
-        metadata = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n"
-        (folder / "METADATA").write_text(metadata, encoding="utf-8")
-        groups = project.get("entry-points", {})
-        lines = []
-        for group, names in groups.items():
-            lines += [f"[{group}]", *(f"{key} = {value}" for key, value in names.items())]
-        (folder / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        sources.append(file.parent / "src")
-    return [*sources, written]
+    files = sorted((root / "packages").glob("*/pyproject.toml"))
+    for file in files:
+        write_metadata(file, root / "build" / "metadata")
+    return [*(file.parent / "src" for file in files), root / "build" / "metadata"]
+
+
+def write_metadata(file: Path, where: Path) -> None:
+    """Write what an installation of a package would say of it: its name, its version and its entry points.
+
+    Args:
+        file: the package's `pyproject.toml`.
+        where: a folder of the search path of Python.
+    """
+    project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+    folder = where / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    folder.mkdir(parents=True, exist_ok=True)
+    known = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    (folder / "METADATA").write_text(known, encoding="utf-8")
+    lines = []
+    for group, names in project.get("entry-points", {}).items():
+        lines += [f"[{group}]", *(f"{key} = {value}" for key, value in names.items())]
+    (folder / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,10 @@ EVERY = 30.0
 
 def map(
     verb: Annotated[
-        Literal["summarize", "answer", "embed", "classify", "coref"], typer.Argument(help="What to do with each.")
+        str,
+        typer.Argument(
+            help="What to do with each: summarize, answer, embed, classify, or what a package adds (coref)."
+        ),
     ],
     inputs: Annotated[
         list[str],

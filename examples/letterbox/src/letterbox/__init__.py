@@ -1,0 +1,1 @@
+"""Letters for Longspan: an example of a package that adds to it."""
