@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         LongspanModel,
     )
     from longspan.ops.attend import attend
-    from longspan.pictures.shaded import ponder
     from longspan.registering import register
     from longspan.systems.wikihop.choosing import Choice, choose
     from longspan.training.collating import DataCollatorWithGlobalAttention
@@ -87,7 +86,6 @@ __all__ = [
     "map_documents",
     "patterns",
     "pipeline",
-    "ponder",
     "register",
     "summarize",
     "to_onnx",
@@ -110,7 +108,6 @@ _MODULES = {
     "inference.summarize": ("summarize",),
     "mapping.documents": ("Mapped", "map_documents"),
     "ops.attend": ("attend",),
-    "pictures.shaded": ("ponder",),
     "registering": ("register",),
     "training.collating": ("DataCollatorWithGlobalAttention",),
 }
