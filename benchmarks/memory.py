@@ -33,7 +33,7 @@ NO_MEMORY = ["model.new.stack.memory_tokens=0"]
 # Embeddings and sinusoids are equally large: both start with the same deviation, and a LayerNorm stands behind them.
 ABSOLUTE = [
     "model.new.position_embedding=sinusoidal",
-    "model.new.sinusoids='0.2'",
+    "model.new.sinusoids=two_to_period",
     "model.attention.positions=none",
     "model.new.scale_embedding=false",
     "model.new.embedding_norm=true",

@@ -145,9 +145,6 @@ def write_cases(folder: Path) -> None:
         where = folder / "models" / f"{number}"
         model.save_pretrained(where)
         (where / "name.txt").write_text(f"{type(model).__name__}\n{name}")
-        config = json.loads((where / "config.json").read_text())
-        config.pop("longspan_version", None)
-        (where / "config.json").write_text(json.dumps(config))
 
 
 def digest(*values: Any) -> str:

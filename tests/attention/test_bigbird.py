@@ -10,7 +10,7 @@ from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAtt
 from longspan.attention import MECHANISMS, Tokens
 from longspan.errors import InputError
 from longspan.ops.attend.reference import dense_weights
-from longspan.patterns import DrawnBlocks, PlannedBlocks, RandomBlocks
+from longspan.patterns import DrawnBlocks, PlannedBlocks
 
 
 def definition(config, heads, length, flagged=()):
@@ -27,10 +27,8 @@ def definition(config, heads, length, flagged=()):
 
     seen = torch.zeros(heads, length, length, dtype=torch.bool)
     for head in range(heads):
-        kind, more = RandomBlocks, {}
-        if config.draw == "exact":
-            kind = PlannedBlocks if config.random_scope == "plan" else DrawnBlocks
-            more = {"ends": ends, "within": 1024 // size - ends if config.random_scope == "prefix1024" else 0}
+        kind = PlannedBlocks if config.random_scope == "plan" else DrawnBlocks
+        more = {"ends": ends, "within": 1024 // size - ends if config.random_scope == "prefix1024" else 0}
         drawn = kind(size, config.random_blocks, config.seed * 1024 + head, extra + ends * size, sides, **more)
         drawn = drawn.dense(length)
         for i in range(length):
@@ -47,7 +45,6 @@ def definition(config, heads, length, flagged=()):
         {"block_tokens": 4, "random_blocks": 1, "seed": 5, "side_blocks": 0, "global_blocks": 2},
         {"block_tokens": 3, "random_blocks": 0, "extra_tokens": 5, "global_blocks": 0},
         {"block_tokens": 2, "random_blocks": 3, "extra_tokens": 3, "side_blocks": 2},
-        {"block_tokens": 3, "random_blocks": 2, "draw": "average"},
         {"block_tokens": 3, "random_blocks": 2, "random_scope": "plan"},
         {"block_tokens": 2, "random_blocks": 3, "random_scope": "prefix1024"},
     ],
@@ -107,12 +104,6 @@ def test_a_batch_of_mixed_lengths_is_each_of_its_documents_alone():
             alone = module(own)
             torch.testing.assert_close(together[row][mask[row]], alone[0])
             torch.testing.assert_close(grad[row][mask[row]], torch.autograd.grad(alone.square().sum(), own)[0][0])
-
-
-def test_the_draw_of_the_first_releases_does_not_know_the_length():
-    module = MECHANISMS["bigbird"](draw="average").build(width=4, heads=2)
-    assert not module.pattern.reads_length
-    assert MECHANISMS["bigbird"].earlier_defaults == {"draw": "average"}
 
 
 def test_random_blocks_differ_between_heads_and_seeds():
@@ -192,7 +183,6 @@ def test_short_inputs_of_the_published_form_have_full_attention():
         ({"random": "transformers", "extra_tokens": 4}, "extra_tokens=4 is not what transformers"),
         ({"random": "never"}, "random is 'never'"),
         ({"random": "transformers", "random_scope": "plan"}, "random_scope='plan' belongs to random='paper'"),
-        ({"draw": "average", "random_scope": "plan"}, "random_scope='plan' belongs to draw='exact'"),
         ({"extra_tokens": 4, "random_scope": "prefix1024"}, "extra_tokens=4 come before"),
         ({"block_tokens": 1024, "random_scope": "prefix1024"}, "no block to draw with block_tokens=1024"),
         ({"block_tokens": 0}, "block_tokens is 0"),

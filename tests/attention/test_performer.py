@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from types import SimpleNamespace
 
@@ -71,7 +70,6 @@ def test_the_relu_kernel_is_divided_as_the_published_code_divides():
     torch.testing.assert_close(
         relu_features(torch.stack([vector, -vector]), ones), vector.new_tensor([[2.001], [1e-3]])
     )
-    torch.testing.assert_close(relu_features(vector[None], ones, normalized=False)[0], vector.new_tensor([4.001]))
     config = PerformerConfig(kernel="relu", features=11)
     attention = config.build(width=3 * WIDTH, heads=3).double()
     hidden = doubles(2, 23, 3 * WIDTH)
@@ -79,12 +77,6 @@ def test_the_relu_kernel_is_divided_as_the_published_code_divides():
     sides = [(each * WIDTH**-0.25 @ attention.directions.mT).clamp(min=0) + 0.001 for each in (query, key)]
     products = sides[0] @ sides[1].mT
     torch.testing.assert_close(attention.weights(hidden), products / products.sum(-1, keepdim=True))
-    earlier = PerformerConfig(**{"kernel": "relu", "features": 11, **PerformerConfig.earlier_defaults})
-    sides = [(each @ attention.directions.mT).clamp(min=0) + 0.001 for each in (query, key)]
-    products = sides[0] @ sides[1].mT
-    old = earlier.build(width=3 * WIDTH, heads=3).double()
-    old.load_state_dict(attention.state_dict())
-    torch.testing.assert_close(old.weights(hidden), products / products.sum(-1, keepdim=True))
 
 
 @pytest.mark.parametrize("hyperbolic", [False, True])
@@ -282,20 +274,3 @@ def test_a_row_of_padding_gathers_nothing():
 def test_mistakes_get_one_sentence(options, message):
     with pytest.raises(InputError, match=message):
         attention_config({"mechanism": "performer", **options})
-
-
-def test_a_folder_of_0_2_keeps_its_undivided_kernel(tmp_path):
-    """Its config.json names no version and no `normalize_data`; a new one names both."""
-    sizes = {"vocab_size": 61, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
-    made = LongspanModel(
-        LongspanConfig(**sizes, intermediate_size=9, attention={"mechanism": "performer", "kernel": "relu"})
-    )
-    made.save_pretrained(tmp_path)
-    assert LongspanModel.from_pretrained(tmp_path).config.layer_attention(0).normalize_data
-    path = tmp_path / "config.json"
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    del stored["longspan_version"]
-    for spec in stored["attention"] if isinstance(stored["attention"], list) else [stored["attention"]]:
-        del spec["normalize_data"]
-    path.write_text(json.dumps(stored), encoding="utf-8")
-    assert not LongspanModel.from_pretrained(tmp_path).config.layer_attention(0).normalize_data

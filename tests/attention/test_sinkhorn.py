@@ -34,22 +34,14 @@ def real(*rows):
     return torch.tensor(rows, dtype=torch.bool)
 
 
-@pytest.mark.parametrize(
-    ("first", "once"),
-    [
-        # Rows of [[1, 3], [1, 1]] sum to 4 and 2: [[¼, ¾], [½, ½]]; then columns to 3/4 and 5/4.
-        ("rows", [[1 / 3, 3 / 5], [2 / 3, 2 / 5]]),
-        # Columns sum to 2 and 4: [[½, ¾], [½, ¼]]; then rows to 5/4 and 3/4.
-        ("columns", [[2 / 5, 3 / 5], [2 / 3, 1 / 3]]),
-    ],
-)
-def test_one_turn_worked_out_by_hand(first, once):
+def test_one_turn_worked_out_by_hand():
+    """Rows of [[1, 3], [1, 1]] sum to 4 and 2: [[¼, ¾], [½, ½]]; then columns to 3/4 and 5/4."""
     logits = torch.tensor([[1.0, 3], [1, 1]], dtype=torch.float64).log()[None, None]
-    once = torch.tensor(once, dtype=torch.float64)
-    torch.testing.assert_close(sinkhorn(logits, real([1, 1]), 1, first=first)[0, 0], once)
+    once = torch.tensor([[1 / 3, 3 / 5], [2 / 3, 2 / 5]], dtype=torch.float64)
+    torch.testing.assert_close(sinkhorn(logits, real([1, 1]), 1)[0, 0], once)
     padded = torch.nn.functional.pad(logits, (0, 1, 0, 1), value=9.0)
     expected = torch.nn.functional.pad(once, (0, 1, 0, 1))
-    torch.testing.assert_close(sinkhorn(padded, real([1, 1, 0]), 1, first=first)[0, 0], expected)
+    torch.testing.assert_close(sinkhorn(padded, real([1, 1, 0]), 1)[0, 0], expected)
 
 
 def published(query, key, value, iterations, temperature):

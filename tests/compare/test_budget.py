@@ -52,7 +52,7 @@ class Recorded:
         self.time += seconds
         if not self.is_alive() and self.exitcode == 0:
             growth = self.cell.rows * self.cell.tokens / 2048
-            numbers = {"score": 0.5} if self.cell.kind == "quality" else {}
+            numbers = {"score": 0.5, "answers": 3} if self.cell.kind == "quality" else {}
             for name, wall in (("train", STEP.get(self.cell.mechanism, 0.18)), ("inference", FORWARD)):
                 numbers |= {f"{name}_wall": growth * wall, f"{name}_tokens_per_second": 9.0, f"{name}_bytes": 2**20}
             numbers |= {"parameters": 100, "target_parameters": 100, "feed_forward": 512}

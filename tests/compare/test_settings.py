@@ -69,7 +69,9 @@ def test_one_mechanism_with_several_sets_of_options() -> None:
     assert (plain.name, deeper.name) == ("poolingformer-quality-seed2", "deep-quality-seed2")
     assert (plain.options, deeper.options) == ({"left_tokens": 20}, {"levels": deep})
     assert plain.mechanism == deeper.mechanism == "poolingformer"
-    measured = [Result(cell=cell, status="done", numbers={"score": 0.1 + cell.steps}) for cell in (plain, deeper)]
+    measured = [
+        Result(cell=cell, status="done", numbers={"score": 0.1 + cell.steps, "answers": 3}) for cell in (plain, deeper)
+    ]
     lines = lines_of(comparison, measured)
     assert [(line.label, line.scores) for line in lines] == [("poolingformer", [1.1]), ("deep", [1.1]), ("linear", [])]
     # A result that was written before there were labels is that of its mechanism.

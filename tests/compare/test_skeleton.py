@@ -7,11 +7,16 @@ import pytest
 from longspan.attention import MECHANISMS
 from longspan.compare.probes import PROBES
 from longspan.compare.settings import Comparison
-from longspan.compare.skeleton import Skeleton, build, form_of, refusal, spec_of, takes_globals
+from longspan.compare.skeleton import Built, Skeleton, build, form_of, refusal, spec_of, takes_globals
 from longspan.errors import InputError
 from longspan.stacks import STACKS
 
 PROBE = PROBES["recall"](128)
+
+
+def is_matched(built: Built) -> bool:
+    """Whether it has as many weights as the others, within two percent."""
+    return abs(built.parameters - built.target) <= 0.02 * built.target
 
 
 ARMS = [*MECHANISMS, *(name for name, kind in STACKS.items() if kind.own_attention)]
@@ -28,9 +33,9 @@ def test_every_mechanism_has_as_many_weights(name: str, task: str) -> None:
     form = form_of(name, PROBES[task])
     assert form is not None
     built = build(Skeleton(), spec_of(name, {}, 128), PROBE, form, 128)
-    assert built.is_matched or built.feed_forward == 8  # the narrowest: nothing is left to take from
+    assert is_matched(built) or built.feed_forward == 8  # the narrowest: nothing is left to take from
     if task == "recall":  # at so few tokens no table is too large
-        assert built.is_matched
+        assert is_matched(built)
     assert built.parameters == sum(weight.numel() for weight in built.model.parameters())
     assert built.description.startswith(name)
 
@@ -57,12 +62,12 @@ def test_a_stack_that_brings_its_attention_is_compared_with_its_options_and_by_i
 def test_tables_that_layers_share_count_as_the_mechanisms_own() -> None:
     built = build(Skeleton(), spec_of("linformer", {"sharing": "layerwise"}, 128), PROBE, "both ways", 128)
     assert built.target == build(Skeleton(), spec_of("full", {}, 128), PROBE, "both ways", 128).target
-    assert built.is_matched
+    assert is_matched(built)
 
 
 def test_more_weights_than_can_be_made_up_for_are_said() -> None:
     narrow = Skeleton(feed_forward=16)
-    assert not build(narrow, spec_of("poolingformer", {}, 128), PROBE, "both ways", 128).is_matched
+    assert not is_matched(build(narrow, spec_of("poolingformer", {}, 128), PROBE, "both ways", 128))
 
 
 def test_who_asks_is_global_where_that_is_allowed() -> None:
@@ -77,6 +82,6 @@ def test_memory_tokens_stand_before_every_row_of_what_takes_globals() -> None:
         with pytest.raises(InputError, match=wrong):
             build(with_memory, spec_of(name, {}, 128), PROBE, task, 128)
     built = build(with_memory, spec_of("longformer", {}, 128), PROBE, "both ways", 128)
-    assert built.is_matched
+    assert is_matched(built)
     assert built.target == build(Skeleton(), spec_of("full", {}, 128), PROBE, "both ways", 128).target + 7 * 64
     assert built.model.config.num_memory_tokens == 7

@@ -272,12 +272,6 @@ def test_a_model_whose_name_would_break_the_line(name: str) -> None:
     assert message.isprintable()
 
 
-def test_a_page_or_a_model_that_is_none_for_ponder_times() -> None:
-    refused(lambda: longspan.ponder(None, TEXT), "model is of type NoneType")
-    refused(lambda: longspan.ponder("nowhere", TEXT, html=3), "html is 3")  # pyright: ignore[reportArgumentType]
-    refused(lambda: longspan.ponder("nowhere", TEXT, html=b"a.html"), "html is b'a.html'")  # pyright: ignore[reportArgumentType]
-
-
 @pytest.mark.parametrize("stream", ["print", 3, []], ids=str)
 def test_a_stream_that_cannot_be_called(stream: Any) -> None:
     refused(lambda: longspan.summarize(TEXT, stream=stream), "stream is ", "a function")

@@ -80,7 +80,7 @@ def test_a_query_that_sees_nothing_gathers_nothing() -> None:
     assert not found[:, 3].any()
 
 
-@pytest.mark.parametrize("change", [{"normalization": "post"}, {"longspan_version": "0.3"}, {"attention": []}])
+@pytest.mark.parametrize("change", [{"normalization": "post"}, {"sinusoids": "paper"}, {"attention": []}])
 def test_another_network_is_refused(change: dict, tmp_path: Path) -> None:
     folder = tmp_path / "encoder"
     shutil.copytree(BUNDLED, folder)

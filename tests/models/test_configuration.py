@@ -7,9 +7,12 @@ from dataclasses import fields
 
 import pytest
 
+import longspan
 from longspan.attention import LongformerConfig
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
+from longspan.models.fields import ModelFields
+from longspan_documents.inference.encoders import BUNDLED
 
 
 def test_attention_is_stored_as_plain_data_with_every_option(make_config):
@@ -19,6 +22,20 @@ def test_attention_is_stored_as_plain_data_with_every_option(make_config):
     assert config.attention["left_tokens"] == 7
     assert config.attention["dilation"] == [1, 2, 3]
     assert config.layer_attention(0) == LongformerConfig(left_tokens=7, dilation=(1, 2, 3))
+
+
+def test_a_saved_model_says_which_version_wrote_it(make_config, tmp_path):
+    LongspanModel(make_config()).save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["longspan_version"] == longspan.__version__
+    assert not hasattr(LongspanConfig.from_pretrained(tmp_path), "longspan_version")
+
+
+@pytest.mark.parametrize("name", ["encoder", "passages"])
+def test_bundled_models_leave_no_option_to_a_default(name):
+    stored = json.loads((BUNDLED.parent / name / "config.json").read_text(encoding="utf-8"))
+    whole = LongspanConfig.from_dict(stored)
+    own = {field.name: getattr(whole, field.name) for field in fields(ModelFields)}
+    assert {name: stored.get(name, "left out") for name in own} == own
 
 
 def test_one_attention_per_layer(make_config):

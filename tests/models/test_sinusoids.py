@@ -1,4 +1,4 @@
-"""Sinusoidal positions: the published formula in loops, their size beside the tokens', and the form of version 0.2."""
+"""Sinusoidal positions: the published formula in loops, their size beside the tokens', and the other forms."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_a_period_is_the_longest_wavelength() -> None:
             LongspanConfig(hidden_size=8, **SIZES, position_period=period)
 
 
-def earlier(width: int, place: int, std: float, period: float) -> list[float]:
-    """What version 0.2 added to a token, in its own words: ⌈E/2⌉ wavelengths from 2 to the period, at equal ratios."""
+def two_to_period(width: int, place: int, std: float, period: float) -> list[float]:
+    """⌈E/2⌉ wavelengths from 2 to the period, at equal ratios; all sines before all cosines."""
     half = (width + 1) // 2
     steps = [number / max(half - 1, 1) for number in range(half)]
     angles = [2 * math.pi * place / (2 * (period / 2) ** step) for step in steps]
@@ -81,37 +81,31 @@ def earlier(width: int, place: int, std: float, period: float) -> list[float]:
 
 @pytest.mark.parametrize("width", [1, 9, 24])
 @pytest.mark.parametrize("fields", [{}, {"position_period": 64.0}, {"scale_embedding": True}], ids=str)
-def test_a_folder_of_version_02_keeps_its_own(width: int, fields: dict[str, Any], tmp_path: Path) -> None:
+def test_those_from_two_to_the_period_are_theirs(width: int, fields: dict[str, Any]) -> None:
     """The first channel is always 0 there, and a scaled embedding changes nothing."""
-    stored = {"model_type": "longspan", "hidden_size": width, **SIZES, "init_std": 0.06, **fields}
+    places = list(range(200))
+    found = waves(width, places, sinusoids="two_to_period", init_std=0.06, **fields)
+    expected = [two_to_period(width, place, 0.06, fields.get("position_period", 10_000.0)) for place in places]
+    torch.testing.assert_close(found, torch.tensor(expected), atol=1e-5, rtol=0)
+    assert (found[:, 0].abs() < 1e-4).all()
+
+
+@pytest.mark.parametrize("version", [None, "0.2.0"])
+def test_a_file_that_leaves_them_out_has_the_defaults_whatever_wrote_it(version: str | None, tmp_path: Path) -> None:
+    stored = {"model_type": "longspan", "hidden_size": 8, **SIZES, "longspan_version": version}
     (tmp_path / "config.json").write_text(json.dumps(stored), encoding="utf-8")
     config = LongspanConfig.from_pretrained(tmp_path)
-    assert (config.sinusoids, config.position_period) == ("0.2", fields.get("position_period", 10_000.0))
-    position: Any = LongspanModel(config).encoder.embeddings.position
-    places = list(range(200))
-    expected = [earlier(width, place, 0.06, fields.get("position_period", 10_000.0)) for place in places]
-    torch.testing.assert_close(position(torch.tensor([places]))[0], torch.tensor(expected), atol=1e-5, rtol=0)
+    assert (config.sinusoids, config.position_period) == ("paper", None)
 
 
-def test_the_bundled_encoder_is_such_a_folder() -> None:
-    import longspan
-
-    folder = Path(longspan.__file__).parent / "bundled" / "encoder"
-    config = LongspanConfig.from_pretrained(folder)
-    assert "longspan_version" not in json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    assert (config.sinusoids, config.position_period) == ("0.2", 256)
-
-
-@pytest.mark.parametrize("stored_by", ["0.2", "0.3"])
-def test_a_decoder_whose_stack_tells_places_has_no_table_but_one_of_version_02(stored_by: str, tmp_path: Path) -> None:
-    fields = {**SIZES, "hidden_size": 24, "position_embedding": "none", "decoder_layers": 1, "stack": "universal"}
-    if stored_by == "0.2":
-        (tmp_path / "config.json").write_text(json.dumps({"model_type": "longspan", **fields}), encoding="utf-8")
-        config = LongspanConfig.from_pretrained(tmp_path)
-    else:
-        config = LongspanConfig(**fields)
-    names = [name for name, _ in LongspanForConditionalGeneration(config).named_parameters() if ".position" in name]
-    assert names == (["decoder.embeddings.position.weight"] if stored_by == "0.2" else [])
+@pytest.mark.parametrize(
+    ("signal", "table"), [("sinusoidal", []), ("none", ["decoder.embeddings.position.weight"])], ids=["signals", "none"]
+)
+def test_a_decoder_whose_stack_tells_places_has_no_table(signal: str, table: list[str]) -> None:
+    stack = {"stack": "universal", "position_signal": signal}
+    fields = {**SIZES, "hidden_size": 24, "position_embedding": "none", "decoder_layers": 1, "stack": stack}
+    model = LongspanForConditionalGeneration(LongspanConfig(**fields))
+    assert [name for name, _ in model.named_parameters() if ".position" in name] == table
 
 
 @torch.no_grad()

@@ -69,7 +69,8 @@ def test_a_word_is_as_important_as_its_most_important_token(files, tmp_path, cap
 
 def test_shades_are_explained():
     words = tuple(WeighedWord(start=at, end=at + 3, importance=p) for at, p in ((0, 0.0), (4, 0.51), (8, 1.0)))
-    page = importance_page(Weighed(text="one two six", words=words, by="tagger"))
+    page = importance_page(Weighed(text="one two six", words=words, by="tagger"), "a <title>")
+    assert "a &lt;title&gt;" in page
     marks = re.findall(r'<span class="s(\d)" title="([^"]+)">([^<]*)</span>', page)
     assert marks == [("0", "0.00", "one"), ("5", "0.51", "two"), ("9", "1.00", "six")]
     assert "2 important" in page

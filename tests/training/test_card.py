@@ -97,7 +97,7 @@ def test_transformers_alone_reads_a_text_as_longspan_does(classifier: Path, tmp_
 
 
 def test_one_that_does_not_prepare_texts_is_said_to_need_it(classifier: Path, tmp_path: Path) -> None:
-    """As of a run that an earlier version began, whose tokenizer is there already."""
+    """As where the tokenizer of the run is there already and lacks the step."""
     folder = tmp_path / "run"
     recipe = load_recipe(classifier / "recipe.yaml", ["optimisation.steps=2", "task.clean=false"])
     train(recipe, folder)

@@ -14,11 +14,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-import longspan
-from longspan.attention import PoolingformerConfig
 from longspan.cli import main
 from longspan.errors import InputError
-from longspan.training import run_folder
 from longspan.training.callbacks import Stopped
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
@@ -191,34 +188,6 @@ def test_steps_can_be_raised_under_a_constant_schedule(
     assert load_recipe(folder / "recipe.yaml").optimisation.steps == 8
     with pytest.raises(InputError, match=r"optimisation.steps=8, not 4"):
         train(load_recipe(tiny_recipe, [*constant, "optimisation.steps=4"]), folder, resume=True)
-
-
-@pytest.mark.slow
-def test_a_run_that_version_02_began_goes_on_as_the_model_it_trained(
-    tiny_recipe: Path, tmp_path: Path, same: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What its recipe leaves out keeps its earlier form: curves and weights are those of a run that asks for it."""
-    options = ["optimisation.schedule=constant", "optimisation.warmup_steps=0", "optimisation.evaluate_every=3"]
-    options += ["model.new.position_embedding=sinusoidal", "optimisation.steps=3"]
-    monkeypatch.setattr(PoolingformerConfig, "earlier_defaults", {"stride": 3})  # as if it had been another one
-    asked = ["model.new.sinusoids='0.2'", "model.attention.stride=3"]
-    train(load_recipe(tiny_recipe, [*options, *asked, "optimisation.steps=6"]), tmp_path / "whole")
-    folder = tmp_path / "begun"
-    with monkeypatch.context() as earlier:
-        earlier.setattr(run_folder, "__version__", "0.2.0")
-        train(load_recipe(tiny_recipe, options), folder)
-    where = json.loads((folder / "environment.json").read_text())
-    del where["begun_by"]  # which version 0.2 did not write
-    (folder / "environment.json").write_text(json.dumps(where))
-    train(load_recipe(tiny_recipe, [*options, "optimisation.steps=6"]), folder, resume=True)
-    same(folder, tmp_path / "whole")
-    config = json.loads((folder / "config.json").read_text())
-    assert (config["sinusoids"], config["attention"]["stride"]) == ("0.2", 3)
-    where = json.loads((folder / "environment.json").read_text())
-    assert (where["begun_by"], where["longspan"]) == ("0.2.0", longspan.__version__)
-    (folder / "environment.json").write_text("[]")
-    with pytest.raises(InputError, match=r"environment.json' is damaged .*; put it back from a copy, or remove it"):
-        train(load_recipe(tiny_recipe, [*options, "optimisation.steps=9"]), folder, resume=True)
 
 
 @pytest.mark.slow

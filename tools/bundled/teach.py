@@ -55,7 +55,7 @@ NEW: dict[str, Any] = {
     "intermediate_size": 768,
     "normalization": "pre",
     "position_embedding": "sinusoidal",
-    "sinusoids": "0.2",  # what the bundled encoder was trained with
+    "sinusoids": "two_to_period",  # what the bundled encoder was trained with
     "position_period": 256,
     "embedding_norm": False,
     "dropout": 0.0,

@@ -217,13 +217,6 @@ def test_simplified_text_splits_into_the_tokens_that_made_it(words: list[str]) -
         assert row.original(span)["start_token"] == place
 
 
-def test_a_row_without_labels_can_be_read_for_answering() -> None:
-    record = page_record()
-    del record["annotations"]
-    assert natural_question(record, labelled=False).annotations == ()
-    assert len(natural_question(page_record(), labelled=False).annotations) == 3
-
-
 def test_question_tokens_serve_where_the_text_is_missing() -> None:
     record = page_record()
     del record["question_text"], record["example_id"]

@@ -12,7 +12,7 @@ import pytest
 
 from longspan.data.sources import find_source
 from longspan.errors import InputError
-from longspan_papers.natural_questions.reading import QUESTION_DATA_SETS, QUESTIONS, parse_question, read_questions
+from longspan_papers.natural_questions.reading import QUESTION_DATA_SETS, QUESTIONS, read_questions
 
 
 def record(number: int, **more: Any) -> dict[str, Any]:
@@ -139,14 +139,6 @@ def test_wrong_options_are_said_at_once(tmp_path: Path, monkeypatch: pytest.Monk
         read_questions("natural-questions")
     with pytest.raises(InputError, match="split='test' is not in data set 'tydiqa'"):
         read_questions("tydiqa", "test")
-
-
-def test_rows_without_labels_are_read_if_asked(tmp_path: Path) -> None:
-    unlabelled = record(1)
-    del unlabelled["annotations"]
-    (tmp_path / "a.jsonl").write_bytes(lines(unlabelled))
-    assert [row.annotations for row in read_questions(tmp_path / "a.jsonl", labelled=False)] == [()]
-    assert parse_question(unlabelled, labelled=False).id == "1"
 
 
 def test_made_up_rows() -> None:

@@ -81,10 +81,6 @@ def test_malformed_records_are_refused_in_one_sentence(path: str, value: Any, me
         tydi_question(changed(record(), path, value))
 
 
-def test_rows_without_labels() -> None:
-    assert tydi_question(changed(record(), "annotations"), labelled=False).annotations == ()
-
-
 @pytest.mark.parametrize(("name", "rows"), [("tiny_dev", 11), ("small_gold_annotation", 3)])
 def test_every_sample_is_read_and_goes_back(data_folder: Path, name: str, rows: int) -> None:
     path = data_folder / f"tydiqa/{name}.jsonl.gz"

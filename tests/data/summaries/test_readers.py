@@ -8,11 +8,12 @@ import os
 import re
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from longspan.data.summaries.readers import DATA_SETS, Choice, read_rows, rows_from_records
+from longspan.data.summaries.readers import DATA_SETS, read_rows
 from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
 
@@ -20,10 +21,14 @@ DATA = os.environ.get("LONGSPAN_DATA", "")
 needs_data = pytest.mark.skipif(not DATA, reason="LONGSPAN_DATA is not set")
 
 
-def one(record: dict[str, Any], **choice: str) -> SummaryRow:
-    rows = list(rows_from_records([record], Choice(**choice)))
-    assert len(rows) == 1
-    return rows[0]
+def rows_of(record: dict[str, Any], **options: Any) -> list[SummaryRow]:
+    with TemporaryDirectory() as folder:
+        return list(read_rows(write_lines(Path(folder) / "records.jsonl", record), **options))
+
+
+def one(record: dict[str, Any], **options: Any) -> SummaryRow:
+    (row,) = rows_of(record, **options)
+    return row
 
 
 def write_lines(path: Path, *records: Any) -> Path:
@@ -74,7 +79,7 @@ def test_permissive_layout_has_sections_and_abstract() -> None:
     assert not {"Why", "How"} & set(row.sentences)
     assert row.references == ("It is proposed.\nIt is good.\nIt is short.",)
     assert one(PROPOSAL | {"digest": "Plainly."}, target="digest").references == ("Plainly.",)
-    assert not list(rows_from_records([PROPOSAL], Choice(target="digest")))  # it has none
+    assert not rows_of(PROPOSAL, target="digest")  # it has none
     with pytest.raises(InputError, match="target='blurb' is not in this layout; it has abstract, digest"):
         one(PROPOSAL, target="blurb")
     assert one(PROPOSAL | {"title": []}).title == ""
@@ -157,7 +162,7 @@ def test_squality_plot_or_every_question() -> None:
     row = one(record)
     assert (row.id, row.question, row.references) == ("9#1", None, ("A one.\nA two.", "B."))
     assert row.sentences == ("Once upon\na time.", "The end.")
-    rows = list(rows_from_records([record], Choice(questions="all")))
+    rows = rows_of(record, questions="all")
     assert [(row.id, row.question) for row in rows] == [("9#1", "What is the plot?"), ("9#2", "Who?")]
 
 
@@ -178,7 +183,7 @@ def test_qmsum_general_or_every_query() -> None:
     assert row.source == "Grad A: OK, we're on. Right?\nB: Yes."
     assert row.sentences == ("Grad A: OK, we're on.", "Right?", "B: Yes.")
     assert (row.question, row.references) == (None, ("They met.\nIt went well.",))
-    assert [row.question for row in rows_from_records([record], Choice(questions="all"))] == ["Summarize", "Who?"]
+    assert [row.question for row in rows_of(record, questions="all")] == ["Summarize", "Who?"]
 
 
 def test_scitldr_scisummnet_crd3_leval() -> None:
@@ -209,7 +214,7 @@ def test_scitldr_scisummnet_crd3_leval() -> None:
     report = {"input": "Long.", "instructions": ["Sum up."], "outputs": ["Short."], "evaluation": "rouge"}
     assert (one(report).source, one(report).reference, one(report).question) == ("Long.", "Short.", None)
     answers = report | {"evaluation": "f1"}
-    assert list(rows_from_records([answers])) == []
+    assert rows_of(answers) == []
     assert one(answers, questions="all").question == "Sum up."
 
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from longspan_documents.inference.results import DocumentAnswer, Summary
     from longspan_documents.inference.summarize import summarize
     from longspan_documents.mapping.documents import Mapped, map_documents
-    from longspan_documents.pictures.shaded import ponder
     from longspan_papers.wikihop.choosing import Choice, choose
 
 __all__ = [
@@ -94,7 +93,6 @@ if TYPE_CHECKING:
         "index",
         "map_documents",
         "pipeline",
-        "ponder",
         "summarize",
     ]
 

@@ -7,7 +7,7 @@ from longspan.imports import MissingLibraryError
 NAMES = {
     "documents": (
         *("DocumentAnswer", "DocumentIndex", "DocumentLabel", "Mapped", "PlacedPassage", "Summary", "answer", "chunks"),
-        *("classify", "embed", "embed_document", "importance", "index", "map", "map_documents", "pipeline", "ponder"),
+        *("classify", "embed", "embed_document", "importance", "index", "map", "map_documents", "pipeline"),
         *("serve", "summarize"),
     ),
     "papers": ("Choice", "choose", "coref", "noise"),

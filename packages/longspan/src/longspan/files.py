@@ -94,15 +94,15 @@ def _is_read(file: Path, source: str) -> bool:
         return False
 
 
-def new_folder(given: str | os.PathLike[str], argument: str = "output") -> Path:
+def new_folder(given: str | os.PathLike[str]) -> Path:
     """`output_folder`, where nothing lies yet.
 
     Raises:
         InputError: as `output_folder`; there is something in it.
     """
-    folder = output_folder(given, argument)
+    folder = output_folder(given)
     if not is_empty(folder):
-        raise InputError(f"{argument} {str(given)!r} exists already and is not empty; give another place, or empty it")
+        raise InputError(f"output {str(given)!r} exists already and is not empty; give another place, or empty it")
     return folder
 
 

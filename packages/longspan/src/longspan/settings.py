@@ -24,8 +24,7 @@ import re
 import reprlib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -175,28 +174,7 @@ def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: s
         other = next((other for other in others if other in options), None)
         if options.get(name) is not None and other is not None:
             raise InputError(f"{path}.{name} and {path}.{other} exclude each other; leave one of them out")
-    if reads_earlier():
-        options = {**getattr(settings, "earlier_defaults", {}), **options}
     return from_plain(settings, options, path)
-
-
-_READS_EARLIER = ContextVar("reads_earlier", default=False)
-
-
-def reads_earlier() -> bool:
-    """Whether what is read now is of version 0.2 or before it, see `earlier_forms`."""
-    return _READS_EARLIER.get()
-
-
-@contextmanager
-def earlier_forms() -> Iterator[None]:
-    """While it lasts, options that a nested spec leaves out have the values of its class's `earlier_defaults`, if it
-    states any: what they meant in a file that was written before files named the version of Longspan."""
-    token = _READS_EARLIER.set(True)
-    try:
-        yield
-    finally:
-        _READS_EARLIER.reset(token)
 
 
 def entry(table: Mapping[str, Entry], name: str, path: str) -> Entry:

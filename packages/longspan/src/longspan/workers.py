@@ -23,6 +23,8 @@ from longspan.errors import InputError
 
 RETRIES = (0.1, 0.5)
 """Seconds after which a process is started again that could not be."""
+SECONDS = 600
+"""Of processor time that a bounded process may take."""
 NO_MEMORY = 3
 """Exit code of a bounded process where memory ran out in Python."""
 KILLED, TRIES = -9, 2
@@ -68,9 +70,7 @@ def run_python(
     return subprocess.run(command, input=data, capture_output=True, check=False, timeout=timeout, env=environment)
 
 
-def run_bounded(
-    place: str, data: bytes, memory: int, seconds: int = 600, *, name: str, does: str = "reads it"
-) -> bytes | None:
+def run_bounded(place: str, data: bytes, memory: int, *, name: str, does: str = "reads it") -> bytes | None:
     """What a function makes of some bytes in a process of its own, for a library that may abort the one it is in.
 
     A process that was killed from outside is started once more.
@@ -78,8 +78,7 @@ def run_bounded(
     Args:
         place: of the function, "module:name"; it takes the bytes and gives a text.
         data: what it is given.
-        memory: bytes that the process may take (Linux; other systems set no bound).
-        seconds: of processor time that it may take, likewise.
+        memory: bytes that the process may take, for `SECONDS` of processor time (Linux; other systems set no bound).
         name: of the file, for the error.
         does: what the process does with the file.
 
@@ -92,7 +91,7 @@ def run_bounded(
     """
     code = f"from {__name__} import _bounded; _bounded()"
     for _ in range(TRIES):
-        done = run_python(code, place, str(memory), str(seconds), data=data)
+        done = run_python(code, place, str(memory), str(SECONDS), data=data)
         if done.returncode != KILLED:
             break
     else:

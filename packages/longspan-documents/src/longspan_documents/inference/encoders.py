@@ -283,12 +283,12 @@ def open_bundled(folder: Path, network: type[Network]) -> tuple[Network, Bundled
 
 
 def _read_config(folder: Path) -> ModelFields:
-    from longspan.models.fields import ModelFields, fields_of_file
+    from longspan.models.fields import ModelFields
 
     known = {field.name for field in fields(ModelFields)}
-    with fields_of_file(json.loads((folder / "config.json").read_text(encoding="utf-8"))) as stored:
-        config = ModelFields(**{name: value for name, value in stored.items() if name in known})
-        config.settle()
+    stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = ModelFields(**{name: value for name, value in stored.items() if name in known})
+    config.settle()
     return config
 
 

@@ -35,7 +35,7 @@ PARTS = {
     "normalization": "pre",
     "position_embedding": "sinusoidal",
     "scale_embedding": False,
-    "sinusoids": "0.2",
+    "sinusoids": "two_to_period",
     "stack": {"stack": "sequential"},
     "type_vocab_size": 0,
 }
@@ -172,8 +172,7 @@ class PlainEncoder:
             ) from error
 
     def _open(self, folder: Path) -> None:
-        plain = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        config = {"sinusoids": "paper" if "longspan_version" in plain else "0.2"} | plain
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if other := [name for name, value in PARTS.items() if config[name] != value]:
             raise ValueError(f"{other[0]} is {config[other[0]]!r}")
         weights = _weights(folder / "model.safetensors")
@@ -224,7 +223,7 @@ class PlainEncoder:
 
 
 def sinusoids(length: int, width: int, config: dict[str, Any]) -> np.ndarray:
-    """Those of version 0.2 for so many places, `(T, E)`; see `longspan.models.embeddings.EarlierSinusoids`."""
+    """Those "two_to_period" of so many places, `(T, E)`; see `longspan.models.embeddings.TwoToPeriodSinusoids`."""
     exponent = np.linspace(0, 1, (width + 1) // 2, dtype=np.float32)
     waves = np.float32(math.pi) * np.float32(config["position_period"] / 2) ** -exponent
     angle = np.arange(config["position_offset"], config["position_offset"] + length)[:, None].astype(np.float32) * waves

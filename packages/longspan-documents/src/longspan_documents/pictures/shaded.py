@@ -1,7 +1,4 @@
-"""Web pages of a text whose words are shaded, with the shades explained at its side.
-
-The shades say how important each word is (`importance_page`), or how many steps a model took over it (`ponder_page`).
-"""
+"""The web page of a text whose words are shaded by how important they are, with the shades explained at its side."""
 
 from __future__ import annotations
 
@@ -9,14 +6,11 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from os import PathLike
-from typing import Any
 
 from longspan.characters import counted
 from longspan.pictures.frame import as_line, as_text, page_frame
 from longspan_documents.inference.importance import Weighed
-from longspan_documents.inference.ponder import Pondered, ponder_times
-from longspan_documents.pictures.pages import SHADES, check_page, page_style, save_page
+from longspan_documents.pictures.pages import SHADES, page_style
 
 
 @dataclass(frozen=True)
@@ -116,55 +110,3 @@ def importance_page(weighed: Weighed, title: str = "Importance") -> str:
 def shade_of_importance(importance: float) -> int:
     """The shade, 0 to `SHADES`, of an importance between 0 and 1."""
     return round(SHADES * importance)
-
-
-def ponder(
-    model: Any,
-    text: str,
-    *,
-    tokenizer: Any = None,
-    html: str | PathLike[str] | None = None,
-    title: str = "Ponder times",
-) -> Pondered:
-    """How many steps a model takes over each token of a text, and, with `html`, a page that shades the text by them.
-
-    Args:
-        model: a folder that `longspan train` wrote, or a model; its stack is universal with `halting: adaptive`.
-        text: what is read.
-        tokenizer: of the model, where that is no folder.
-        html: file of the page; an existing one is replaced.
-        title: of the page.
-
-    Raises:
-        InputError: the model's tokens all take the same steps; no tokenizer; a text too long; a file that cannot be
-            written.
-    """
-    if html is not None:
-        check_page(html)
-    pondered = ponder_times(model, text, tokenizer)
-    if html is not None:
-        save_page(ponder_page(pondered, title), html)
-    return pondered
-
-
-def ponder_page(pondered: Pondered, title: str = "Ponder times") -> str:
-    """The page: the text on one side, and how many tokens took how many steps on the other."""
-    counts, most = Counter(piece.steps for piece in pondered.pieces), pondered.most
-    return shaded_page(
-        title,
-        pondered.text,
-        (
-            Shaded(each.start, each.end, shade_of_steps(each.steps, most), counted(each.steps, "step"))
-            for each in pondered.pieces
-        ),
-        facts=[counted(len(pondered.pieces), "token"), f"{pondered.mean:.2f} steps on average, at most {most}"],
-        legend=(
-            "Tokens by steps",
-            [(shade_of_steps(steps, most), counted(steps, "step"), counts[steps]) for steps in range(1, most + 1)],
-        ),
-    )
-
-
-def shade_of_steps(steps: int, most: int) -> int:
-    """From 0, one step, to `SHADES`, the most that there can be."""
-    return round(SHADES * (steps - 1) / max(most - 1, 1))

@@ -240,7 +240,7 @@ class QuestionRow:
         return TextBytes(self.text)
 
 
-def plain_row(text: str, question: str, *, id: str = "document", title: str = "") -> QuestionRow:
+def plain_row(text: str, question: str) -> QuestionRow:
     """Any text as a row: its paragraphs are the candidates.
 
     Paragraphs are separated by blank lines; one that is longer than `LONGEST_PASSAGE` characters is cut at line ends,
@@ -255,7 +255,7 @@ def plain_row(text: str, question: str, *, id: str = "document", title: str = ""
     blocks = _split(text, Span(0, len(text)), _BLANK_LINES)
     passages = (span for block in blocks for span in _shorten(text, block, (_LINE_END, _SENTENCE_END, _SPACE)))
     candidates = tuple(map(Candidate, passages))
-    return QuestionRow(id=id, question=question.strip(), text=text, candidates=candidates, title=title)
+    return QuestionRow(id="document", question=question.strip(), text=text, candidates=candidates)
 
 
 def _shorten(text: str, span: Span, borders: tuple[re.Pattern[str], ...]) -> Iterator[Span]:

@@ -140,7 +140,7 @@ def _halves(document: Document, unit: DocumentSentence) -> list[DocumentSentence
     return halves
 
 
-def units_of(document: Document, language: str | None = None) -> list[DocumentSentence]:
+def units_of(document: Document) -> list[DocumentSentence]:
     """The sentences of a document and of its notes, and the lines of its tables, code and captions, in order.
 
     Where it has none of these (a heading alone, references alone), every paragraph counts as one.
@@ -148,8 +148,8 @@ def units_of(document: Document, language: str | None = None) -> list[DocumentSe
     Raises:
         InputError: as `sentences_of`.
     """
-    units = sentences_of(document, language)
-    language = language or guess_language(document.text)
+    units = sentences_of(document)
+    language = guess_language(document.text)
     section = None
     for index, block in enumerate(document.blocks):
         section = index if block.kind == "heading" else section
@@ -163,7 +163,7 @@ def units_of(document: Document, language: str | None = None) -> list[DocumentSe
             text = " ".join(words.split())
             units.append(DocumentSentence(text=text, start=start, end=end, block=index, section=section))
     if not units:
-        return sentences_of(abbreviating(document_of(document.text, raw=True), document.abbreviations), language)
+        return sentences_of(abbreviating(document_of(document.text, raw=True), document.abbreviations))
     return sorted(units, key=lambda one: (one.block, one.start))
 
 
@@ -182,7 +182,6 @@ def passages_of(
     *,
     most: int = MOST,
     overlap: int = 0,
-    language: str | None = None,
     measure: Measure = words_in,
 ) -> list[Passage]:
     """The passages of a document, in order; together they hold every unit, and without overlap each once.
@@ -193,13 +192,12 @@ def passages_of(
         most: length that no further sentence exceeds; from half as much on, a passage ends with its paragraph. A
             sentence that is longer stands whole, alone.
         overlap: units at the end of a passage that the next one of the section repeats, where both fit.
-        language: of the units, as `units_of` takes it.
         measure: gives the length of each unit; by default in words.
 
     Raises:
         InputError: as `sentences_of`.
     """
-    units = units_of(document, language) if units is None else units
+    units = units_of(document) if units is None else units
     by_lines = frozenset(index for index, block in enumerate(document.blocks) if block.kind in BY_LINES)
     passages: list[Passage] = []
     begun = 0  # units before this section

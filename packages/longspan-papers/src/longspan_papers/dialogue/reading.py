@@ -145,13 +145,13 @@ NAMES = ("Ada", "Carl", "Emmy", "Hugo", "Rosa")
 TOPICS = 3
 
 
-def synthetic_dialogues(count: int, *, seed: int, turns: int = 24) -> list[Dialogue]:
+def synthetic_dialogues(count: int, *, seed: int) -> list[Dialogue]:
     """Talks of two to four people about three topics, each with words of its own.
 
     Same arguments, same dialogues.
     """
     draw = random.Random(seed)
-    return [_dialogue(f"synthetic-{seed}-{number}", turns + number % 5, draw) for number in range(count)]
+    return [_dialogue(f"synthetic-{seed}-{number}", 24 + number % 5, draw) for number in range(count)]
 
 
 def _dialogue(name: str, count: int, draw: random.Random) -> Dialogue:

@@ -53,7 +53,7 @@ class _Document:
     end_bytes: list[int]
 
 
-def natural_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
+def natural_question(record: Record, default_id: str = "") -> QuestionRow:
     """The row of one record of either format.
 
     The title is the field `document_title`, else the document's first heading (`<H1>`). As a label, a short answer that
@@ -63,7 +63,6 @@ def natural_question(record: Record, default_id: str = "", *, labelled: bool = T
     Args:
         record: as the file has it.
         default_id: names the row where the record has no `example_id`.
-        labelled: whether a record without annotations is an error.
 
     Raises:
         InputError: a field is missing or of a wrong type; the document has no text; a candidate lies outside the
@@ -83,9 +82,7 @@ def natural_question(record: Record, default_id: str = "", *, labelled: bool = T
         question=question,
         text=document.text,
         candidates=candidates,
-        annotations=annotations_of(
-            record, labelled, lambda entry, where: _annotation(entry, where, document, candidates)
-        ),
+        annotations=annotations_of(record, lambda entry, where: _annotation(entry, where, document, candidates)),
         source="nq",
         title=title if isinstance(title, str) else _heading(document),
         tokens=document.places,
@@ -204,13 +201,11 @@ def _with_bytes(entry: Record, where: str, place: Place) -> Place:
     return Place(place.start_token, place.end_token, start, end)
 
 
-def annotations_of(record: Record, labelled: bool, read: Callable[[Any, str], Annotation]) -> tuple[Annotation, ...]:
-    """The field `annotations`, each entry read with its place; it may be missing where no labels are needed."""
-    if not labelled and not record.get("annotations"):
-        return ()
+def annotations_of(record: Record, read: Callable[[Any, str], Annotation]) -> tuple[Annotation, ...]:
+    """The field `annotations`, each entry read with its place."""
     entries = list_of(record, "annotations")
     if not entries:
-        raise InputError("field 'annotations' is empty; a row with labels needs at least one")
+        raise InputError("field 'annotations' is empty; a row needs at least one")
     return tuple(read(entry, f"annotations[{index}]") for index, entry in enumerate(entries))
 
 
@@ -230,7 +225,7 @@ def yes_no_of(entry: Record, where: str) -> str:
     return value.lower()
 
 
-def tydi_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
+def tydi_question(record: Record, default_id: str = "") -> QuestionRow:
     """The row of one record of the primary task; arguments and errors as `natural_question` has them.
 
     Raises:
@@ -249,9 +244,7 @@ def tydi_question(record: Record, default_id: str = "", *, labelled: bool = True
         question=question,
         text=text,
         candidates=candidates,
-        annotations=annotations_of(
-            record, labelled, lambda entry, where: _tydi_annotation(entry, where, candidates, places)
-        ),
+        annotations=annotations_of(record, lambda entry, where: _tydi_annotation(entry, where, candidates, places)),
         source="tydi",
         language=language if isinstance(language, str) else None,
         title=title if isinstance(title, str) else "",

@@ -49,7 +49,6 @@ def read_questions(
     limit: int | None = None,
     *,
     on_error: str = "raise",
-    labelled: bool = True,
 ) -> Iterator[QuestionRow]:
     """Stream the rows of a question data set; one record is in memory at a time.
 
@@ -62,7 +61,6 @@ def read_questions(
         limit: stop after so many rows.
         on_error: "raise" stops at a malformed row; "skip" leaves it out, says so in the log with its line number, and
             says at the end how many were left out.
-        labelled: whether a row without annotations is malformed; False is for answering unlabelled questions.
 
     Raises:
         InputError: nothing is found, LONGSPAN_DATA is not set, an option is wrong (at once); a row is malformed and
@@ -80,7 +78,7 @@ def read_questions(
         try:
             for number, record in read_jsonl(path, leave_out):
                 try:
-                    row = parse_question(record, f"{stem}:{number}", labelled=labelled)
+                    row = parse_question(record, f"{stem}:{number}")
                 except InputError as error:
                     leave_out(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
                 else:
@@ -91,12 +89,12 @@ def read_questions(
     return read(data, split, QUESTIONS, read_file, limit)
 
 
-def parse_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
+def parse_question(record: Record, default_id: str = "") -> QuestionRow:
     """The row of one record of any known format; `InputError` where it is malformed, without a place."""
     if "document_tokens" in record or "document_text" in record:
-        return natural_question(record, default_id, labelled=labelled)
+        return natural_question(record, default_id)
     if "document_plaintext" in record:
-        return tydi_question(record, default_id, labelled=labelled)
+        return tydi_question(record, default_id)
     raise InputError(
         "no document: a question has the field document_tokens or document_text (Natural Questions) or "
         f"document_plaintext (TyDi QA), and this record has {', '.join(sorted(record)) or 'no fields'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from longspan.attention.parts.windowed import CountedAttention, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.runtime import shared_in_pass
-from longspan.patterns import Blocks, DrawnBlocks, Full, Pattern, PerHead, PlannedBlocks, RandomBlocks
+from longspan.patterns import Blocks, DrawnBlocks, Full, Pattern, PerHead, PlannedBlocks
 from longspan.patterns.random_blocks import MOST_BLOCKS
 from longspan.settings import Count, Range, Whole
 
@@ -43,17 +43,14 @@ class BigBirdConfig(AttentionConfig):
         global_blocks: blocks at each end of the document whose tokens are global.
         extra_tokens: tokens in front of the document that are global; blocks are counted after them.
         random_blocks: blocks that a block sees besides, or all that are left where these are fewer.
-        random: "paper" counts the real tokens of each row: a document gives the same alone, padded and in company; see
-            `draw`. "transformers" is what
-            transformers' `attention_type="block_sparse"` computes: up to (5 + 2·random_blocks)·block_tokens tokens full
-            attention; beyond, blocks of the padded input, of which random ones may coincide with others and then count
-            twice. In evaluation all of them are the first block, which therefore counts 1 + random_blocks times.
-        draw: "exact" draws `random_blocks` for every block of queries and every head, uniformly among the blocks of the
-            document that are neither its neighbours nor global, by the number of blocks in the document: so the
-            beginning of a document draws otherwise in it than alone. "average" is what Longspan drew up to 0.2:
-            `RandomBlocks`, whatever the length, `random_blocks` on average, more for the first blocks than for the
-            last. With "transformers" it is not read.
-        random_scope: which blocks "exact" draws among: "all"; "prefix1024" those within the first 1,024 tokens, as the
+        random: "paper" counts the real tokens of each row, so that a document gives the same alone, padded and in
+            company, and draws `random_blocks` for every block of queries and every head, uniformly among the blocks of
+            the document that are neither its neighbours nor global, by the number of blocks in the document: so the
+            beginning of a document draws otherwise in it than alone. "transformers" is what transformers'
+            `attention_type="block_sparse"` computes: up to (5 + 2·random_blocks)·block_tokens tokens full attention;
+            beyond, blocks of the padded input, of which random ones may coincide with others and then count twice. In
+            evaluation all of them are the first block, which therefore counts 1 + random_blocks times.
+        random_scope: which blocks "paper" draws among: "all"; "prefix1024" those within the first 1,024 tokens, as the
             released models did at 1,024, 3,072 and 4,096 tokens; "plan" as they did at other lengths, mostly among the
             first 2·random_blocks + 5, see `PlannedBlocks`.
         seed: start of the draws; the published models draw from the number of the layer.
@@ -68,7 +65,6 @@ class BigBirdConfig(AttentionConfig):
         "causal": "all tokens see the last block",
         "state": "it has no causal form",
     }
-    earlier_defaults: ClassVar[Mapping[str, Any]] = {"draw": "average"}
 
     block_tokens: Count = 64
     side_blocks: Whole = 1
@@ -76,7 +72,6 @@ class BigBirdConfig(AttentionConfig):
     extra_tokens: Whole = 0
     random_blocks: Annotated[int, Range(0, MOST_BLOCKS)] = 3
     random: Literal["paper", "transformers"] = "paper"
-    draw: Literal["exact", "average"] = "exact"
     random_scope: Literal["all", "prefix1024", "plan"] = "all"
     seed: Annotated[int, Range(0, 2**20)] = 0
     drawn_tokens: Count = 4096
@@ -104,8 +99,6 @@ class BigBirdConfig(AttentionConfig):
         scope = f"random_scope={self.random_scope!r}"
         if self.random == "transformers":
             raise InputError(f"{scope} belongs to random='paper', as 'transformers' draws where it does; leave it out")
-        if self.draw == "average":
-            raise InputError(f"{scope} belongs to draw='exact', as 'average' knows no scope; leave one of them out")
         if self.extra_tokens:
             raise InputError(
                 f"{scope} counts blocks from the first token, and extra_tokens={self.extra_tokens} come before; choose "
@@ -184,8 +177,6 @@ class BigBirdAttention(CountedAttention):
         after = start + config.global_blocks * size  # the global blocks in front are seen anyway
         seeds = [config.seed * MOST_HEADS + head for head in range(self.heads)]
         drawn = [(size, config.random_blocks, seed, after, sides) for seed in seeds]
-        if config.draw == "average":
-            return PerHead([window | RandomBlocks(*each) for each in drawn])
         ends = config.global_blocks
         if config.random_scope == "plan":
             return PerHead([window | PlannedBlocks(*each, ends=ends) for each in drawn])

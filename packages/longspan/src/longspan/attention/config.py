@@ -179,10 +179,6 @@ class AttentionConfig:
     """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
     `"causal"`, `"state"`, `"globals"`; one of which only the cost speaks, `"linear"`; and `"future"`, of a causal form
     that is what was published and not causal to the bit."""
-    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
-    """Option → what it was, or stood for, up to version 0.2, where that is not its default today: read into folders of
-    models that leave it out and were written then."""
-
     replaces: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Option → the options that it takes the place of, beside which it is refused."""
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -26,8 +25,6 @@ class PerformerConfig(KernelConfig):
         features: of a query or key in each head, F; more of them err less. `None` takes `D ln D`, rounded up to even,
             but at least D: 268 for D = 64.
         kernel: `"softmax"`, or `"relu"`, a kernel of its own: `relu(ω·x / D^¼) + 10⁻³`.
-        normalize_data: whether queries and keys are divided by `D^¼` before the ReLU kernel, as in the published code;
-            models of Longspan 0.2 were not. Features of the softmax always are.
         hyperbolic: draws half as many directions and also uses each of them the other way round.
         orthogonal: draws directions at right angles to each other, D at a time.
         redraw: steps of training after which the directions are drawn anew (`after_step`); `None` keeps them. In
@@ -36,13 +33,11 @@ class PerformerConfig(KernelConfig):
     """
 
     mechanism: ClassVar[str] = "performer"
-    earlier_defaults: ClassVar[Mapping[str, Any]] = {"normalize_data": False}
     cost: ClassVar[str] = "1, of about 2·features times the work"
     source: ClassVar[str] = "Choromanski et al. 2021, arXiv 2009.14794, section 2"
 
     features: Annotated[int, Range(1, 1 << 16)] | None = None
     kernel: Literal["softmax", "relu"] = "softmax"
-    normalize_data: bool = True
     hyperbolic: bool = False
     orthogonal: bool = True
     redraw: Count | None = 1000
@@ -57,10 +52,6 @@ class PerformerConfig(KernelConfig):
             )
         if self.hyperbolic and self.features is not None and self.features % 2:
             raise InputError(f"features={self.features} is odd, and hyperbolic ones come in pairs; give an even number")
-
-    @property
-    def idle(self) -> frozenset[str]:
-        return super().idle | (frozenset() if self.kernel == "relu" else {"normalize_data"})
 
     def feature_count(self, head_width: int) -> int:
         if self.features is not None:
@@ -116,10 +107,10 @@ class PerformerAttention(KernelAttention):
 
     def query_features(self, query: Tensor) -> Tensor:
         if self.config.kernel == "relu":
-            return relu_features(query, self.directions, normalized=self.config.normalize_data)
+            return relu_features(query, self.directions)
         return query_features(query, self.directions, hyperbolic=self.config.hyperbolic)
 
     def key_features(self, key: Tensor) -> Tensor:
         if self.config.kernel == "relu":
-            return relu_features(key, self.directions, normalized=self.config.normalize_data)
+            return relu_features(key, self.directions)
         return key_features(key, self.directions, hyperbolic=self.config.hyperbolic)

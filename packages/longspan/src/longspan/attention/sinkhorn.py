@@ -38,9 +38,7 @@ class SinkhornConfig(AttentionConfig):
             mean key of j, over √D. "linear" and "mlp" make a number for each place among `most_blocks` from the mean
             query and key of block i; "mlp" by way of a layer of width 2D.
         most_blocks: with "linear" and "mlp", blocks of the longest text.
-        iterations: how often rows and columns are normalised.
-        first_normalized: which of them come first, and so are the less exact at the end: "rows", as in the paper and in
-            DialogLM's code, or "columns", as up to version 0.2.
+        iterations: how often rows, and after them columns, are normalised.
         temperature: what logits are divided by, τ.
         noise: in training, so much Gumbel noise is added to the logits; 0 for none.
         hard_sort: each block gets the one block that suits it best, whole; gradients are those of the mixture. Of
@@ -61,14 +59,12 @@ class SinkhornConfig(AttentionConfig):
         "globals": "what a token sees is decided by its block alone",
     }
 
-    earlier_defaults: ClassVar[Mapping[str, Any]] = {"first_normalized": "columns"}
     prefix_options: ClassVar[Mapping[str, Any] | None] = {"target_attention": "full"}
 
     block_tokens: Count = 64
     sort_net: Literal["bilinear", "linear", "mlp"] = "bilinear"
     most_blocks: Count = 64
     iterations: Annotated[int, Range(1, 1000)] = 7
-    first_normalized: Literal["rows", "columns"] = "rows"
     temperature: Annotated[float, Range(above=0, maximum=1000)] = 0.75
     noise: Annotated[float, Range(0, 1000)] = 1.0
     hard_sort: bool = False
@@ -297,7 +293,7 @@ class SinkhornAttention(ProjectedAttention):
         if self.sorts_causally:
             order = earlier(logits, blocks)
         else:
-            order = sinkhorn(logits, blocks, config.iterations, first=config.first_normalized)
+            order = sinkhorn(logits, blocks, config.iterations)
         if not config.hard_sort or not order.numel():
             return order
         best = torch.zeros_like(order).scatter(-1, _first_best(order.detach()), 1)

@@ -35,7 +35,7 @@ def line_ends(*before: Any) -> Any:
     return normalizers.Sequence([*before, normalizers.Replace("\n", f" {END} ")])
 
 
-def word_tokenizer(words: list[str], max_tokens: int = 1_000_000, *, normalizer: Any = None) -> Any:
+def word_tokenizer(words: list[str], *, normalizer: Any = None) -> Any:
     """A tokenizer of transformers whose ids are places in the list.
 
     Raises:
@@ -59,7 +59,7 @@ def word_tokenizer(words: list[str], max_tokens: int = 1_000_000, *, normalizer:
         unk_token=UNKNOWN,
         eos_token=END,
         pad_token=PADDING if PADDING in ids else END,
-        model_max_length=max_tokens,
+        model_max_length=1_000_000,
     )
 
 

@@ -16,7 +16,6 @@ def recipes(
     name: Annotated[
         str | None, typer.Argument(help="Print this recipe, or that of a .yaml file, with what it extends written out.")
     ] = None,
-    show: Annotated[str | None, typer.Option(hidden=True, help="NAME as it was given in version 0.2.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of recipes, for editors.")] = False,
 ) -> None:
     """List the recipes that come with the package by system, or print one of them.
@@ -24,7 +23,6 @@ def recipes(
     Examples: `longspan recipes`, `longspan recipes sentence-scorer > my.yaml`,
     `longspan recipes --schema > recipe.schema.json`.
     """
-    name = name or show
     if name is not None and schema:
         raise InputError(f"{name} and --schema print different things; give one of them")
     if schema:

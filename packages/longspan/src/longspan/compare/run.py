@@ -35,7 +35,7 @@ from longspan.compare.probes import PROBES
 from longspan.compare.process import work
 from longspan.compare.processes import processes, wait_until_ready
 from longspan.compare.settings import Cell, Comparison, Result, read_result, write_result
-from longspan.compare.skeleton import Skeleton, form_of, refusal
+from longspan.compare.skeleton import form_of, refusal
 from longspan.errors import InputError
 from longspan.files import OWN, claimed, output_folder, part_of, write_whole
 from longspan.progress import progress_bar
@@ -372,8 +372,6 @@ def _check_folder(folder: Path, comparison: Comparison) -> None:
     if not (folder / RECORD).is_file():
         raise InputError(f"output {str(folder)!r} exists and holds no comparison; give another --output")
     before, now = read_record(folder).get("comparison", {}), to_plain(comparison)
-    if isinstance(before.get("skeleton"), dict):  # what an earlier version did not know was as it is by default
-        before["skeleton"] = to_plain(Skeleton()) | before["skeleton"]
     for name in FIXED:
         if before.get(name) != now[name]:
             raise InputError(

@@ -67,11 +67,6 @@ class Built:
     feed_forward: int
     description: str
 
-    @property
-    def is_matched(self) -> bool:
-        """Whether it has as many as the others."""
-        return abs(self.parameters - self.target) <= NEAR * self.target
-
 
 def kind_of(mechanism: str) -> type[AttentionConfig]:
     """The configuration of a mechanism, or of the attention that a stack of that name brings."""

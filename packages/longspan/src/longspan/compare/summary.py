@@ -123,8 +123,7 @@ def _add(line: Line, result: Result, comparison: Comparison) -> None:
             line.untrained.append(cell.seed)
         if result.status == "done":
             line.scores.append(result.numbers["score"])
-            # Results of an earlier version have no number; a row has one answer at least.
-            line.answers = int(result.numbers.get("answers", cell.held_out))
+            line.answers = int(result.numbers["answers"])
             for end, (right, asked) in result.by_distance.items():
                 before = line.by_distance.get(int(end), (0, 0))
                 line.by_distance[int(end)] = (before[0] + right, before[1] + asked)

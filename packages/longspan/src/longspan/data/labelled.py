@@ -60,7 +60,7 @@ def is_in(text: str, split: str) -> bool:
     return first <= percent_of(text) < end
 
 
-def synthetic_labelled(count: int, *, seed: int, sentences: int = 12) -> list[LabelledRow]:
+def synthetic_labelled(count: int, *, seed: int) -> list[LabelledRow]:
     """Reviews of made-up things that only their last sentence judges: labels alternate, the texts can be learned.
 
     The same arguments give the same rows on every machine.
@@ -74,7 +74,7 @@ def synthetic_labelled(count: int, *, seed: int, sentences: int = 12) -> list[La
     rows = []
     for index in range(count):
         label = ("good", "bad")[index % 2]
-        body = [f"The {draw.choice(parts)} of the {draw.choice(things)} is there ." for _ in range(sentences)]
+        body = [f"The {draw.choice(parts)} of the {draw.choice(things)} is there ." for _ in range(12)]
         verdict = f"All in all it is {draw.choice(words[label])} and {draw.choice(words[label])} ."
         rows.append(LabelledRow(id=f"synthetic-{seed}-{index}", text=" ".join([*body, verdict]), label=label))
     return rows

@@ -10,7 +10,7 @@ from typing import Any, Self
 from transformers import GenerationConfig, PreTrainedConfig
 
 from longspan.errors import InputError
-from longspan.models.fields import ModelFields, fields_of_file
+from longspan.models.fields import ModelFields
 from longspan.settings import check_keys, check_kind, near, show, show_key
 from longspan.version import __version__
 
@@ -153,11 +153,12 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         sinusoids: their form. "paper": sin(p·10000^(−2i/E)) in channel 2i and the cosine in channel 2i + 1 (Vaswani et
             al. 2017, section 3.5), of amplitude 1 with `scale_embedding`, and else of amplitude `init_std`, which keeps
             the proportion to token embeddings of that standard deviation. "halves": the same numbers in another order,
-            all sines before all cosines, always of amplitude 1 (Marian, Pegasus). "0.2": the form that version 0.2 had,
-            all sines before all cosines, wavelengths from 2 to `position_period`, amplitude √2·`init_std`.
+            all sines before all cosines, always of amplitude 1 (Marian, Pegasus). "two_to_period": all sines before all
+            cosines, wavelengths from 2 to `position_period`, amplitude √2·`init_std` (the bundled encoder).
         position_period: longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood
-            only, which is the same at any length of the document. `None` means 2π·10000, as published ("0.2": 10000).
-            With "paper" and "halves" the last channels come near it, and it is above the shortest wavelength, 2π.
+            only, which is the same at any length of the document. `None` means 2π·10000, as published, and 10000 with
+            "two_to_period". With "paper" and "halves" the last channels come near it, and it is above the shortest
+            wavelength, 2π.
         axial_shape: rows of the two tables of axial positions, (n₁, n₂): position p reads row p // n₂ of the first and
             row p mod n₂ of the second. Their product is at least `max_position_embeddings` + `position_offset`.
         axial_widths: widths of the two tables, which stand side by side: they add up to that of the embeddings.
@@ -204,18 +205,17 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Self:
         """As transformers, from the content of a config.json.
 
-        One without `longspan_version` was written by version 0.2 or before, and what it leaves out has the form that it
-        had there. A key that means nothing here is kept, saved again, and warned of: it may be a note of somebody's, or
-        a later version's.
+        A key that means nothing here is kept, saved again, and warned of: it may be a note of somebody's, or a later
+        version's.
         """
         known = {*(field.name for field in fields(cls)), *_own_keys(), *_OTHER_NAMES, *_ELSEWHERE, "longspan_version"}
-        with fields_of_file(config_dict) as stored:
-            notes = {
-                key: stored.pop(key)
-                for key in list(stored)
-                if key not in known and not key.startswith("_") and not hasattr(cls, key)
-            }
-            made = super().from_dict(stored, **kwargs)
+        stored = dict(config_dict)
+        notes = {
+            key: stored.pop(key)
+            for key in list(stored)
+            if key not in known and not key.startswith("_") and not hasattr(cls, key)
+        }
+        made = super().from_dict(stored, **kwargs)
         config: Any = made[0] if isinstance(made, tuple) else made
         for key, value in notes.items():
             setattr(config, key, value)

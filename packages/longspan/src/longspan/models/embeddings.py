@@ -46,9 +46,9 @@ class Sinusoids(nn.Module):
         return self.scale * interleaved_sinusoids(position, self.width, torch.float32, self.base)
 
 
-class EarlierSinusoids(nn.Module):
-    """Those of version 0.2, for models that were trained with them: wavelengths from 2 to exactly `position_period`
-    tokens, all sines before all cosines, of amplitude √2·`init_std` in every model. The first channel is always 0."""
+class TwoToPeriodSinusoids(nn.Module):
+    """Those of the bundled encoder: wavelengths from 2 to exactly `position_period` tokens, all sines before all
+    cosines, of amplitude √2·`init_std` in every model. The first channel is always 0."""
 
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class HalvedSinusoids(nn.Module):
         return halved_sinusoids(position, self.width, self.base)
 
 
-SINUSOIDS = {"paper": Sinusoids, "halves": HalvedSinusoids, "0.2": EarlierSinusoids}
+SINUSOIDS = {"paper": Sinusoids, "halves": HalvedSinusoids, "two_to_period": TwoToPeriodSinusoids}
 """`sinusoids` of a configuration → what computes them."""
 
 

@@ -7,16 +7,15 @@ transformers takes longer than reading a short document.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.layers import check_longest, check_shared_tables, plain_layers, spread
 from longspan.errors import InputError
 from longspan.models.heads import HeadSpec, head_spec
-from longspan.settings import Count, Dropout, Range, Whole, convert, earlier_forms, hints_of, reads_earlier, show
+from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of, show
 from longspan.stacks import StackConfig, stack_config
 
 Spec = TypeVar("Spec", bound=HeadSpec)
@@ -32,9 +31,6 @@ Token = Annotated[int, Range(0, 2**31 - 1)]
 @dataclass(kw_only=True, repr=False, eq=False)
 class ModelFields:
     """What a model is made of; `LongspanConfig` says what each field means, and which values are refused."""
-
-    earlier_defaults: ClassVar[Mapping[str, Any]] = {"sinusoids": "0.2", "position_period": 10000.0}
-    """Field → what it was, or stood for, up to version 0.2; see `fields_of_file`."""
 
     vocab_size: Annotated[int, Range(1, 100_000_000)] = 50265
     hidden_size: Width = 768
@@ -76,7 +72,7 @@ class ModelFields:
     label_smoothing: Dropout = 0.0
     wrap_labels: bool = False
     position_embedding: Literal["learned", "sinusoidal", "axial", "none"] = "learned"
-    sinusoids: Literal["paper", "halves", "0.2"] = "paper"
+    sinusoids: Literal["paper", "halves", "two_to_period"] = "paper"
     position_period: Annotated[float, Range(above=2, maximum=1e12)] | None = None
     axial_shape: tuple[Count, ...] | None = None
     axial_widths: tuple[Count, ...] | None = None
@@ -174,26 +170,6 @@ class ModelFields:
         return attention_config({"dropout": self.attention_dropout, **spec})
 
 
-@contextmanager
-def fields_of_file(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What a config.json says, for making a configuration of it while the context lasts.
-
-    A file without `longspan_version` was written by version 0.2 or before it: what it leaves out stands for what it
-    stood for then, by the `earlier_defaults` of the configuration and of every spec in it. What is made of it holds all
-    of that as plain data, and keeps it when it is saved, changed or lengthened.
-    """
-    if data.get("longspan_version") is not None:
-        yield dict(data)
-        return
-    with earlier_forms():
-        yield as_meant(data)
-
-
-def as_meant(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a model with those that stood for something else, where they are of version 0.2 or before it."""
-    return {**(ModelFields.earlier_defaults if reads_earlier() else {}), **options}
-
-
 FIELDS = hints_of(ModelFields)
 """Field → its type with its limits."""
 
@@ -279,7 +255,7 @@ def _check_sizes(config: ModelFields) -> None:
             f"vocab_size={config.vocab_size}; give these, or 'none'"
         )
     period = config.position_period
-    if config.sinusoids != "0.2" and period is not None and period <= SHORTEST_WAVE:
+    if config.sinusoids != "two_to_period" and period is not None and period <= SHORTEST_WAVE:
         raise InputError(
             f"position_period is {period}; it must be above 2π, the shortest wavelength of the sinusoids, or null"
         )

@@ -175,12 +175,12 @@ class Pattern:
         leading = shown.shape[:-2] if self.heads else ()
         return shown.expand(*leading, query_index.shape[0], key_index.shape[1])
 
-    def count_visible(self, queries: int, keys: int | None = None, *, query_offset: int = 0) -> int:
+    def count_visible(self, queries: int, keys: int | None = None) -> int:
         """Number of visible pairs (summed over heads for per-head patterns), without a T×S tensor."""
         keys = queries if keys is None else keys
         rows = max(1, (1 << 20) // max(keys, 1))
         return sum(
-            int(self.dense(min(rows, queries - start), keys, query_offset=query_offset + start).sum())
+            int(self.dense(min(rows, queries - start), keys, query_offset=start).sum())
             for start in range(0, queries, rows)
         )
 

@@ -23,8 +23,6 @@ BANDWIDTH_SHARE = 0.8
 """Of the published bandwidth, what kernels reach."""
 FLOPS_SHARE = 0.6
 """Of the published operations a second, what products of matrices and attention written by hand reach."""
-BACKWARD_FLOPS = 2.5
-"""Products of a fused attention backward, in those of its forward pass: five against two."""
 
 Kind = Literal["plain", "attention", "flex"]
 
@@ -78,35 +76,3 @@ def running_seconds(kernel: Kernel, device: Device) -> float:
     products = kernel.flops / (share * device.flops[kernel.dtype]) if kernel.flops else 0.0
     moved = kernel.bytes / (BANDWIDTH_SHARE * device.bandwidth)
     return max(products, moved) if kernel.kind == "plain" else products + moved
-
-
-def attention_kernel(
-    *,
-    queries: int,
-    keys: int,
-    width: int,
-    pairs: float | None = None,
-    backward: bool = False,
-    dtype: str = "bfloat16",
-    kind: Kind = "attention",
-) -> Kernel:
-    """A fused attention kernel.
-
-    Args:
-        queries: of all rows and heads together, B·H·T.
-        keys: likewise, B·H·S.
-        width: of a head, D.
-        pairs: of queries and keys whose scores are computed; those of the blocks that are visited, not only what they
-            show. All by default, for one row and head.
-        backward: the gradients, instead of the forward pass.
-        dtype: of its inputs.
-        kind: by hand, or compiled by FlexAttention.
-    """
-    size = 4 if dtype == "float32" else 2
-    flops = 4.0 * width * (queries * keys if pairs is None else pairs)
-    moved = size * width * 2.0 * (queries + keys)
-    if not backward:
-        return Kernel(name="attention", bytes=moved, flops=flops, dtype=dtype, kind=kind)
-    # Inputs, result and its gradient are read; the gradients of queries, keys and values are written.
-    moved = size * width * (4.0 * queries + 4.0 * keys)
-    return Kernel(name="attention_backward", bytes=moved, flops=BACKWARD_FLOPS * flops, dtype=dtype, kind=kind)

@@ -189,8 +189,6 @@ class StackConfig:
     front of a text."""
     runs_ranges: ClassVar[bool] = False
     """Whether its module runs some of its blocks alone, as `Sequential` does with `layers`."""
-    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
-    """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
 
     def __post_init__(self) -> None:
         """Refuse what is not of its field's type, or outside its limits."""

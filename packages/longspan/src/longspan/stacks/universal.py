@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -42,15 +42,11 @@ class UniversalConfig(StackConfig):
             that weights add up to 1; False leaves it out, as the published code does.
         accumulation: how the states of the steps become one: "paper", `o ← w·s + (1 − w)·o`; or "sum", `o ← o + w·s`,
             the weighted mean of Graves 2016.
-        decoder_positions: what tells a decoder beside an encoder its places in a model whose `position_embedding` is
-            "none": "signals", these alone, as it tells the encoder; or "table", a learned table besides, as up to
-            version 0.2. Without `position_signal` there is a table in any case.
     """
 
     stack: ClassVar[str] = "universal"
     passes_structure: ClassVar[bool] = True
     takes_memory: ClassVar[bool] = True
-    earlier_defaults: ClassVar[Mapping[str, Any]] = {"decoder_positions": "table"}
 
     shared_blocks: Annotated[int, Range(1, 1000)] = 1
     position_signal: PositionSignal = "sinusoidal"
@@ -62,16 +58,12 @@ class UniversalConfig(StackConfig):
     freeze_halted: bool = True
     force_remainder: bool = True
     accumulation: Accumulation = "paper"
-    decoder_positions: Literal["signals", "table"] = "signals"
 
     def reads(self) -> StackReads:
         return StackReads(adds_positions=self.position_signal != "none")
 
     def returns(self) -> StackReturns:
         return StackReturns(aux=self.halting == "adaptive")
-
-    def decoder_table(self) -> bool:
-        return self.decoder_positions == "table" or self.position_signal == "none"
 
     def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
         """A step is a block. Positions that stop by themselves keep, of each step, its state and the output so far."""

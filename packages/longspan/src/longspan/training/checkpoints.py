@@ -19,12 +19,10 @@ import logging
 import math
 import re
 import shutil
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from transformers import TrainerCallback
 
 from longspan.errors import InputError
@@ -104,12 +102,8 @@ def damage(checkpoint: Path) -> str | None:
     if (missing := _missing(checkpoint)) is not None:
         return missing
     for name, entry in _list(checkpoint).items():
-        file = checkpoint / name
-        if isinstance(entry, dict):
-            if _digest(file) != entry.get("sha256"):
-                return f"{name} has changed since it was written"
-        elif not _is_readable(file):  # sealed by an older version, without checksums
-            return f"{name} is damaged"
+        if _digest(checkpoint / name) != entry.get("sha256"):
+            return f"{name} has changed since it was written"
     try:
         read_state(checkpoint)
     except (OSError, ValueError):
@@ -169,12 +163,9 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     return json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
 
 
-def processes_of(checkpoint: Path) -> int:
-    """How many processes wrote a checkpoint; one of an older version says it by the random states that it keeps."""
-    try:
-        return int(json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))[PROCESSES])
-    except (OSError, ValueError, KeyError, TypeError):
-        return max(1, len(list(checkpoint.glob("rng_state_*.pth"))))
+def read_unlogged(checkpoint: Path) -> dict[str, Any]:
+    """What of the losses had not been logged yet when a checkpoint was saved, and by how many processes it was."""
+    return json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))
 
 
 def best_step(history: list[dict[str, Any]], folder: Path, name: str, greater_is_better: bool) -> int | None:
@@ -197,14 +188,14 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _list(checkpoint: Path) -> dict[str, Any]:
-    """The files of a sealed checkpoint: name → size and checksum, or the size alone (older versions)."""
+    """The files of a sealed checkpoint: name → size and checksum."""
     return json.loads((checkpoint / FILES).read_text(encoding="utf-8"))
 
 
 def _missing(checkpoint: Path) -> str | None:
     try:
-        sizes = {name: entry["size"] if isinstance(entry, dict) else entry for name, entry in _list(checkpoint).items()}
-    except (OSError, ValueError, AttributeError, KeyError):
+        sizes = {name: entry["size"] for name, entry in _list(checkpoint).items()}
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
         return f"{FILES} cannot be read"
     for name, size in sizes.items():
         if not (checkpoint / name).is_file():
@@ -217,17 +208,3 @@ def _missing(checkpoint: Path) -> str | None:
 def _digest(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _is_readable(file: Path) -> bool:
-    """Whether what a file says about itself agrees: the checksums in those of `torch.save`, a header of safetensors."""
-    try:
-        if file.suffix == ".safetensors":
-            with safe_open(file, "pt"):
-                return True
-        if file.suffix == ".pt":
-            with zipfile.ZipFile(file) as archive:
-                return archive.testzip() is None
-    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError, SafetensorError):
-        return False
-    return True

@@ -13,7 +13,6 @@ from longspan.checkpoints.folder import CONFIG
 from longspan.checkpoints.sources import RUNS, is_path
 from longspan.errors import InputError, one_sentence
 from longspan.models.configuration import LongspanConfig
-from longspan.models.fields import as_meant
 from longspan.settings import convert, show
 from longspan.tasks import RECIPE
 from longspan.training.sections import Model, Tokenizer
@@ -101,7 +100,7 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
     for name, value in new.items():
         convert(CONFIG.get(name, Any), value, f"model.new.{name}")
     with one_sentence("model.new is no configuration of a model"):
-        return LongspanConfig(**as_meant(options))
+        return LongspanConfig(**options)
 
 
 def _head(own: dict[str, Any] | None, given: Any, task: Any) -> dict[str, Any]:

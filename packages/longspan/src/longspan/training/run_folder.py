@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import secrets
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ import transformers
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, temporary, write_whole
 from longspan.plain_yaml import write_yaml
-from longspan.settings import earlier_forms, to_plain
+from longspan.settings import to_plain
 from longspan.tasks import RECIPE
 from longspan.training.models import RANDOM
 from longspan.training.processes import is_main_process, on_main_process_first, process_count
@@ -115,33 +114,10 @@ def begin(folder: Path, recipe: Recipe, *, resume: bool) -> Begun:
 
 def record(folder: Path, recipe: Recipe) -> None:
     """Write the recipe that is run from now on, and where it runs; a result of a shorter one is not the result."""
-    text, where = write_yaml(to_plain(recipe)), environment() | {"begun_by": begun_by(folder)}
     (folder / METRICS).unlink(missing_ok=True)
-    write_whole({folder / RECIPE: text, folder / ENVIRONMENT: json.dumps(where, indent=2)})
-
-
-def begun_by(folder: Path) -> str:
-    """The version that began the run in a folder; this one where nothing says so.
-
-    Raises:
-        InputError: what says so is damaged.
-    """
-    file = folder / ENVIRONMENT
-    if not file.is_file():
-        return __version__
-    try:
-        where = json.loads(file.read_text(encoding="utf-8"))
-        return str(where.get("begun_by", where["longspan"]))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{str(file)!r} is damaged ({reason}); put it back from a copy, or remove it") from error
-
-
-def forms_of(folder: Path) -> AbstractContextManager[None]:
-    """While it lasts, what a recipe leaves out means what it meant to the version that began the run in the folder, so
-    that one of version 0.2 goes on with the model that it has trained so far."""
-    earlier = re.match(r"0\.[0-2](\D|$)", begun_by(folder))
-    return earlier_forms() if earlier else nullcontext()
+    write_whole(
+        {folder / RECIPE: write_yaml(to_plain(recipe)), folder / ENVIRONMENT: json.dumps(environment(), indent=2)}
+    )
 
 
 def read_recipe(folder: Path) -> Recipe:

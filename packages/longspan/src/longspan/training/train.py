@@ -241,12 +241,10 @@ def _kind(recipe: Recipe) -> type[RecipeTrainer]:
 def _model(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None, stage: Stage) -> tuple[Any, Any]:
     """The teacher, if the task has one, and the model before its first step; `source` as `_checkpoint` gave it."""
     set_seed(recipe.optimisation.seed)
-    with run_folder.forms_of(stage.shared):
-        if source is None:
-            model = new_model(task, recipe.model, tokenizer)
-        else:
-            model = published_model(task, recipe.model, source)
-    if source is not None:
+    if source is None:
+        model = new_model(task, recipe.model, tokenizer)
+    else:
+        model = published_model(task, recipe.model, source)
         if make_room(model, len(tokenizer), task) and recipe.optimisation.lora is not None:
             raise InputError(
                 f"optimisation.lora would leave the embeddings of the tokens that {task.name} adds untrained; leave it "

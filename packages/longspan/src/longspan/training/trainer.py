@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from longspan.models.inputs import check_packed
 from longspan.stacks import stack_config
 from longspan.tasks.predicting import without_padding
 from longspan.training.callbacks import Borders, CutEachGradient, StopNotFinite, StopStalled, progress, reports
-from longspan.training.checkpoints import MEMORY, UNLOGGED, CompleteCheckpoints, processes_of
+from longspan.training.checkpoints import MEMORY, PROCESSES, CompleteCheckpoints, read_unlogged
 from longspan.training.optimisation import trainer_arguments
 from longspan.training.processes import STAND_IN, StandIns, even_batches, mean_over, on_main_process_first
 from longspan.training.recipe import Recipe
@@ -148,7 +147,8 @@ class RecipeTrainer(Trainer):
     def restore(self, checkpoint: Path) -> None:
         """Go on with the unlogged losses and the memories of streams that a checkpoint holds, which another number of
         processes may have written."""
-        before, now = processes_of(checkpoint), self.args.world_size
+        unlogged, now = read_unlogged(checkpoint), self.args.world_size
+        before = unlogged[PROCESSES]
         if before != now:
             logger.warning(
                 "%s was trained by %s and %s now: rows and their order stay the same, dropout is drawn otherwise",
@@ -156,9 +156,6 @@ class RecipeTrainer(Trainer):
                 counted(before, "process", "processes"),
                 f"{now} train",
             )
-        unlogged = {"loss": 0.0, "logged_step": int(checkpoint.name.rpartition("-")[2])}
-        if (checkpoint / UNLOGGED).is_file():
-            unlogged = json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))
         if memories := sorted(checkpoint.glob(f"{MEMORY}*")):
             # Each is kept under its first column, whichever process reads that.
             self.carried.load({key: each for file in memories for key, each in load_file(file).items()}, self.model)

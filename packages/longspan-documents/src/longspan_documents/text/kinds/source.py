@@ -55,9 +55,9 @@ class Source:
     ocr: bool = False
 
     @classmethod
-    def of_bytes(cls, data: bytes, suffix: str = "", name: str = "the document", encoding: str | None = None) -> Source:
+    def of_bytes(cls, data: bytes, suffix: str = "", name: str = "the document") -> Source:
         """A file that is in memory."""
-        return cls(name=name, suffix=suffix, head=data[:HEAD], encoding=encoding, content=data)
+        return cls(name=name, suffix=suffix, head=data[:HEAD], content=data)
 
     @classmethod
     def of_path(cls, path: str | Path, encoding: str | None = None) -> Source:

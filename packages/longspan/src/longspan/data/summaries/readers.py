@@ -311,11 +311,6 @@ def read_rows(
     return read(data, split, SUMMARIES, read_file, limit)
 
 
-def rows_from_records(records: Iterable[dict[str, Any]], choice: Choice | None = None) -> Iterator[SummaryRow]:
-    """Rows from objects already in memory, such as a `datasets.Dataset`; the layout is recognised from the first."""
-    return _rows(enumerate(records, 1), None, choice or Choice(), Skipped("records"))
-
-
 def _rows(
     records: Iterable[tuple[int, dict[str, Any]]], layout: str | None, choice: Choice, skipped: Skipped
 ) -> Iterator[SummaryRow]:

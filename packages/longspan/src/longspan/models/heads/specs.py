@@ -7,7 +7,6 @@ Nothing heavy is imported here: recipes, folders of models and the networks that
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal
@@ -35,8 +34,6 @@ class HeadSpec:
     """The task that such a model is scored on when no recipe lies beside it."""
     reads_tokens: ClassVar[bool] = True
     """Whether it reads the states of all tokens, and not the first one alone."""
-    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
-    """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
 
     def __post_init__(self) -> None:
         """Refuse what is not of its field's type, or outside its limits."""

@@ -73,10 +73,10 @@ def key_features(key: Tensor, directions: Tensor, *, hyperbolic: bool = False) -
     return exponents.sub_(half - TOP).exp_()
 
 
-def relu_features(tensor: Tensor, directions: Tensor, *, normalized: bool = True) -> Tensor:
+def relu_features(tensor: Tensor, directions: Tensor) -> Tensor:
     """`relu(ω·x / D^¼) + 10⁻³`, of queries and of keys `(…, D)`: the generalised kernel of section 2.2, which is no
-    softmax. The published code divides by `D^¼` too (`normalize_data`); otherwise features are `relu(ω·x) + 10⁻³`."""
-    scale = tensor.shape[-1] ** -0.25 if normalized else 1.0
+    softmax. The division by `D^¼` is that of the published code."""
+    scale = tensor.shape[-1] ** -0.25
     with full_precision(tensor):
         wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
         return (wide @ (directions.to(wide.dtype) * scale).mT).relu() + RELU_FLOOR

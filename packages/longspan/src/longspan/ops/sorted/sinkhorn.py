@@ -8,7 +8,7 @@ Source: Tay et al. 2020, arXiv 2002.11296, section 3.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,13 +25,11 @@ MOST_ROWS = 1 << 15
 """Of a call of the attention kernel: CUDA has no grid of more than 65,535."""
 
 
-def sinkhorn(
-    logits: Tensor, real: Tensor | None, iterations: int, *, first: Literal["rows", "columns"] = "rows"
-) -> Tensor:
+def sinkhorn(logits: Tensor, real: Tensor | None, iterations: int) -> Tensor:
     """A matrix whose columns sum to 1, and its rows nearly: `(B, H, N, N)` → the same; `real` `(B, N)` bool, or `None`
     where all are.
 
-    Rows and columns are normalised by turns, in logarithms: rows `first`, as published, so that columns come last and
+    Rows and columns are normalised by turns, in logarithms: rows first, as published, so that columns come last and
     are exact. Rows and columns that are not real are 0.
     """
     hidden = None
@@ -41,8 +39,7 @@ def sinkhorn(
         logits = logits.masked_fill(hidden, torch.finfo(logits.dtype).min / 4)
         logits.diagonal(dim1=-2, dim2=-1).masked_fill_(~real[:, None], 0)
     for _ in range(iterations):
-        for dim in (-1, -2) if first == "rows" else (-2, -1):
-            logits = logits.log_softmax(dim)
+        logits = logits.log_softmax(-1).log_softmax(-2)
     return logits.exp() if hidden is None else logits.exp().masked_fill(hidden, 0)
 
 
