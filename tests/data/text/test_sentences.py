@@ -166,6 +166,12 @@ def test_unbalanced_quotation_does_not_swallow_the_rest() -> None:
     assert sentences[1:] == ["He went home then."] * 399
 
 
+def test_an_end_inside_a_long_bracket_does_not_keep_the_others() -> None:
+    first = ["The rule (we know it.", *["He went home then."] * 9, "We make a block A."]
+    sentences = [*first, *["Later he slept."] * 40, "It went on) ended here.", "Nobody came."]
+    assert texts(" ".join(sentences)) == sentences
+
+
 def test_endless_sentence_is_cut_at_clauses_then_spaces_then_anywhere() -> None:
     for unit in ("some words, ", "word ", "x"):
         sentences = texts(unit * 2000)

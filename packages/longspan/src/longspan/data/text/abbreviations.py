@@ -39,6 +39,11 @@ class Abbreviations:
     """Further words that begin no sentence in small letters."""
     lettered: frozenset[str] = frozenset()
     """Words before a single capital letter that is no initial of a name: "vitamin C."."""
+    leading: frozenset[str] = frozenset()
+    """Of `never`, those that belong to what follows: titles, "vs.". Where a table has any, the others end a sentence in
+    small letters before a word that begins sentences: "the first two eqs. The third"."""
+    words: frozenset[str] = frozenset()
+    """Abbreviations that are ordinary words in small letters, and then end a sentence before a capital: "its mass."."""
     ordinals: bool = False
     """Whether a number with a full stop is an ordinal number, as in German."""
 
@@ -132,6 +137,8 @@ def goes_on(before: str, after: str, language: str, more: Collection[str] = ()) 
         return True  # "(n = 3 per grp.) were", "t.ex. ett"
     if last["close"]:
         return False
+    if name not in more and (_is_word(word, following, after, table) or _is_glued(before, last)):
+        return False
     if name in more or name in table.never:
         if len(word) > 1 and word.isupper() and _starts(after, table):  # an acronym, "MLM-based AM. None"
             return False
@@ -155,6 +162,21 @@ def goes_on(before: str, after: str, language: str, more: Collection[str] = ()) 
     if len(word) == 1 and word.isupper() and first.isdigit():  # "Fed. R. Civ. P. 12(b)"
         return _LAST.search(before[: last.start()]) is not None
     return False
+
+
+def _is_word(word: str, following: re.Match[str], after: str, table: Abbreviations) -> bool:
+    """Whether an abbreviation in small letters is an ordinary word or closes a sentence, by what follows it."""
+    if not word.islower() or not following["word"][:1].isupper() or _is_numbered(following, after):
+        return False
+    if word in table.words:
+        return True
+    closes = bool(table.leading) and word in table.never - table.leading
+    return closes and len(following["word"]) > 1 and _starts(after, table)
+
+
+def _is_glued(before: str, last: re.Match[str]) -> bool:
+    """Whether a single small letter is part of a formula: "(a, b)c.", "w_i,j."."""
+    return len(last["word"]) == 1 and last["word"].islower() and before[max(0, last.start() - 1)] in ",)]}@_|"
 
 
 _SMALL = re.compile(r"\.\s+(?![A-Z\W])([^\W\d_]+)\b(?![.'’-]\w)")
@@ -182,6 +204,7 @@ def goes_on_small(block: str, language: str) -> set[int]:
 
 
 _MAY_HIDE = re.compile(r"(?<=\w)\.\s+(?=[A-Z\u00c0-\u00de\"'“‘(])")
+_WHOLE = re.compile(r"[^(]|\([A-Z][^()\n]*[.!?]\)")
 _AND_SO_ON = frozenset({"etc", "usw", "osv", "enz", "ecc"})
 
 
@@ -196,7 +219,7 @@ def unseen_ends(block: str, language: str) -> Iterator[int]:
             if len(words) > 1 and words[-2].lower() in table.lettered and after[1:2] != ".":
                 yield match.end()
         elif (
-            (name := word.lower()) in _AND_SO_ON
+            ((name := word.lower()) in _AND_SO_ON and _WHOLE.match(block, match.end()))
             or name in table.units
             or (name in table.open and _starts(after, table) and not _NUMBERED.match(after))
             or (name in table.numbered and word.islower() and _starts(after, table))

@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from longspan.data.text.abbreviations import (
@@ -226,33 +227,39 @@ def _margin(line: str) -> int:
 
 def _cut_paragraph(text: str, start: int, end: int, rules: _Rules) -> Iterator[tuple[int, int]]:
     """Cut one paragraph at the library's boundaries, then cut what is too long."""
-    for first, last in _cut_blocks(text, start, end, rules, quotes=True):
-        if last - first <= LONGEST:
-            yield first, last
+    for cuts in _cut_blocks(text, start, end, rules, quotes=True):
+        if cuts[-1] - cuts[0] <= LONGEST:
+            yield from pairwise(cuts)
             continue
-        for inner_first, inner_last in _cut_blocks(text, first, last, rules, quotes=False):
-            yield from _cut_long(text, inner_first, inner_last)
+        # The whole is measured, not the parts: else one end that the library missed would keep the others in quotation
+        # marks or brackets that are never closed.
+        for inner_cuts in _cut_blocks(text, cuts[0], cuts[-1], rules, quotes=False):
+            for first, last in pairwise(inner_cuts):
+                yield from _cut_long(text, first, last)
 
 
-def _cut_blocks(text: str, start: int, end: int, rules: _Rules, quotes: bool) -> Iterator[tuple[int, int]]:
-    """Cut at the library's boundaries, at most `BLOCK` characters at a time.
+def _cut_blocks(text: str, start: int, end: int, rules: _Rules, quotes: bool) -> Iterator[list[int]]:
+    """Cut at the library's boundaries, at most `BLOCK` characters at a time; each piece as the rising places where it
+    begins, where ends that the library misses are, and where it ends.
 
     The last sentence of a block may be incomplete, so the next block begins with it again, unless it is the only one.
     """
     while start < end:
         stop = min(end, start + BLOCK)
-        cuts = [start + cut for cut in _boundaries(text[start:stop], rules, quotes)]
+        ends, unseen = _boundaries(text[start:stop], rules, quotes)
+        cuts, inside = [start + cut for cut in ends], [start + cut for cut in unseen]
         if stop < end and len(cuts) > 1:
             cuts.pop()
         elif stop < end:
             cuts = [_last_space(text, start, stop)]
         for cut in cuts:
-            yield start, cut
+            yield [start, *(place for place in inside if start < place < cut), cut]
             start = cut
 
 
-def _boundaries(block: str, rules: _Rules, quotes: bool) -> list[int]:
-    """The rising ends of the block's sentences; the last one is the block's length."""
+def _boundaries(block: str, rules: _Rules, quotes: bool) -> tuple[list[int], list[int]]:
+    """The rising ends of the block's sentences by the library, the last one being the block's length, and those that it
+    misses."""
     import sentencex
 
     shown = block if quotes else block.translate(_QUOTES)
@@ -267,7 +274,7 @@ def _boundaries(block: str, rules: _Rules, quotes: bool) -> list[int]:
     small = goes_on_small(block, rules.language)
     ends = {end for end in ends if not small or _next_word(block, end) not in small}
     unseen = [end for end in _unseen_ends(block, rules.language) if not (quotes and _in_quotation(block, ends, end))]
-    return [*sorted(ends.union(unseen)), len(block)]
+    return [*sorted(ends), len(block)], sorted(set(unseen) - ends)
 
 
 def _next_word(block: str, end: int) -> int:
@@ -294,8 +301,11 @@ def _unseen_ends(block: str, language: str) -> Iterator[int]:
     if has_table(language):
         glued = [match for match in _GLUED.finditer(block) if len(block[: match.start()].split(maxsplit=3)) > 3]
         # "module.Class" looks the same, so that one of them must begin with a word that begins sentences.
-        if any(match["next"].lower() in abbreviations_of(language).starters for match in glued):
-            yield from (match.end() for match in glued)
+        starters = abbreviations_of(language).starters
+        if any(match["next"].lower() in starters for match in glued):
+            # A question mark without a space may stand for a dash that a file has lost: "French?English".
+            sure = (match for match in glued if match[0] != "?" or match["next"].lower() in starters)
+            yield from (match.end() for match in sure)
 
 
 def _is_end(block: str, end: int, rules: _Rules) -> bool:
