@@ -123,3 +123,16 @@ def test_what_is_no_table_of_contents_stays(case: str) -> None:
 def test_work_in_proportion_to_the_blocks(text: str) -> None:
     few, many = (blocks_of_text("The start.\n\n" + text * times) for times in (100, 400))
     assert lines_run(without_contents, many) < 4.5 * lines_run(without_contents, few)
+
+
+def test_the_foot_of_every_page_is_no_title_because_it_is_in_the_contents_too() -> None:
+    """Contracts that a filing prints: the foot of the page stands between two entries."""
+    foot = "Source: HARROW BRIDGE, INC., 8-K, 2/5/2020"
+    titles = TITLES["Contents"]
+    entries = "\n\n".join([f"{titles[0]} 3", foot, f"{titles[1]} 17", f"{titles[2]} 42"])
+    pages = [f"{title}\n\n{prose}\n\n{foot}" for title, prose in zip(titles, PROSE, strict=True)]
+    text = "\n\n".join(["On a river", "Contents", entries, *pages, PROSE[0], foot, PROSE[1], foot])
+    blocks = without_contents(blocks_of_text(text))
+    headings = [block.text for block in blocks if block.kind == "heading"]
+    assert foot not in headings
+    assert set(titles) <= set(headings)

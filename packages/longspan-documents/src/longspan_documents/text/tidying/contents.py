@@ -7,6 +7,7 @@ Where a table ends is told by its own titles, which come again as headings below
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -22,6 +23,8 @@ FEWEST = 4
 """Lines that are a table of contents without a name above them, if half of their titles come again."""
 SENTENCE = 8
 """Words of a line that ends as a sentence and is no title."""
+OFTEN = 4
+"""Times that a title stands alone at most: in tables of contents and above its section."""
 
 _PAGE = r"(?:\d{1,4}|[ivxlc]{1,7}|[０-９]{1,4})"
 _LEADER = r"(?:[.．·•…‥・_]{4,}|(?:[.．·…‥・_][ \u3000]){3,}[.．·…‥・_]?|[…‥]{2,}|\s{3,}(?=\d))"
@@ -76,6 +79,7 @@ def without_contents(blocks: Sequence[Block]) -> list[Block]:
     result = list(blocks)
     known = cache(partial(_last_places, tuple(blocks)))
     titles: set[str] = set()
+    often = _said_often(blocks)
     index = looked_at = 0
     while index < len(blocks):
         end = _end_below_name(blocks, index, known)
@@ -83,7 +87,7 @@ def without_contents(blocks: Sequence[Block]) -> list[Block]:
             looked_at, is_long = _run(blocks, index)
             end = looked_at if is_long and _comes_again(blocks, range(index, looked_at), known()) else None
         for place in range(index, end or index):
-            titles |= {line.title for line in _lines(blocks[place]) if line.title}
+            titles |= {line.title for line in _lines(blocks[place]) if line.title} - often
             result[place] = replace(blocks[place], kind="boilerplate", level=0)
         if end is None and blocks[index].kind != "heading" and is_dotted(blocks[index].text.strip()):
             result[index] = replace(blocks[index], kind="boilerplate", level=0)
@@ -91,6 +95,16 @@ def without_contents(blocks: Sequence[Block]) -> list[Block]:
             result[index] = replace(blocks[index], kind="heading", level=1 if is_title(blocks[index].text) else 2)
         index = max(end or 0, index + 1)
     return result
+
+
+def _said_often(blocks: Sequence[Block]) -> set[str]:
+    """Lines that stand alone too many times to be titles, such as heads and feet of pages, as titles are compared."""
+    lines = Counter(
+        _line(block.text).title
+        for block in blocks
+        if block.kind == "paragraph" and len(block.text) <= TITLE and "\n" not in block.text.strip()
+    )
+    return {line for line, times in lines.items() if times > OFTEN}
 
 
 def _is_title(block: Block, titles: set[str]) -> bool:
