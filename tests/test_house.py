@@ -197,6 +197,15 @@ def test_no_pickle_is_ever_read() -> None:
             assert "weights_only=True" in call, path
 
 
+def test_every_logger_is_one_of_longspan() -> None:
+    """So that one setting of `logging.getLogger("longspan")` is for all packages."""
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        name = "__name__" if "src/longspan/" in path.as_posix() else 'f"longspan.{__name__}"'
+        for given in re.findall(r"getLogger\((.*?)\)", text):
+            assert given in {name, '"longspan"', '"ray.data"', '"torch.onnx"', ""}, (path, given)
+
+
 def test_only_the_command_line_prints() -> None:
     for path in SOURCES:
         if "cli" in path.parts:

@@ -258,7 +258,8 @@ class _Watch(MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """What the other finders say of a module of the packages, told to report; nothing of any other module."""
-        if name.partition(".")[0] not in self.packages:
+        package = name.partition(".")[0]
+        if package not in self.packages and not package.startswith("longspan_"):
             return None
         # Those before it have been asked, and of two watches the first asks the second, not each the other.
         finders = list(sys.meta_path)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from longspan_documents.inference.reranker import Reranker
     from longspan_documents.inference.sentence_encoder import SentenceEncoder
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"longspan.{__name__}")
 
 PICKING = ("sentences", "words", "length", "query")
 """What a call says of a summary whatever the model; everything else is for the model that writes."""

@@ -32,7 +32,7 @@ from longspan_documents.questions.spans import SpanRow, read_spans
 from longspan_documents.questions.tokens import NOWHERE, token_ranges, without_space
 from longspan_documents.questions.triviaqa import normalized_alias
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"longspan.{__name__}")
 
 LABELS = ("start_positions", "end_positions")
 

@@ -130,7 +130,7 @@ def _add_errors(app: FastAPI) -> None:
     async def unwritten(request: Request, error: OSError) -> Response:
         if (reason := disk_reason(error)) is not None:
             return said(request, 507, f"this server cannot keep what was sent: {reason}; its owner can free some space")
-        logging.getLogger(__name__).error("a request failed", exc_info=error)
+        logging.getLogger(f"longspan.{__name__}").error("a request failed", exc_info=error)
         return said(request, 500, f"something went wrong ({type(error).__name__}); the terminal shows more")
 
     @app.exception_handler(Exception)

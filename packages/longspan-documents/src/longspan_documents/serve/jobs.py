@@ -231,7 +231,7 @@ class Jobs:
             error = f"this took longer than {self.limits.seconds:g} seconds, the limit of this server; give less text"
             job.change(state="failed", error=error, status=504)
         except Exception as error:  # no job ends the loop
-            logging.getLogger(__name__).exception("a job failed")
+            logging.getLogger(f"longspan.{__name__}").exception("a job failed")
             said = f"something went wrong ({type(error).__name__}); the terminal shows more"
             job.change(state="failed", error=said, status=500)
         finally:

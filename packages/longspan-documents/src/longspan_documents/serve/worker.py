@@ -398,7 +398,7 @@ def do(desk: Desk, job: dict[str, Any], most: int = Limits.result_bytes) -> dict
             return {"error": memory_sentence(error), "status": 413}
         if (reason := disk_reason(error)) is not None:
             return {"error": f"the result cannot be written: {reason}", "status": 507}
-        logging.getLogger(__name__).exception("a job failed")
+        logging.getLogger(f"longspan.{__name__}").exception("a job failed")
         return {"error": f"something went wrong ({type(error).__name__}); the terminal shows more", "status": 500}
 
 

@@ -37,7 +37,7 @@ from longspan_documents.text.tidying import (
 )
 from longspan_documents.text.titles import title_of
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"longspan.{__name__}")
 
 Step = Callable[[Sequence[Block]], list[Block]]
 

@@ -27,7 +27,7 @@ from longspan.errors import InputError, last_line
 from longspan_documents.text.reading import read as read_document
 from longspan_papers.dialogue.formats import FILES, dialogue_of, document_dialogue, read_subtitles
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"longspan.{__name__}")
 
 
 def _folder(name: str) -> DataSet:

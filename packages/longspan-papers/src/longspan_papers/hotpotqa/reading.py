@@ -34,7 +34,7 @@ from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 from longspan_papers.hotpotqa.rows import Fact, HopRow, Paragraph, two_step_rows
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"longspan.{__name__}")
 
 FORMAT = "give a file in HotpotQA's format, a JSON array of questions, or one question per line named .jsonl"
 

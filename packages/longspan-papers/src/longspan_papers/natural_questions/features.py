@@ -35,7 +35,7 @@ from longspan_papers.natural_questions.document import Stream, tokenize_document
 from longspan_papers.natural_questions.network import LABELS
 from longspan_papers.natural_questions.options import PassageTypes, QuestionOptions
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"longspan.{__name__}")
 
 NULL, YES, NO, SHORT, LONG = range(5)
 """The five answer types; with two, everything but `NULL` is 1."""

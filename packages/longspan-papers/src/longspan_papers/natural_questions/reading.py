@@ -20,7 +20,7 @@ from longspan_documents.questions.made_up import synthetic_questions
 from longspan_documents.questions.rows import QuestionRow
 from longspan_papers.natural_questions.formats import natural_question, tydi_question
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"longspan.{__name__}")
 
 
 QUESTION_DATA_SETS: dict[str, DataSet] = {

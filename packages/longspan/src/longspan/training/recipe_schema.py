@@ -90,7 +90,7 @@ def documentation(settings: Any) -> dict[str, str]:
     """Field → what its docstring says: a text below the field, or a line under `Attributes:` of the class."""
     texts: dict[str, str] = {}
     for base in reversed(settings.__mro__):
-        if not base.__module__.startswith("longspan."):
+        if not base.__module__.startswith(("longspan.", "longspan_")):
             continue
         section = re.search(r"Attributes:\n(.*?)(?:\n\s*\n|\Z)", inspect.getdoc(base) or "", re.DOTALL)
         if section is not None:

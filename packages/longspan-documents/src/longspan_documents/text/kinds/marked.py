@@ -11,7 +11,7 @@ from longspan_documents.text.kinds.source import Source
 from longspan_documents.text.kinds.table import FileKind
 from longspan_documents.text.markdown import blocks_of_markdown, is_made_of_marks
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"longspan.{__name__}")
 
 
 def _read(source: Source) -> Document | str:

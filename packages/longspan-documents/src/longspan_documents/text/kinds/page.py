@@ -14,7 +14,7 @@ from longspan_documents.text.markup import blocks_of_pieces, pieces_of, text_of_
 from longspan_documents.text.titles import title_of, title_of_page
 from longspan_documents.text.web_pages import lines_of_page
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"longspan.{__name__}")
 
 ENDINGS = (".html", ".htm", ".xhtml")
 HEAD = 100_000

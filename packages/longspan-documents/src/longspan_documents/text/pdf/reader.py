@@ -37,7 +37,7 @@ from longspan_documents.text.pdf.rows import notes_marked, plain, rows_of
 from longspan_documents.text.plain_text import SECTIONS
 from longspan_documents.text.titles import could_be_title
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger(f"longspan.{__name__}")
 
 RECOGNISE = "read them by text recognition, with --ocr or ocr=True"
 
