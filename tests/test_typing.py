@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("mypy", reason="mypy comes with the 'dev' extra")
 pytestmark = pytest.mark.slow
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCES = sorted(Path(__file__).parents[1].glob("packages/*/src"))
 
 SCRIPT = """\
 from pathlib import Path
@@ -53,8 +53,8 @@ def check(folder: Path, text: str) -> tuple[int, str]:
     (folder / "mypy.ini").write_text(SETTINGS, encoding="utf-8")
     (folder / "script.py").write_text(text, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    if SOURCE.is_dir():
-        environment["MYPYPATH"] = str(SOURCE)
+    if SOURCES:
+        environment["MYPYPATH"] = os.pathsep.join(map(str, SOURCES))
     options = ["--config-file", "mypy.ini", "--follow-imports=silent"]
     result = subprocess.run(
         [sys.executable, "-m", "mypy", *options, "--cache-dir", str(folder / "cache"), "script.py"],

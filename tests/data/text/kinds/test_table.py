@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import longspan
+import longspan_documents
 from longspan.cli import main
 from longspan.errors import InputError
 from longspan_documents.text.blocks import Document
@@ -124,7 +125,7 @@ def test_the_guide_has_the_row_of_every_kind(name: str) -> None:
 
 
 def test_the_page_of_the_server_takes_the_same_endings() -> None:
-    page = Path(longspan.__file__).with_name("serve") / "static/page.js"
+    page = Path(longspan_documents.__file__).with_name("serve") / "static/page.js"
     found = re.search(r"const READABLE = /\\\.\((.*)\)\$/i;", page.read_text(encoding="utf-8"))
     assert found is not None
     assert {f".{ending}" for ending in found[1].split("|")} == endings()

@@ -7,7 +7,17 @@ import typer
 
 from longspan.characters import counted
 from longspan.cli.terminal import name_of, say, say_json
-from longspan_documents.cli.documents import Abbreviations, Encoding, Ocr, PageHeaders, Raw, abbreviations_in
+from longspan_documents.cli.documents import (
+    Abbreviations,
+    Encoding,
+    Ocr,
+    PageHeaders,
+    Raw,
+    abbreviations_in,
+    what_is_read,
+)
+
+epilog = what_is_read
 
 if TYPE_CHECKING:
     from longspan_documents.inference.chunks import PlacedPassage

@@ -9,7 +9,9 @@ import typer
 from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
-from longspan_documents.cli.documents import Encoding, Json, Raw
+from longspan_documents.cli.documents import Encoding, Json, Raw, what_is_read
+
+epilog = what_is_read
 
 if TYPE_CHECKING:
     from longspan_documents.inference.classify import DocumentLabel

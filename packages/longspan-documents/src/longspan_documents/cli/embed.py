@@ -9,7 +9,18 @@ from longspan.characters import counted
 from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
-from longspan_documents.cli.documents import Abbreviations, Encoder, Encoding, Json, Ocr, PageHeaders, abbreviations_in
+from longspan_documents.cli.documents import (
+    Abbreviations,
+    Encoder,
+    Encoding,
+    Json,
+    Ocr,
+    PageHeaders,
+    abbreviations_in,
+    what_is_read,
+)
+
+epilog = what_is_read
 
 if TYPE_CHECKING:
     import numpy as np

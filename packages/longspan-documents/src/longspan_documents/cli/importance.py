@@ -9,7 +9,9 @@ import typer
 from longspan.characters import counted
 from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import say, say_json
-from longspan_documents.cli.documents import Encoding, Raw
+from longspan_documents.cli.documents import Encoding, Raw, what_is_read
+
+epilog = what_is_read
 
 if TYPE_CHECKING:
     from longspan_documents.inference.importance import Weighed

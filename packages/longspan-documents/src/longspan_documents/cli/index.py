@@ -9,7 +9,9 @@ from longspan.characters import counted
 from longspan.cli.options import Device
 from longspan.cli.terminal import say
 from longspan.errors import InputError
-from longspan_documents.cli.documents import Abbreviations, Encoder, Encoding, Raw, abbreviations_in
+from longspan_documents.cli.documents import Abbreviations, Encoder, Encoding, Raw, abbreviations_in, what_is_read
+
+epilog = what_is_read
 
 if TYPE_CHECKING:
     from longspan_documents.inference.indexing.documents import DocumentIndex

@@ -10,7 +10,18 @@ import typer
 from longspan.characters import counted, duration
 from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, redraw, say
-from longspan_documents.cli.documents import Abbreviations, Encoder, Encoding, Ocr, PageHeaders, Raw, abbreviations_in
+from longspan_documents.cli.documents import (
+    Abbreviations,
+    Encoder,
+    Encoding,
+    Ocr,
+    PageHeaders,
+    Raw,
+    abbreviations_in,
+    what_is_read,
+)
+
+epilog = what_is_read
 
 if TYPE_CHECKING:
     from longspan_documents.mapping.documents import Progress

@@ -6,7 +6,9 @@ import typer
 
 from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import say
-from longspan_documents.cli.documents import Abbreviations, Encoder, Ocr, Reranker, abbreviations_in
+from longspan_documents.cli.documents import Abbreviations, Encoder, Ocr, Reranker, abbreviations_in, what_is_read
+
+epilog = what_is_read
 
 
 def serve(

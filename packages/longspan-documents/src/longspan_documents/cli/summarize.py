@@ -23,7 +23,10 @@ from longspan_documents.cli.documents import (
     abbreviations_in,
     save_with_note,
     say_heading,
+    what_is_read,
 )
+
+epilog = what_is_read
 
 if TYPE_CHECKING:
     from longspan_documents.inference.outline import Section

@@ -10,7 +10,9 @@ from longspan.characters import counted
 from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import COLOURS, name_of, say, say_coloured, say_json
 from longspan.errors import InputError
-from longspan_documents.cli.documents import Encoding, Raw, say_heading
+from longspan_documents.cli.documents import Encoding, Raw, say_heading, what_is_read
+
+epilog = what_is_read
 
 if TYPE_CHECKING:
     from longspan_documents.text.blocks import Document

@@ -10,7 +10,9 @@ import typer
 from longspan.characters import counted
 from longspan.cli.terminal import COLOURS, say, say_coloured, say_json
 from longspan.errors import InputError
-from longspan_documents.cli.documents import Encoding
+from longspan_documents.cli.documents import Encoding, what_is_read
+
+epilog = what_is_read
 
 if TYPE_CHECKING:
     from longspan.data.turns import Dialogue, Turn
