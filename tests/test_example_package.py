@@ -58,6 +58,19 @@ def test_its_command_and_its_kind_of_file(run: Run) -> None:
     assert "The engine is finished." in json.dumps(passages)
 
 
+def test_what_cannot_be_loaded_is_one_sentence(run: Run, tmp_path: Path) -> None:
+    metadata = tmp_path / "site" / "broken-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("[longspan.commands]\nlost = no_such_module:lost\n", encoding="utf-8")
+    for arguments in (["lost"], ["--help"]):
+        done = run("-m", "longspan", *arguments)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert "the plugin 'lost' of package 'broken' cannot be loaded" in done.stderr
+    assert run("-m", "longspan", "salutations", "a.letter").stdout == "a.letter: Ada\n"
+
+
 def test_its_function(run: Run) -> None:
     code = "from pathlib import Path; import longspan; print(longspan.salutation(Path('a.letter')), *dir(longspan))"
     done = run("-c", code)

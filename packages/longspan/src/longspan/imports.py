@@ -127,21 +127,21 @@ class Table(MutableMapping[str, Value]):
     def __init__(self, name: str, own: Mapping[str, Any]) -> None:
         self.name = name
         self._entries: dict[str, Any] = dict(own)
-        self._is_complete = False
+        self._added: dict[str, EntryPoint] | None = None
 
-    def complete(self) -> dict[str, Any]:
-        """All entries, those of installed packages among them; values may still be places."""
-        if not self._is_complete:
-            for entry in added(self.name):
-                self._entries.setdefault(entry.name, entry.value)
-            self._is_complete = True
-        return self._entries
+    def added(self) -> dict[str, EntryPoint]:
+        """What installed packages add under other names than the table's own; read once."""
+        if self._added is None:
+            self._added = {entry.name: entry for entry in added(self.name) if entry.name not in self._entries}
+        return self._added
 
     def __getitem__(self, name: str) -> Value:
         try:
-            value = self._entries[name] if name in self._entries else self.complete()[name]
+            if name not in self._entries:
+                self._entries[name] = load(self.added()[name])
         except (KeyError, TypeError):  # TypeError: a list or another that is no key
             raise UnknownNameError(name, self) from None
+        value = self._entries[name]
         if isinstance(value, str):
             value = self._entries[name] = imported(value)
         return value
@@ -153,13 +153,13 @@ class Table(MutableMapping[str, Value]):
         del self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.complete())
+        return iter({**self._entries, **self.added()})
 
     def __len__(self) -> int:
-        return len(self.complete())
+        return len({**self._entries, **self.added()})
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries or name in self.complete()
+        return name in self._entries or name in self.added()
 
     def get(self, name: str, default: Any = None) -> Any:
         if name not in self:
@@ -217,14 +217,26 @@ def load_plugins() -> None:
             continue
         _loaded.add(key)  # before loading: its own look-ups may come back here
         try:
-            entry.load()
-        except (Exception, SystemExit) as error:
+            load(entry)
+        except InputError:
             _loaded.discard(key)  # so that the next call says so again
-            reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(". :")
-            raise InputError(
-                f"the plugin {entry.name!r} of package {_package(entry)!r} cannot be loaded ({reason}); repair or "
-                "uninstall that package"
-            ) from error
+            raise
+
+
+def load(entry: EntryPoint) -> Any:
+    """What an entry point names.
+
+    Raises:
+        InputError: it cannot be loaded; the sentence names its package.
+    """
+    try:
+        return entry.load()
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(". :")
+        raise InputError(
+            f"the plugin {entry.name!r} of package {_package(entry)!r} cannot be loaded ({reason}); repair or "
+            "uninstall that package"
+        ) from error
 
 
 def _package(entry: EntryPoint) -> str:
