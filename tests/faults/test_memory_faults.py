@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from forked import forked
-from longspan.cli import main
+from longspan.cli import COMMANDS, main
 from longspan.errors import InputError, is_out_of_memory, memory_sentence, one_sentence
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.planning.plan import memory_here, what_fits
@@ -22,7 +22,7 @@ from longspan.training.optimisation import Optimisation, trainer_arguments
 LIMITED = """
 import resource, sys
 import longspan.checkpoints.loading
-from longspan.cli import main
+from longspan.cli import COMMANDS, main
 from longspan.models import LongspanForCausalLM
 held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (held + 2**20, held + 2**20))
@@ -94,7 +94,7 @@ def test_what_libraries_say_is_known(
         one_sentence("the model cannot be read"),
     ):
         greedy()
-    monkeypatch.setattr("longspan.cli.mechanisms.mechanisms", lambda: greedy())
+    monkeypatch.setitem(COMMANDS, "mechanisms", lambda: greedy())
     assert main(["mechanisms"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -130,7 +130,7 @@ def test_a_gpu_that_runs_out_in_other_verbs_says_what_a_plan_fits(
     def generate(*arguments: object, **options: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.50 GiB.")
 
-    monkeypatch.setattr("longspan.cli.generate.generate", generate)
+    monkeypatch.setitem(COMMANDS, "generate", generate)
     folder = str(made_checkpoints["writer"])
     for arguments, advised in ((["generate", folder, "a"], True), (["generate", "nowhere", "a"], False)):
         assert main(arguments) == 2
@@ -154,12 +154,15 @@ def test_a_processor_that_runs_out_says_what_a_plan_fits(
         torch.empty(2**50, dtype=torch.uint8)
 
     folder = str(made_checkpoints["writer"])
-    module, command = {
-        "generate": ("longspan.cli.generate.generate", ["generate", folder, "a"]),
-        "classify": ("longspan_documents.cli.classify.classify", ["classify", folder, "a"]),
-        "train": ("longspan.training.train.train", ["train", "small-mlm-window", "--output", str(tmp_path / "out")]),
+    command = {
+        "generate": ["generate", folder, "a"],
+        "classify": ["classify", folder, "a"],
+        "train": ["train", "small-mlm-window", "--output", str(tmp_path / "out")],
     }[verb]
-    monkeypatch.setattr(module, greedy)
+    if verb == "train":
+        monkeypatch.setattr("longspan.training.train.train", greedy)
+    else:
+        monkeypatch.setitem(COMMANDS, verb, greedy)
     monkeypatch.setattr("longspan.planning.plan.memory_here", lambda: 60 << 20)
     assert main(command) == 2
     out, err = capsys.readouterr()

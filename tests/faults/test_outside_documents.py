@@ -80,7 +80,7 @@ CASES: dict[str, dict[str, Any]] = {
     "picture: endless": one("a.txt", TEXT, "no known format", "--picture", ENDLESS),
     "file: endless": {"run": ["summarize", ENDLESS], "says": "check the path"},
     "verb: endless": {"run": [ENDLESS], "says": "longspan --help"},
-    "recipe: endless": {"run": ["recipes", "--show", ENDLESS], "says": "xxx"},
+    "recipe: endless": {"run": ["recipes", ENDLESS], "says": "xxx"},
     "model: empty": one("a.txt", TEXT, "model '' names nothing", "--model", ""),
     "model: blank": ask("--model", " \t", says="names nothing"),
     "model: the home of nobody": one("a.txt", TEXT, "~nobody-of-here/model", "--model", "~nobody-of-here/model"),

@@ -308,7 +308,7 @@ def test_one_that_is_killed_ends_the_others_and_any_number_goes_on(
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, done.stderr
     assert re.match(rf"error: process {dead} of 2, .* has ended without a word.* go on with --resume", lines[0])
-    assert "longspan/" not in done.stderr  # in a traceback of ours; torchrun writes its own
+    assert "src/longspan/" not in done.stderr  # in a traceback of ours; torchrun writes its own
     train(load_recipe(recipe, one_row), tmp_path / "alone")
     run = tmp_path / "run"
     if again == 1:
