@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 import longspan
+import longspan_documents
+import longspan_papers
 from longspan.attention import MECHANISMS
 
-SOURCE = Path(longspan.__file__).parent
-KNOWING = ("attention/", "checkpoints/architectures/", "data/")
-BELOW = ("ops/", "patterns/")
+KNOWING = ("longspan/attention/", "longspan/checkpoints/architectures/", "longspan/data/", "longspan_documents/text/")
+BELOW = ("longspan/ops/", "longspan/patterns/")
 """Below attention nothing knows of mechanisms, and `"full"` there is a way to compute."""
 MODULES = {kind.__module__ for kind in MECHANISMS.values()}
 CLASSES = {kind.__name__ for kind in MECHANISMS.values()}
-FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+PACKAGES = [Path(package.__file__).parent for package in (longspan, longspan_documents, longspan_papers)]
+FILES = {path.relative_to(package.parent).as_posix(): path for package in PACKAGES for path in package.rglob("*.py")}
 
 
 def defaults(tree: ast.AST) -> Iterator[ast.AST]:
@@ -55,7 +57,7 @@ def mentions(text: str) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("file", [file for file in FILES if not file.startswith((*KNOWING, *BELOW))])
 def test_no_mechanism_is_named(file: str) -> None:
-    assert mentions((SOURCE / file).read_text(encoding="utf-8")) == []
+    assert mentions(FILES[file].read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize(

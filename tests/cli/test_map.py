@@ -81,7 +81,9 @@ def test_mistakes_are_refused(refused: Callable[..., str], tmp_path: Path, monke
     (tmp_path / "full").mkdir()
     (tmp_path / "full/note.txt").write_text("Bees dance.")
     assert "is not empty" in refused("map", "embed", "note.txt", "--output", "full")
-    assert "'embedd' is not one of" in refused("map", "embedd", rows, "--output", "out")
+    assert "verb is 'embedd', which cannot be mapped; did you mean 'embed'" in refused(
+        "map", "embedd", rows, "--output", "out"
+    )
 
 
 def test_a_changed_file_of_abbreviations_is_another_job(

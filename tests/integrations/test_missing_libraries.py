@@ -19,5 +19,7 @@ def test_the_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, f"longspan_documents.integrations.{module}", raising=False)
     extra = module.replace("_", "-")
-    with pytest.raises(InputError, match=rf"longspan\.integrations\.{module} needs the '{extra}' extra; .*pip install"):
+    with pytest.raises(
+        InputError, match=rf"longspan_documents\.integrations\.{module} needs the '{extra}' extra; .*pip install"
+    ):
         import_module(f"longspan_documents.integrations.{module}")

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ import transformers
 from transformers import DynamicCache
 
 import longspan
+import longspan_documents
+import longspan_papers
 from longspan import InputError, LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
 from longspan.checkpoints.published import _LOADERS
 from longspan.models.card import KINDS
@@ -28,7 +31,7 @@ from longspan.models.transformers_names import (
     enable_checkpointing,
 )
 
-SOURCE = Path(longspan.__file__).parent
+PACKAGES = (longspan, longspan_documents, longspan_papers)
 NOT_IMPORTABLE_HERE = (
     "longspan_documents.integrations.",
     "longspan_documents.cli.demo",
@@ -41,7 +44,7 @@ NOT_IMPORTABLE_HERE = (
 def names_in_code():
     """Module → names imported from it anywhere in the package."""
     found = {}
-    for path in SOURCE.rglob("*.py"):
+    for path in (path for package in PACKAGES for path in Path(package.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "transformers":
                 found.setdefault(node.module, set()).update(alias.name for alias in node.names)
@@ -51,7 +54,8 @@ def names_in_code():
 
 
 def all_classes():
-    for module in pkgutil.walk_packages(longspan.__path__, "longspan."):
+    walks = (pkgutil.walk_packages(package.__path__, f"{package.__name__}.") for package in PACKAGES)
+    for module in chain.from_iterable(walks):
         if not module.name.startswith(NOT_IMPORTABLE_HERE):
             import_module(module.name)
     waiting, classes = [object], set()
@@ -60,7 +64,7 @@ def all_classes():
             if kind not in classes:
                 classes.add(kind)
                 waiting.append(kind)
-    return {kind for kind in classes if str(kind.__module__).startswith("longspan.")}
+    return {kind for kind in classes if str(kind.__module__).startswith(("longspan.", "longspan_"))}
 
 
 def test_every_import_is_listed_and_there():

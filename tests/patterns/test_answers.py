@@ -15,13 +15,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import longspan
+import longspan_documents
+import longspan_papers
 from longspan import attend, register
 from longspan.patterns import Blocks, Causal, Either, Fixed, Full, Pattern, Reach, Residues, Span, Strided, Window
 from longspan.patterns.base import Without
 from longspan.patterns.text import KINDS, text_name
 
-SOURCE = Path(longspan.__file__).parent
-FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+PACKAGES = [Path(package.__file__).parent for package in (longspan, longspan_documents, longspan_papers)]
+FILES = {path.relative_to(package.parent).as_posix(): path for package in PACKAGES for path in package.rglob("*.py")}
 NAMES = {kind.__name__ for kind in KINDS.values()} | {"Either", "Both", "Without", "Columns"}
 
 
@@ -49,9 +51,9 @@ def kinds_tested(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith("patterns/")])
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith("longspan/patterns/")])
 def test_no_kind_of_pattern_is_tested(file: str) -> None:
-    assert kinds_tested((SOURCE / file).read_text(encoding="utf-8")) == []
+    assert kinds_tested(FILES[file].read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize(

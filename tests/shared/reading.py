@@ -1,4 +1,4 @@
-"""What a reader of the code meets: the files and functions of the package through which a call passes."""
+"""What a reader of the code meets: the files and functions of the packages through which a call passes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 from types import FrameType
 
 import longspan
+import longspan_documents
+import longspan_papers
 
-ROOT = Path(longspan.__file__).parent
+ROOTS = tuple(str(Path(package.__file__).parent) for package in (longspan, longspan_documents, longspan_papers))
 
 
 def functions_crossed(call: Callable[[], object]) -> dict[str, set[str]]:
@@ -23,8 +25,8 @@ def functions_crossed(call: Callable[[], object]) -> dict[str, set[str]]:
     def note(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         is_function = code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")
-        if event == "call" and is_function and code.co_filename.startswith(str(ROOT)):
-            crossed[str(Path(code.co_filename).relative_to(ROOT))].add(code.co_qualname)
+        if event == "call" and is_function and code.co_filename.startswith(ROOTS):
+            crossed[code.co_filename.rpartition("/src/")[2]].add(code.co_qualname)
 
     before = sys.getprofile()
     sys.setprofile(note)
