@@ -15,6 +15,7 @@ import longspan
 from longspan.attention import MECHANISMS
 from longspan.imports import Table, after_import, late_names
 from longspan.stacks import STACKS
+from longspan.tasks import TASKS
 
 CHECK = """
 import sys
@@ -213,3 +214,10 @@ def test_a_transformer_xl_run_imports_no_other_system(tmp_path: Path) -> None:
     used = {"longspan.attention.full", "longspan.stacks.recurrent", "longspan.stacks.sequential"}
     assert kinds.intersection(modules) == used
     assert len(modules) <= 200, modules
+
+
+def test_the_order_of_a_table_does_not_depend_on_what_was_imported() -> None:
+    before = list(TASKS)
+    assert TASKS["natural_questions"].name == "natural_questions"
+    assert list(TASKS) == before
+    assert before.index("summarization") < before.index("extraction") < before.index("coreference")

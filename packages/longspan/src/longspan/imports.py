@@ -153,7 +153,8 @@ class Table(MutableMapping[str, Value]):
         del self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._entries, **self.added()})
+        later = self.added()  # in its own order, whatever has been imported already
+        return iter([*(name for name in self._entries if name not in later), *later])
 
     def __len__(self) -> int:
         return len({**self._entries, **self.added()})
