@@ -71,6 +71,18 @@ def test_what_cannot_be_loaded_is_one_sentence(run: Run, tmp_path: Path) -> None
     assert run("-m", "longspan", "salutations", "a.letter").stdout == "a.letter: Ada\n"
 
 
+def test_a_command_may_have_a_panel_of_its_own(run: Run, tmp_path: Path) -> None:
+    metadata = tmp_path / "site" / "paneled-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: paneled\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text("[longspan.commands]\nown = paneled:own\n", encoding="utf-8")
+    code = 'PANEL = "Postal service"\n\ndef own() -> None:\n    """Do nothing."""\n'
+    (tmp_path / "site" / "paneled.py").write_text(code, encoding="utf-8")
+    done = run("-m", "longspan", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.index("Documents") < done.stdout.index("Attention") < done.stdout.index("Postal service")
+
+
 def test_its_function(run: Run) -> None:
     code = "from pathlib import Path; import longspan; print(longspan.salutation(Path('a.letter')), *dir(longspan))"
     done = run("-c", code)

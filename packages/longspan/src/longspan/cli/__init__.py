@@ -166,16 +166,21 @@ def _app(arguments: list[str]) -> Any:
     if named := _command(arguments):
         functions = {named: COMMANDS[named]}
     else:
-        functions = dict(sorted(COMMANDS.items(), key=lambda item: _panel(item[1])))
+        functions = dict(sorted(COMMANDS.items(), key=lambda item: _place(_panel(item[1]))))
     for name, function in functions.items():
         end = getattr(sys.modules[function.__module__], "epilog", None) if named and "--help" in arguments else None
-        app.command(name, rich_help_panel=PANELS[_panel(function)], epilog=end() if end else None)(function)
+        app.command(name, rich_help_panel=_panel(function), epilog=end() if end else None)(function)
     return app
 
 
-def _panel(function: Callable[..., None]) -> int:
-    """The number of the panel that lists a command; that of documents unless its module names another."""
-    return PANELS.index(getattr(sys.modules[function.__module__], "PANEL", PANELS[0]))
+def _panel(function: Callable[..., None]) -> str:
+    """The panel that lists a command; that of documents unless its module names another."""
+    return getattr(sys.modules[function.__module__], "PANEL", PANELS[0])
+
+
+def _place(panel: str) -> int:
+    """Where a panel stands on the help page: those of other packages below ours."""
+    return PANELS.index(panel) if panel in PANELS else len(PANELS)
 
 
 def _usage(error: Any) -> str:

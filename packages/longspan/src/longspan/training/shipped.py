@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 from difflib import get_close_matches
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -35,14 +36,15 @@ KINDS = {"task": "name", "attention": "mechanism", "decoder_attention": "mechani
 """Key of a spec → the key inside it that says which options it has."""
 
 
-def recipe_folders() -> list[Path]:
-    """Where the recipes of all installed packages lie.
+@cache
+def recipe_folders() -> tuple[Path, ...]:
+    """Where the recipes of all installed packages lie, found once.
 
     A package has them in its folder `recipes`, with a folder for each system, and says so by an entry point in the
     group `longspan.recipes`, whose value is its module.
     """
     places = [find_spec(entry.value) for entry in added("recipes")]
-    return [Path(root, "recipes") for place in places if place for root in place.submodule_search_locations or ()]
+    return tuple(Path(root, "recipes") for place in places if place for root in place.submodule_search_locations or ())
 
 
 def shipped_recipes() -> dict[str, Path]:
