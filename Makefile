@@ -42,8 +42,9 @@ $(STAMP): $(PACKAGES:%=%/pyproject.toml) constraints.txt
 demo: $(STAMP)  ## summarise a long text that every machine has, then ten times as much
 	$(BIN)/python -m longspan_documents.cli.demo
 
-test: $(STAMP)  ## all tests but those marked slow, in minutes (PYTEST='-k window -x' passes options on)
-	$(TESTS) -m 'not slow' $(PYTEST)
+PACKAGE ?=
+test: $(STAMP)  ## all tests but those marked slow (PACKAGE=longspan-papers: of that package; PYTEST='-k window -x' passes options on)
+	$(TESTS) -m 'not slow' $(if $(PACKAGE),packages/$(PACKAGE)/tests) $(PYTEST)
 
 test-all: $(STAMP)  ## all tests, as CI runs them
 	$(TESTS) $(PYTEST)
@@ -99,7 +100,7 @@ gpu:  ## tests and benchmark that need a CUDA device, ten minutes a call (BUDGET
 	$$python -c '$(HAS_CUDA)' || { echo 'make gpu needs a CUDA device and a CUDA build of torch; torch sees none'; exit 1; }; \
 	export PYTHONPATH="$$($$python tools/source_paths.py)" PYTHONUNBUFFERED=1; \
 	status=0; \
-	$$python -m pytest -m gpu $(PYTEST) $$(grep -rl 'mark\.gpu' tests --include='test_*.py') || status=$$?; \
+	$$python -m pytest -m gpu $(PYTEST) $$(grep -rl 'mark\.gpu' packages/*/tests tests --include='test_*.py') || status=$$?; \
 	$$python benchmarks/gpu.py --budget $(or $(BUDGET),540) || status=$$?; \
 	exit $$status
 

@@ -12,7 +12,7 @@ import longspan
 from longspan.cli import main
 from reading import functions_crossed
 
-PDF = Path(__file__).parent / "data/text/pdf/pages/two_columns.pdf"
+PDF = Path(__file__).parents[1] / "packages/longspan-documents/tests/text/pdf/pages/two_columns.pdf"
 TOKENS = 4096  # above the length up to which full attention is cheaper
 
 

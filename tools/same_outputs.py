@@ -69,7 +69,8 @@ def checkout(base: str, where: Path) -> Iterator[Path]:
 def call(tree: Path, *arguments: str) -> str:
     """Runs this file with the package of one tree; what it prints."""
     sources = [tree / "src"] if (tree / "src").is_dir() else source_paths(tree)
-    paths = os.pathsep.join(map(str, (*sources, tree / "tests", tree / "tests/shared")))
+    tests = tree / "packages/longspan/tests"
+    paths = os.pathsep.join(map(str, (*sources, tests if tests.is_dir() else tree / "tests", tree / "tests/shared")))
     environment = os.environ | {
         "PYTHONPATH": paths,
         "OMP_NUM_THREADS": "1",

@@ -141,7 +141,8 @@ def test_without_cuda_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.slow
 def test_what_make_gpu_collects_needs_no_optional_package(tmp_path: Path) -> None:
     (tmp_path / "hiding.py").write_text(HIDING.format(absent=set(ABSENT)), encoding="utf-8")
-    files = [path for path in ROOT.glob("tests/**/test_*.py") if "mark.gpu" in path.read_text(encoding="utf-8")]
+    tests = (path for folder in (ROOT / "tests", *ROOT.glob("packages/*/tests")) for path in folder.rglob("test_*.py"))
+    files = [path for path in tests if "mark.gpu" in path.read_text(encoding="utf-8")]
     names = [str(path) for path in files if path != Path(__file__)]
     paths = os.pathsep.join(map(str, [tmp_path, *ROOT.glob("packages/*/src")]))
     options = ["-p", "hiding", "--collect-only", "-q", "-m", "gpu", *names]

@@ -19,7 +19,7 @@ from longspan.attention import MECHANISMS, Tokens
 from longspan.planning.counting import Work
 from longspan.planning.fake_cuda import FEW, FakeCuda
 
-TABLE = Path(__file__).parents[1] / "device" / "launches.json"
+TABLE = Path(__file__).parents[2] / "packages/longspan/tests/device/launches.json"
 WIDTH, HEADS = 768, 12
 LENGTHS = (4096, 16384)
 FIELDS = ("operations", "waits", "peak")

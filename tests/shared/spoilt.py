@@ -110,3 +110,17 @@ def outcome(opens: Callable[[], Any], question: str, folder: Path) -> str | None
         return None if any(words in said for words in remedies) else said
     except Exception as error:  # noqa: BLE001 - any is a fault, to be listed with its case
         return repr(error)
+
+
+def changed(record: dict[str, Any], path: str, value: Any = ...) -> dict[str, Any]:
+    """A copy with the value at a dotted path changed, or left out."""
+    record = copy.deepcopy(record)
+    *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    target: Any = record
+    for part in outer:
+        target = target[part]
+    if value is ...:
+        del target[last]
+    else:
+        target[last] = value
+    return record

@@ -1,0 +1,3 @@
+from command_fixtures import document, refused
+
+__all__ = ["document", "refused"]

@@ -1,0 +1,174 @@
+"""Run by torchrun: rows divided between the processes, beside the same rows whole.
+
+Prints a JSON object, name of a case → how far outputs and gradients are from those of one process, or why it is
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[4] / "tests/shared"))
+
+from contract.forms import FORMS, WIDTH, Form
+from longspan.attention import Attention, Tokens
+from longspan.attention.etc import EtcConfig
+from longspan.errors import InputError
+from longspan.ops.shards import Shards
+from longspan.stacks import Sizes, StarConfig
+
+PADDINGS = ("none", "right", "left", "holes")
+LENGTHS = {1: [29], 2: [10, 43], 3: [1, 30, 22], 4: [19, 2, 1, 31]}
+"""Processes → how many tokens each holds: some fewer than a window reaches."""
+MEMORY = 7
+"""Positions of a memory before whole rows: fewer than some windows reach."""
+
+
+def part_of(tokens: Tokens, shards: Shards) -> Tokens:
+    """What is known of the tokens of this process's shard; its mask is left out where it says nothing."""
+    first, end = shards.range_of(shards.rank)
+    mask = None if tokens.mask is None else tokens.mask[:, first:end]
+    flags = None if tokens.is_global is None else tokens.is_global[:, first:end]
+    if mask is not None and bool(mask.all()):
+        mask = None
+    if flags is not None and not bool(flags.any()):
+        flags = None
+    belongs = None if tokens.belongs_to is None else tokens.belongs_to[:, first:end]
+    return replace(tokens, mask=mask, is_global=flags, belongs_to=belongs, shards=shards)
+
+
+def difference(
+    form: Form | Stars, group: Any, lengths: list[int], padding: str, globals_: str, memory: int = 0
+) -> float:
+    """The largest distance of outputs and gradients in one case; with a memory, behind so many positions that every
+    process has."""
+    torch.manual_seed(sum(lengths) + len(padding))
+    module, total = form.build(), sum(lengths)
+    if memory:
+        assert isinstance(module, Attention)
+        module.check_reads_shards()
+    past = torch.randn(2, memory, WIDTH, dtype=torch.float64)
+    hidden = torch.randn(2, total, WIDTH, dtype=torch.float64, requires_grad=True)
+    towards, tokens = torch.randn(2, total, WIDTH, dtype=torch.float64), form.tokens(total, padding, globals_)
+    if form in STRUCTURED and (flags := tokens.global_mask(total)) is not None:
+        owners = torch.rand(2, total) * (flags.sum(1, keepdim=True) + 1) - 1
+        tokens = replace(tokens, belongs_to=owners.ceil().long().clamp(max=flags.sum(1, keepdim=True) - 1))
+    weights = list(module.parameters())
+    read: Any = partial(module.forward_with_memory, past) if isinstance(module, Attention) and memory else module
+    rank = dist.get_rank(group)
+    first = sum(lengths[:rank])
+    places = slice(first, first + lengths[rank])
+    own = hidden.detach()[:, places].clone().requires_grad_()
+    shards = Shards.of(own, group)
+    output = read(own, part_of(tokens, shards))  # first: most mechanisms refuse, and need no whole rows
+    mask = None if tokens.mask is None else functional.pad(tokens.mask, (memory, 0), value=True)
+    whole = read(hidden, replace(tokens, mask=mask))
+    expected = torch.autograd.grad(whole, [hidden, *weights], towards, allow_unused=True)
+    grads = torch.autograd.grad(output, [own, *weights], towards[:, places], allow_unused=True)
+    pairs = [(output, whole[:, places]), (grads[0], expected[0][:, places])]
+    # Gradients of all weights in one exchange: each waits for every process.
+    ours, wanted = (
+        torch.cat([(torch.zeros_like(weight) if grad is None else grad).flatten() for grad, weight in each])
+        for each in (zip(grads[1:], weights, strict=True), zip(expected[1:], weights, strict=True))
+    )
+    dist.all_reduce(ours, group=group)
+    pairs.append((ours, wanted))
+    return max(float((a - b).abs().max()) for a, b in pairs)
+
+
+class States(torch.nn.Module):
+    """A stack, as attention is called."""
+
+    def __init__(self, stack: torch.nn.Module) -> None:
+        super().__init__()
+        self.stack = stack
+
+    def forward(self, hidden: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        output = self.stack(hidden, tokens)
+        # Something of the summary in every token, so that its gradient is looked at as well.
+        return output.states + output.summary[:, None]
+
+
+@dataclass(frozen=True)
+class Stars:
+    """The stack of a relay under some options, as `Form` has mechanisms."""
+
+    name: str
+    options: dict[str, Any]
+    globals: tuple[str, ...] = ("none",)
+
+    def build(self) -> torch.nn.Module:
+        sizes = Sizes(width=WIDTH, heads=2)
+        stack = StarConfig(**self.options).build(lambda _: None, 2, sizes)  # pyright: ignore[reportArgumentType]
+        for parameter in stack.parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+        return States(stack.double())
+
+    tokens = Form.tokens
+
+
+STARS = [
+    Stars("star", {}),
+    Stars("star as a ring", {"cyclic": True}),
+    Stars("star of the library", {"variant": "fastnlp", "cyclic": True}),
+]
+
+
+HARD = {"hard_global_to_long": True, "hard_long_to_global": True, "clamp_tokens": 2}
+STRUCTURED = [
+    Form("etc in blocks", EtcConfig(radius_tokens=6, window="blocks", block_tokens=4, **HARD), causal=False),
+    Form("etc in pieces", EtcConfig(radius_tokens=5, projections="pieces", clamp_tokens=None), causal=False),
+    Form("etc, hard", EtcConfig(radius_tokens=3, projections="parts", shared_output=True, **HARD), causal=False),
+]
+"""Forms whose tokens belong to global ones, where there are any."""
+
+
+def cases(form: Form | Stars, count: int, padding: str) -> list[tuple[str, str, int]]:
+    """The name of each case of a form, its kind of global tokens, and how long a memory there is."""
+    name = f"{form.name}, {count} processes, padding {padding}"
+    kinds = form.globals if len(form.globals) < 2 else ("none", "some")
+    behind = [(f"{name}, behind a memory", "none", MEMORY)] if not isinstance(form, Stars) and form.causal else []
+    return [(f"{name}, globals {globals_}", globals_, 0) for globals_ in kinds] + behind
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    groups = {count: dist.new_group(list(range(count))) for count in LENGTHS}
+    found: dict[str, float | str] = {}
+    for form in (*FORMS, *STRUCTURED, *STARS):
+        for count, lengths in LENGTHS.items():
+            if dist.get_rank() >= count:
+                continue
+            for padding in PADDINGS:
+                for name, globals_, memory in cases(form, count, padding):
+                    try:
+                        found[name] = difference(form, groups[count], lengths, padding, globals_, memory)
+                    except InputError as error:
+                        found[name] = str(error)
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, found)
+    if dist.get_rank() == 0:
+        worst = {}
+        for each in every:
+            for name, value in each.items():
+                known = worst.setdefault(name, value)
+                if isinstance(known, str) != isinstance(value, str):
+                    worst[name] = f"some processes refuse, others do not: {known}, {value}"
+                elif not isinstance(value, str):
+                    worst[name] = max(known, value)
+        print(json.dumps(worst))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Rows divided between processes: what a mechanism reads of its neighbours, or why it reads whole rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from forked import forked
+from longspan.attention import MECHANISMS
+from longspan.errors import InputError
+from longspan.stacks import STACKS
+
+from .divided_rows import LENGTHS, PADDINGS, STARS, STRUCTURED, Stars, cases
+from .forms import FORMS, Form
+
+GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "sequence-parallel.md"
+
+
+def refusal(form: Form | Stars) -> str | None:
+    """Why a mechanism reads whole rows, if it does."""
+    if isinstance(form, Stars):
+        return None
+    try:
+        form.build().check_reads_shards()
+    except InputError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.slow
+def test_parts_of_rows_are_those_of_whole_rows() -> None:
+    """Outputs and all gradients in float64, with parts shorter than a window, padding, global tokens anywhere, and of
+    causal forms behind a memory, too."""
+    done = forked(max(LENGTHS), Path(__file__).with_name("divided_rows.py"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    served = 0
+    for form in (*FORMS, *STRUCTURED, *STARS):
+        for count in LENGTHS:
+            for padding in PADDINGS:
+                for name, *_ in cases(form, count, padding):
+                    words, result = refusal(form), found.pop(name)
+                    if words is None:
+                        assert result < 1e-10, name
+                        served += 1
+                    else:
+                        assert words in result, name
+    assert not found
+    assert served > 1200
+
+
+def test_what_is_unbounded_reads_whole_rows() -> None:
+    """Windows, pools and kernels read parts, and so does what sees everything before it; what sees both ways without
+    end, sorts, hashes or sums up everything does not."""
+    reads = {form.config.mechanism for form in FORMS if refusal(form) is None}
+    assert reads == {"longformer", "poolingformer", "fusion", "adaptive_span", "linear", "performer", "full", "etc"}
+    assert all(refusal(form) is None for form in FORMS if form.config.mechanism == "full" and form.causal)
+    drawn = {form.name: refusal(form) for form in FORMS if form.config.mechanism == "etc"}
+    assert [name for name, words in drawn.items() if words is None] == ["etc"]
+    assert "random_blocks=2 of attention 'etc' are drawn from whole rows" in str(drawn["etc-drawn"])
+    whole = [form for form in FORMS if form.config.mechanism == "full" and not form.causal]
+    assert all("nothing bounds how far a token sees" in str(refusal(form)) for form in whole)
+
+
+def test_the_guide_says_what_can_be_divided() -> None:
+    """Every mechanism that has a form, plain, and every stack."""
+    said: dict[str, list[str]] = {}
+    for line in GUIDE.read_text(encoding="utf-8").splitlines():
+        names, *answers = [cell.strip() for cell in line.strip("| ").split("|")]
+        if names.startswith("`") and answers and answers[0] in ("yes", "no", "–"):
+            said |= dict.fromkeys(names.replace("`", "").split(", "), answers[:2])
+    for name in STACKS:
+        assert said.pop(name)[0] == ("yes" if STACKS[name].reads_parts else "no"), name
+    forms = {(form.config.mechanism, form.causal): refusal(form) is None for form in reversed(FORMS)}
+    for name in MECHANISMS:
+        words = [{None: "–", True: "yes", False: "no"}[forms.get((name, causal))] for causal in (False, True)]
+        assert said.pop(name) == words, name
+    assert not said

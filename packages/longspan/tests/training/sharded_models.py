@@ -1,0 +1,153 @@
+"""Run by torchrun: models whose weights are divided between the processes, beside the same models whole.
+
+Prints a JSON object, name of a case → how far loss, gradients, state dict and inference are from those of one process.
+The gradient of P processes is the mean of their own; the whole model computes each part of the batch in turn.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accelerate.utils import FullyShardedDataParallelPlugin
+from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy, get_module_children_bottom_up
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[4] / "tests/shared"))
+
+from contract import test_heads, test_stacked_models
+from contract.forms import CONFIGS
+from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
+from longspan.models.sharding import shard, whole_weights
+from longspan.stacks import STACKS
+
+IDS = torch.randint(3, 61, (4, 31), generator=torch.Generator().manual_seed(1))
+IDS[:, 4] = 2
+MASK = torch.ones_like(IDS)
+MASK[1, -5:], MASK[2, :29], MASK[3, :4] = 0, 0, 0
+TEXTS = {"input_ids": IDS, "attention_mask": MASK}
+SIZES = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "dropout": 0.0}
+SIZES |= {"intermediate_size": 24, "max_position_embeddings": 41, "init_std": 0.2}
+HALTING = [{}, {"freeze_halted": False}, {"threshold": 0.4}]
+
+Case = tuple[str, Callable[[], Any], dict[str, Any]]
+
+
+def mechanisms() -> Iterator[Case]:
+    """Every mechanism in a plain model: a language model where it looks back, an encoder where it looks both ways."""
+    for name, attention in CONFIGS.items():
+        config = LongspanConfig(**SIZES, attention=attention.to_dict())
+        if attention.causal:
+            yield f"{name}, causal", lambda config=config: LongspanForCausalLM(config), {**TEXTS, "labels": IDS}
+        if attention.bidirectional:
+            yield name, lambda config=config: LongspanModel(config), TEXTS
+
+
+def stacks() -> Iterator[Case]:
+    """Every stack with every mechanism inside, writing too; and positions that stop by themselves."""
+    for name in test_stacked_models.filled(STACKS):
+        yield name, lambda name=name: test_stacked_models.build(name), TEXTS
+    for mark in test_stacked_models.every_writer.args[1]:
+        name, kind = mark
+        case = f"{name}, {kind.__name__}"
+        yield case, lambda name=name, kind=kind: test_stacked_models.build(name, kind), {**TEXTS, "labels": IDS}
+    for options in HALTING:
+        stack = {"stack": "universal", "halting": "adaptive", **options}
+        config = LongspanConfig(**{**SIZES, "num_hidden_layers": 6}, stack=stack, attention={"mechanism": "full"})
+        yield json.dumps(stack), lambda config=config: LongspanModel(config), TEXTS
+
+
+def heads() -> Iterator[Case]:
+    """Every head with its labels."""
+    for spec in test_heads.CASES:
+        ids, mask = test_heads.texts(spec)
+        given = {"input_ids": ids, "attention_mask": mask}
+        given |= test_heads.of(test_heads.INPUTS, spec) | test_heads.of(test_heads.LABELS, spec)
+        yield json.dumps(spec), lambda spec=spec: test_heads.make(spec), given
+
+
+def loss_of(model: Any, given: dict[str, Any]) -> torch.Tensor:
+    """The model's own loss, or the mean square of its first output."""
+    output = model(**given)
+    loss = output.loss if getattr(output, "loss", None) is not None else output[0].square().mean()
+    own = getattr(output, "aux_loss", None)
+    return loss if own is None else loss + own
+
+
+def by_accelerate(model: Any, device: torch.device) -> None:
+    """Divide as accelerate's FSDP2 does, which Trainer has by `fsdp` and `fsdp_config`: what its policy matches."""
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, auto_wrap_policy="transformer_based_wrap")
+    plugin.set_auto_wrap_policy(model)
+    wraps: Any = fsdp2_prepare_auto_wrap_policy(plugin, model)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for module in get_module_children_bottom_up(model)[:-1]:
+        if wraps(module):
+            fully_shard(module, mesh=mesh)
+    assert any(isinstance(module, FSDPModule) for module in model.modules())
+    fully_shard(model, mesh=mesh)
+
+
+def distance(
+    build: Callable[[], Any], given: dict[str, Any], divide: Callable[[Any, torch.device], None] = shard
+) -> float:
+    """The largest difference, of gradients beside the largest of each."""
+    torch.manual_seed(3 + dist.get_rank())  # what the others draw is not what they begin with
+    model = build().double().train()
+    for tensor in (*model.parameters(), *model.buffers()):
+        dist.broadcast(tensor.detach(), 0)
+    whole = copy.deepcopy(model)
+    divide(model, torch.device("cpu"))
+    world, rank = dist.get_world_size(), dist.get_rank()
+    parts = [{name: value.chunk(world)[part] for name, value in given.items()} for part in range(world)]
+    losses = []
+    for part in parts:
+        torch.manual_seed(5)
+        losses.append(loss_of(whole, part))
+        (losses[-1] / world).backward()
+    torch.manual_seed(5)
+    loss = loss_of(model, parts[rank])
+    loss.backward()
+    worst = abs(float(loss) - float(losses[rank]))
+    expected = dict(whole.named_parameters())
+    for name, weight in model.named_parameters():
+        wanted = expected[name].grad
+        found: Any = weight.grad
+        found = torch.zeros_like(expected[name]) if found is None else found.full_tensor()
+        wanted = torch.zeros_like(found) if wanted is None else wanted
+        worst = max(worst, float((found - wanted).abs().max()) / max(1.0, float(wanted.abs().max())))
+    saved = whole_weights(model)
+    if saved.keys() != whole.state_dict().keys() or not all(
+        map(torch.equal, saved.values(), whole.state_dict().values())
+    ):
+        return float("inf")
+    with torch.no_grad():
+        found, wanted = (each.eval()(**parts[rank])[0] for each in (model, whole))
+    return max(worst, float((found - wanted).abs().max()))
+
+
+def main() -> None:
+    """Go through the cases of the lists that the command line names."""
+    dist.init_process_group("gloo")
+    found = {}
+    for which in sys.argv[1:]:
+        if which == "accelerate":  # positions that stop by themselves call blocks unequally often
+            for name, build, given in (case for case in stacks() if "halting" not in case[0]):
+                found[f"{name}, by accelerate"] = distance(build, given, by_accelerate)
+            continue
+        for name, build, given in {"mechanisms": mechanisms, "stacks": stacks, "heads": heads}[which]():
+            found[name] = distance(build, given)
+    if dist.get_rank() == 0:
+        print(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
