@@ -39,7 +39,8 @@ SKIPPED: dict[str, str] = {
     "RoPE|This model has no `base_model_class` defined": "rotary positions are none of ours",
     "Model does not have a TP plan": "no plan for tensor parallelism is offered",
     "Model does not have position embeddings": "the mixin resizes positions by a method of a few old models",
-    "test is slow": "transformers runs it on accelerators only; `packages/longspan/tests/contract/test_compiled.py` compiles ours",
+    "test is slow": "transformers runs it on accelerators only; "
+    "`packages/longspan/tests/contract/test_compiled.py` compiles ours",
 }
 """What transformers says when it skips (a regular expression) → what it means here. None may be unused."""
 
@@ -59,10 +60,11 @@ def page() -> str:
     )
     return f"""# transformers' own tests
 
-`packages/longspan/tests/peers` runs the tests that transformers {VERSION} has for each of its models (`ModelTesterMixin`, `ConfigTester`)
-on ours: the encoder with five heads, the encoder–decoder and the causal model, with the mechanisms `longformer`,
+`packages/longspan/tests/peers` runs the tests that transformers {VERSION} has for each of its models
+(`ModelTesterMixin`, `ConfigTester`) on ours: the encoder with five heads, the encoder–decoder and the causal model, with the mechanisms `longformer`,
 `poolingformer`, `bigbird` and `full`. They come from transformers' source package, which the package index is asked for
-once; without it they are skipped. Passing: {counts}. This page is made from `packages/longspan/tests/peers/expected.py`.
+once; without it they are skipped. Passing: {counts}. This page is generated from
+`packages/longspan/tests/peers/expected.py`.
 
 ## What fails
 
