@@ -61,9 +61,9 @@ def page() -> str:
     return f"""# transformers' own tests
 
 `packages/longspan/tests/peers` runs the tests that transformers {VERSION} has for each of its models
-(`ModelTesterMixin`, `ConfigTester`) on ours: the encoder with five heads, the encoder–decoder and the causal model, with the mechanisms `longformer`,
-`poolingformer`, `bigbird` and `full`. They come from transformers' source package, which the package index is asked for
-once; without it they are skipped. Passing: {counts}. This page is generated from
+(`ModelTesterMixin`, `ConfigTester`) on ours: the encoder with five heads, the encoder–decoder and the causal model,
+with the mechanisms `longformer`, `poolingformer`, `bigbird` and `full`. They come from transformers' source package,
+which the package index is asked for once; without it they are skipped. Passing: {counts}. This page is generated from
 `packages/longspan/tests/peers/expected.py`.
 
 ## What fails
