@@ -4,6 +4,7 @@ trace of the day."""
 from __future__ import annotations
 
 import html
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from rooms import draw_rooms
 
 from longspan.pictures.patterns import save_picture
 
+ROOT = Path(__file__).parents[1]
 COMMANDS_HERE = "<!-- commands -->"
 """Where a page wants the help of every command."""
 ROOMS_HERE = "<!-- rooms -->"
@@ -28,23 +31,37 @@ _MATHS = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
 
+_LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)\s#:]+)")
 _CODE = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>)", re.DOTALL)
 _THOUSANDS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 """The space in 16 384, which no line may end with."""
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    markdown = markdown.replace(ROOMS_HERE, ROOMS)
+def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
+    markdown = _LINK.sub(lambda match: _on_the_site(match, page.file, files), markdown.replace(ROOMS_HERE, ROOMS))
     return markdown.replace(COMMANDS_HERE, commands_page()) if COMMANDS_HERE in markdown else markdown
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """Add the picture of the rooms, drawn from the code as it is."""
+    """Add the pages that lie in packages, and the picture of the rooms, drawn from the code as it is."""
+    for folder in sorted(ROOT.glob("packages/*/docs")):
+        for path in sorted(folder.rglob("*.md")):
+            name = path.relative_to(folder).as_posix()
+            files.append(File(name, str(folder), config["site_dir"], config["use_directory_urls"]))
     with tempfile.TemporaryDirectory() as folder:
         save_picture(draw_rooms(), Path(folder, "rooms.png"))
         content = Path(folder, "rooms.png").read_bytes()
     files.append(File.generated(config, "img/rooms.png", content=content))
     return files
+
+
+def _on_the_site(match: re.Match[str], file: File, files: Files) -> str:
+    """A link between two files of the checkout as the link between their pages, whose folders are those of one site."""
+    target = os.path.normpath(Path(str(file.abs_src_path)).parent / match["target"])
+    page = next((other for other in files if other.abs_src_path == target), None)
+    if page is None:
+        return match[0]
+    return match["before"] + os.path.relpath(page.src_uri, Path(file.src_uri).parent)
 
 
 def on_page_content(content: str, **_: Any) -> str:
