@@ -13,6 +13,7 @@ import pytest
 from longspan.checkpoints.sources import PATIENCE, check_reachable
 from longspan.cli import main
 from longspan.errors import InputError
+from packages import needs_documents
 
 
 @pytest.fixture(autouse=True)
@@ -101,6 +102,7 @@ def test_what_no_repository_is_called() -> None:
         check_reachable("not/a name")
 
 
+@needs_documents
 def test_a_command_says_so_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,6 +10,7 @@ from closeness import check_outputs, check_weights
 from longspan import InputError
 from longspan.checkpoints import LengthenReport, from_transformers, lengthen
 from longspan.checkpoints.lengthening.plan import tile_positions
+from packages import needs_papers
 
 NARROW = {"left_tokens": 2, "right_tokens": 3}
 SOURCES = [
@@ -159,7 +160,9 @@ def test_a_longspan_model_lengthens_again_with_its_trained_second_level(publishe
     check_outputs(loaded(long).logits, again(long).logits)
 
 
-@pytest.mark.parametrize("name", ["LongspanForNaturalQuestions", "LongspanForSentenceScoring"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("LongspanForNaturalQuestions", marks=needs_papers), "LongspanForSentenceScoring"]
+)
 def test_models_whose_heads_want_more_than_tokens_lengthen_too(name, published, tmp_path):
     from_transformers(published("RobertaForMaskedLM")).save_pretrained(tmp_path)
     model = lengthen(getattr(longspan.models, name).from_pretrained(tmp_path), max_tokens=90)

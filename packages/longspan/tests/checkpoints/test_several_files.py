@@ -22,6 +22,7 @@ from longspan.cli import main
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanModel
 from longspan.training.tokenizers import train_tokenizer
+from packages import needs_documents
 from tiny_writers import TEXT, write_folder
 
 SMALL = "6KB"
@@ -97,6 +98,7 @@ def test_lengthened(published: Callable[..., Any], tmp_path: Path) -> None:
     same_weights(one, longspan.lengthen(in_several(tmp_path / "one"), **options))
 
 
+@needs_documents
 def test_the_verbs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What each says of a model in several files is what it says of the same in one."""
     write_folder(tmp_path / "t5", "T5")

@@ -11,6 +11,7 @@ import pytest
 import longspan
 from longspan.cli import COMMANDS, main
 from longspan.errors import InputError
+from packages import needs_papers
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,7 +41,10 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
         (["train", "none.yaml"], "recipe 'none.yaml' is not a file"),
         (["evaluate", "none", "--data", "pubmed"], "model 'none' is not a folder"),
         (["evaluate", "none", "--data", "pubmed", "--beams", "0"], "--beams"),
-        (["noise", "a.txt", "--setting", "script2"], "'script2' is not one of 'paper', 'script'"),
+        pytest.param(
+            (["noise", "a.txt", "--setting", "script2"], "'script2' is not one of 'paper', 'script'"),
+            marks=needs_papers,
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(

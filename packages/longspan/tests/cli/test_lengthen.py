@@ -16,6 +16,7 @@ from transformers import (
 )
 
 from longspan.cli import main
+from packages import needs_documents
 from tiny_writers import TEXT, write_folder
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
@@ -126,6 +127,7 @@ def test_a_broken_tokenizer(source: Path, tmp_path: Path, capsys):
     assert "error: the tokenizer of" in capsys.readouterr().err
 
 
+@needs_documents
 def test_t5_stays_transformers_own_and_summarises(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     source, output = write_folder(tmp_path / "t5", "T5", n_positions=32), tmp_path / "long"
     asked = (source, "--output", output, "--max-tokens", 1500)

@@ -18,6 +18,7 @@ from longspan.models.card import MARK
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 from longspan.version import __version__
+from packages import needs_documents
 
 CLASSES = """
 name: sure-words
@@ -82,6 +83,7 @@ def test_a_classifier_has_its_accuracy_in_the_history(classifier: Path) -> None:
         assert accuracy == pytest.approx(100 * right / 5)
 
 
+@needs_documents
 def test_transformers_alone_reads_a_text_as_longspan_does(classifier: Path, tmp_path: Path) -> None:
     """What `task.clean` does goes with the tokenizer, to a folder without a recipe, too."""
     model = longspan.LongspanForSequenceClassification.from_pretrained(classifier)

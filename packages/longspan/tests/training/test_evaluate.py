@@ -22,6 +22,7 @@ from longspan.training.models import write_random
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
+from packages import needs_documents
 
 
 @pytest.fixture
@@ -194,6 +195,7 @@ optimisation: {steps: 1, batch_size: 1, log_every: 1, evaluate_every: 1}
 """
 
 
+@needs_documents
 def test_a_model_that_scores_sentences(data: Path, tmp_path: Path) -> None:
     (tmp_path / "extraction.yaml").write_text(EXTRACTION)
     train(load_recipe(tmp_path / "extraction.yaml"), tmp_path / "run")

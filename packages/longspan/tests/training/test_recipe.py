@@ -15,6 +15,7 @@ from longspan.training.recipe import Recipe, check_memory
 from longspan.training.recipe_file import load_recipe
 from longspan.training.shipped import shipped_recipes
 from longspan.training.train import train
+from packages import needs_papers
 
 RECIPES = sorted(shipped_recipes().values())
 TEXT = """
@@ -116,6 +117,7 @@ def test_recipes_of_this_repository_are_valid(path: Path) -> None:
     assert small.built_task.name == small.task["name"]
 
 
+@needs_papers
 def test_a_change_to_one_smoke_recipe_stays_there() -> None:
     path = next(path for path in RECIPES if path.stem == "poolingformer-nq")
     changed = load_recipe(path, ["model.new.num_hidden_layers=1"], smoke=True)

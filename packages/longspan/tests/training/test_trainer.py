@@ -13,6 +13,7 @@ from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForTokenClassification, LongspanModel
 from longspan.training.recipe_file import load_recipe
 from longspan.training.trainer import with_head_rate
+from packages import needs_papers
 
 SIZES = {"vocab_size": 37, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
@@ -47,6 +48,7 @@ def test_a_model_without_a_head_has_no_use_for_it() -> None:
         with_head_rate(optimizer, model, 0.05)
 
 
+@needs_papers
 def test_the_published_settings() -> None:
     recipe = load_recipe("longformer-coref")
     assert recipe.published is not None
@@ -58,6 +60,7 @@ def test_the_published_settings() -> None:
     assert wanted.items() <= fields["head"].items()
 
 
+@needs_papers
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["coref-small", "longformer-coref"])
 def test_smoke(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from longspan.training.evaluate import evaluate
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
+from packages import needs_documents
 
 RECIPE = """
 name: tiny
@@ -181,6 +182,7 @@ def test_a_run_whose_corpus_has_changed_is_refused_and_kept(recipe: Path, tmp_pa
     assert train(settings, folder, resume=True).folder == folder.resolve()
 
 
+@needs_documents
 def test_an_encoder_that_was_pre_trained_goes_below_another_head(
     recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

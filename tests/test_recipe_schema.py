@@ -17,7 +17,7 @@ from longspan.cli import main
 from longspan.training.recipe_schema import documentation, recipe_schema
 from longspan.training.shipped import read_recipe, shipped_recipes
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[1]
 TINY: dict[str, Any] = {
     "name": "tiny",
     "task": {"name": "summarization"},

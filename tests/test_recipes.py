@@ -26,7 +26,7 @@ def test_the_list_names_every_recipe_with_its_row(capsys: pytest.CaptureFixture[
         elif indent == 2:
             systems[[*systems][-1]].append(line.strip())
     expected: dict[str, list[str]] = {}
-    for path in sorted(Path(__file__).parents[4].glob("packages/*/src/*/recipes/*/*.yaml"), key=lambda path: path.stem):
+    for path in sorted(Path(__file__).parents[1].glob("packages/*/src/*/recipes/*/*.yaml"), key=lambda path: path.stem):
         expected.setdefault(path.parent.name, []).append(path.stem)
     assert len(expected) == 13
     assert systems == expected
