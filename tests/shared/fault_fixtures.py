@@ -29,8 +29,8 @@ from typing import Any
 import pytest
 import yaml
 
+from installed import HAS_PAPERS
 from longspan.cli import main
-from packages import HAS_PAPERS
 
 RECIPE: dict[str, Any] = {
     "name": "tiny",

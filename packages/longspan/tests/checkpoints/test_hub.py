@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from installed import needs_documents
 from longspan.checkpoints.sources import PATIENCE, check_reachable
 from longspan.cli import main
 from longspan.errors import InputError
-from packages import needs_documents
 
 
 @pytest.fixture(autouse=True)

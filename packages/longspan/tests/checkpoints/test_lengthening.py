@@ -7,10 +7,10 @@ import torch
 
 import longspan
 from closeness import check_outputs, check_weights
+from installed import needs_papers
 from longspan import InputError
 from longspan.checkpoints import LengthenReport, from_transformers, lengthen
 from longspan.checkpoints.lengthening.plan import tile_positions
-from packages import needs_papers
 
 NARROW = {"left_tokens": 2, "right_tokens": 3}
 SOURCES = [

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import longspan
 import longspan.models
+from installed import needs_documents
 from longspan.checkpoints.folder import INDEX, WEIGHTS, weight_files
 from longspan.checkpoints.loading import load_model
 from longspan.checkpoints.sources import load_any
@@ -22,7 +23,6 @@ from longspan.cli import main
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanModel
 from longspan.training.tokenizers import train_tokenizer
-from packages import needs_documents
 from tiny_writers import TEXT, write_folder
 
 SMALL = "6KB"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import longspan
+from installed import needs_papers
 from longspan.cli import COMMANDS, main
 from longspan.errors import InputError
-from packages import needs_papers
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from installed import needs_documents
 from longspan.cli import main
-from packages import needs_documents
 from tiny_writers import TEXT, write_folder
 
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]

@@ -12,10 +12,10 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 import longspan.models
+from installed import HAS_DOCUMENTS, HAS_PAPERS
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, model_with
 from longspan.models.heads import HEADS, head_spec
-from packages import HAS_DOCUMENTS, HAS_PAPERS
 
 TOKENS, PADDED = 13, 4
 IDS = torch.randint(3, 37, (2, TOKENS), generator=torch.Generator().manual_seed(0))

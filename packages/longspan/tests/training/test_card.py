@@ -11,6 +11,7 @@ import transformers
 from huggingface_hub import ModelCard
 
 import longspan
+from installed import needs_documents
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
 from longspan.data.labelled import clean, read_labelled, synthetic_labelled
@@ -18,7 +19,6 @@ from longspan.models.card import MARK
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 from longspan.version import __version__
-from packages import needs_documents
 
 CLASSES = """
 name: sure-words

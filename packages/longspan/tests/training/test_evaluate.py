@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from forked import forked
+from installed import needs_documents
 from longspan.cli import main
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
@@ -22,7 +23,6 @@ from longspan.training.models import write_random
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
-from packages import needs_documents
 
 
 @pytest.fixture

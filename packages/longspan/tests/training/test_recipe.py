@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from installed import needs_papers
 from longspan.errors import InputError
 from longspan.settings import from_plain, to_plain
 from longspan.training.recipe import Recipe, check_memory
 from longspan.training.recipe_file import load_recipe
 from longspan.training.shipped import shipped_recipes
 from longspan.training.train import train
-from packages import needs_papers
 
 RECIPES = sorted(shipped_recipes().values())
 TEXT = """

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from installed import needs_papers
 from longspan.cli import main
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForTokenClassification, LongspanModel
 from longspan.training.recipe_file import load_recipe
 from longspan.training.trainer import with_head_rate
-from packages import needs_papers
 
 SIZES = {"vocab_size": 37, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from installed import needs_documents
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM
@@ -21,7 +22,6 @@ from longspan.training.evaluate import evaluate
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
-from packages import needs_documents
 
 RECIPE = """
 name: tiny
