@@ -42,8 +42,7 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
         (["evaluate", "none", "--data", "pubmed"], "model 'none' is not a folder"),
         (["evaluate", "none", "--data", "pubmed", "--beams", "0"], "--beams"),
         pytest.param(
-            (["noise", "a.txt", "--setting", "script2"], "'script2' is not one of 'paper', 'script'"),
-            marks=needs_papers,
+            ["noise", "a.txt", "--setting", "script2"], "'script2' is not one of 'paper', 'script'", marks=needs_papers
         ),
     ],
 )
