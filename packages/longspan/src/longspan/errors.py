@@ -23,10 +23,10 @@ class InputError(ValueError):
 
 @contextmanager
 def one_sentence(problem: str) -> Iterator[None]:
-    """The border to a foreign library that reads files: whatever it raises becomes `problem` and its last line.
+    """Converts any exception of a foreign library that reads files to an `InputError` of `problem` and its last line.
 
     Raises:
-        InputError: from inside as it is, and in place of every other exception.
+        InputError: from inside unchanged, and instead of every other exception.
     """
     try:
         yield

@@ -169,21 +169,21 @@ class Table(MutableMapping[str, Value]):
 
 
 def added(table: str) -> tuple[EntryPoint, ...]:
-    """What installed packages add to a table, ordered by package and name."""
+    """Returns the entry points that installed packages add to a table, ordered by package and name."""
     from importlib.metadata import entry_points  # late: `import longspan` need not wait for it
 
     return tuple(sorted(entry_points(group=f"longspan.{table}"), key=lambda entry: (_package(entry), entry.name)))
 
 
 def imported(place: str) -> Any:
-    """What stands at a place, "module:attribute"."""
+    """Imports the object at "module:attribute"."""
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)
 
 
 def late_names(package: str, places: Iterable[str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package that imports what stands at these places, "module:attribute", when it is asked
-    for under the attribute's name."""
+    """Returns the `__getattr__` of a package that imports objects at "module:attribute" when their names are
+    accessed."""
     by_name = {place.partition(":")[2]: place for place in places}
 
     def get(name: str) -> Any:
@@ -200,17 +200,17 @@ _loaded: set[str] = set()
 
 
 def find(table: Mapping[str, Any], name: str) -> Any:
-    """The entry of a table, after loading the plugins where the table itself does not have it; None without one."""
+    """Returns the entry of a table, loading plugins if the table does not have it; None if there is none."""
     if name not in table:
         load_plugins()
     return table.get(name)
 
 
 def load_plugins() -> None:
-    """Import what installed packages announce under `longspan.plugins`, each once.
+    """Imports the modules that installed packages announce under `longspan.plugins`, each once.
 
     Raises:
-        InputError: one of them cannot be loaded; the sentence names its package.
+        InputError: one of them cannot be loaded; the message names its package.
     """
     for entry in added("plugins"):
         key = f"{_package(entry)}:{entry.name}={entry.value}"
@@ -225,10 +225,10 @@ def load_plugins() -> None:
 
 
 def load(entry: EntryPoint) -> Any:
-    """What an entry point names.
+    """Loads the object of an entry point.
 
     Raises:
-        InputError: it cannot be loaded; the sentence names its package.
+        InputError: it cannot be loaded; the message names its package.
     """
     try:
         return entry.load()
@@ -245,15 +245,15 @@ def _package(entry: EntryPoint) -> str:
 
 
 def after_import(modules: Sequence[str], action: Callable[[], object]) -> None:
-    """Call `action` once, when one of these modules has been imported: now where one is there already.
+    """Calls `action` once, when one of these modules has been imported: immediately if one already is.
 
-    It is called when nothing of the modules' packages or of this one is half imported any more, so that the action may
-    import from them whatever it likes: a lazy package such as transformers imports its parts from within each other.
-    What `action` raises comes out of the import that set it off, and it is not called again.
+    It is called when no module of their packages or of this one is partially imported any more, so that the action may
+    import anything from them: a lazy package such as transformers imports its parts from within each other. Exceptions
+    of `action` propagate from the import that triggered it, and it is not called again.
 
     Args:
         modules: full names.
-        action: without arguments; a second call with an action of the same name changes nothing while the first waits.
+        action: without arguments; a second call with an action of the same name has no effect while the first waits.
     """
     if any(name in sys.modules for name in modules):
         action()
@@ -262,7 +262,7 @@ def after_import(modules: Sequence[str], action: Callable[[], object]) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """Finds nothing itself: it has the modules of some packages say when they are done."""
+    """A finder that finds nothing itself, but observes when modules of some packages finish importing."""
 
     def __init__(self, modules: Sequence[str], action: Callable[[], object]) -> None:
         self.modules, self.action, self.name = modules, action, action.__qualname__
@@ -270,7 +270,7 @@ class _Watch(MetaPathFinder):
         self.running = threading.local()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """What the other finders say of a module of the packages, told to report; nothing of any other module."""
+        """Returns the spec of the other finders for modules of the packages, wrapped; None for any other module."""
         package = name.partition(".")[0]
         if package not in self.packages and not package.startswith("longspan_"):
             return None
@@ -284,7 +284,7 @@ class _Watch(MetaPathFinder):
         return spec
 
     def _wrap(self, spec: ModuleSpec) -> None:
-        """Count how deep imports are nested while the module runs; at depth 0 again all of them are whole."""
+        """Counts the nesting depth of imports while the module runs; back at depth 0, all of them are complete."""
         loader: Any = spec.loader
         run = loader.exec_module
 
