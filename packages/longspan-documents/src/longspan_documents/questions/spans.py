@@ -1,7 +1,7 @@
 """Extractive question answering over a context: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), TriviaQA.
 
-- `read_spans("squad/", "train")`: the release files, such as `train-v1.1.json` - `read_spans("triviaqa-rc/", "dev")`:
-the release folder, its archive, or a file in its `qa/`; a row for each page of a
+- `read_spans("squad/", "train")`: the release files, such as `train-v1.1.json`
+- `read_spans("triviaqa-rc/", "dev")`: the release folder, its archive, or a file in its `qa/`; a row for each page of a
   question, see `longspan_documents.questions.triviaqa`
 - `read_spans("train.jsonl")`: a row per line, `{"id", "question", "context", "answers": {"text": […],
   "answer_start": […]}}`, as in the data sets of the Hub

@@ -1,9 +1,10 @@
 """Labelled documents, by name, file or folder, as a stream of `LabelledRow`.
 
-- `read_labelled("hyperpartisan", "validation")`: one of `DATA_SETS`, or any folder of LONGSPAN_DATA -
-`read_labelled("reviews.csv")`: CSV, TSV, JSON Lines or Parquet with a text and a label column -
-`read_labelled("aclImdb", "test")`: folders of texts named after their labels, as in IMDB (aclImdb/train/pos/*.txt) -
-`read_labelled("synthetic", limit=64)`: generated - `read_texts("mails.csv")`: only the texts of a table, for prediction
+- `read_labelled("hyperpartisan", "validation")`: one of `DATA_SETS`, or any folder of LONGSPAN_DATA
+- `read_labelled("reviews.csv")`: CSV, TSV, JSON Lines or Parquet with a text and a label column
+- `read_labelled("aclImdb", "test")`: folders of texts named after their labels, as in IMDB (aclImdb/train/pos/*.txt)
+- `read_labelled("synthetic", limit=64)`: generated
+- `read_texts("mails.csv")`: only the texts of a table, for prediction
 
 `clean` removes addresses and repeated characters from news articles.
 """

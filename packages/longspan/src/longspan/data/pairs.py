@@ -1,8 +1,8 @@
 """Labelled pairs of texts, such as MNLI and QQP, from GLUE's TSV files or JSON Lines.
 
-- `read_pairs("MNLI/", "train")`: `train.tsv`; a file with another name is passed directly (`MNLI/dev_matched.tsv`) -
-`read_pairs("qqp.jsonl")`: a row per line, with fields of `TEXTS` and `LABELS` - `read_pairs("synthetic", limit=64)`:
-generated
+- `read_pairs("MNLI/", "train")`: `train.tsv`; a file with another name is passed directly (`MNLI/dev_matched.tsv`)
+- `read_pairs("qqp.jsonl")`: a row per line, with fields of `TEXTS` and `LABELS`
+- `read_pairs("synthetic", limit=64)`: generated
 """
 
 from __future__ import annotations

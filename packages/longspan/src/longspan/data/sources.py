@@ -2,9 +2,11 @@
 
 A name is looked up in this order:
 
-1. `"synthetic"`: generated rows, so that a smoke run needs no files; 2. an existing path, a file or a folder; a pattern
-such as `shards/*.jsonl.gz`; 3. a named data set, whose files are in the folder of the environment variable
-LONGSPAN_DATA; 4. a reader registered with `longspan.register`; 5. a file or folder of LONGSPAN_DATA.
+1. `"synthetic"`: generated rows, so that a smoke run needs no files;
+2. an existing path, a file or a folder; a pattern such as `shards/*.jsonl.gz`;
+3. a named data set, whose files are in the folder of the environment variable LONGSPAN_DATA;
+4. a reader registered with `longspan.register`;
+5. a file or folder of LONGSPAN_DATA.
 
 In a folder, the files of the split are read in alphabetical order: those in a folder named after the split, otherwise
 those whose names begin with it (`train-large.jsonl.xz`, `val.txt`), otherwise record files that have it among the parts

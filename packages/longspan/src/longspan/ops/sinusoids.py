@@ -12,8 +12,8 @@ ROUND = 512
 
 
 def distance_sinusoids(first: int, last: int, width: int, like: Tensor) -> Tensor:
-    """Returns the sines, then the cosines, of distance `-(first + o)` in row o, up to that of offset `last`: `(last + 1
-    - first, width)` in the dtype and on the device of `like`.
+    """Returns the sines, then the cosines, of distance `-(first + o)` in row o, up to that of offset `last`:
+    `(last + 1 - first, width)` in the dtype and on the device of `like`.
 
     `[sin(r·ω_0) … sin(r·ω_{E/2-1}) cos(r·ω_0) …]` with ω_i = 10000^(-2i/E) (Vaswani et al. 2017, section 3.5, in the
     order of Dai et al. 2019, arXiv 1901.02860, released code); letters: r = distance i - j, E = `width`. Distances may

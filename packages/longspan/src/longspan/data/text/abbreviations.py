@@ -2,9 +2,9 @@
 
 Each language has four kinds of abbreviations, which differ in what may follow them inside a sentence:
 
-- `never`: never ends a sentence ("Fig.", "approx.", "Ms.", "vs."). - `open`: may end a sentence ("Inc.", "p.m.",
-"etc."): it does before a word that begins sentences far more often than it
-  is a name or a noun (`starters`: "He", "The", "However").
+- `never`: never ends a sentence ("Fig.", "approx.", "Ms.", "vs.").
+- `open`: may end a sentence ("Inc.", "p.m.", "etc."): it does before a word that begins sentences far more often than
+  it is a name or a noun (`starters`: "He", "The", "However").
 - `units`: continues before a small letter or a number ("5 oz. of oil"), and ends before a capital ("Add 5 ml. Stir.").
 - `numbered`: abbreviates only before a number, a Roman numeral, a bracket or a single letter ("no. 5", "art. IX",
   "App. B"); elsewhere it is an ordinary word ("He said no.").
