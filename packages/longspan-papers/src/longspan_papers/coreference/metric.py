@@ -117,10 +117,10 @@ def _owners(clusters: Sequence[frozenset]) -> dict[tuple[int, int], int]:
 
 
 def best_assignment(values: np.ndarray) -> list[tuple[int, int]]:
-    """Pairs `(row, column)`, each row and column in one at most, whose values add up to the most.
+    """Returns pairs `(row, column)`, each row and column at most once, with the maximum sum of values.
 
-    Rows enter one after another. A new one takes the path of least cost that ends in a free column, where costs are
-    reduced by prices of rows and columns that keep all of them ≥ 0 (Kuhn 1955; Jonker and Volgenant 1987). O(R² C).
+    Rows are added one by one, each by an augmenting path of least cost to a free column, where the costs are reduced by
+    row and column prices that keep all of them ≥ 0 (Kuhn 1955; Jonker and Volgenant 1987). O(R² C).
 
     Args:
         values: `(R, C)`, finite.
