@@ -236,7 +236,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         "all layers of T5ForConditionalGeneration share one",
     ),
     "one layer": ("T5", {}, {"layers": "1"}, "all layers of T5ForConditionalGeneration share one"),
-    "a list and an option": ("T5", {}, {"attention": ["longformer"] * 2, "left_tokens": 3}, "say it inside the list"),
+    "a list and an option": ("T5", {}, {"attention": ["longformer"] * 2, "left_tokens": 3}, "set it inside the list"),
     "holes": ("T5", {}, {"dilation": 2}, "dilation=2 has no place in T5ForConditionalGeneration"),
     "a window of letters": ("T5", {}, {"left_tokens": "wide"}, "left_tokens is 'wide'"),
     "fewer tokens": ("T5", {}, {"max_tokens": 40}, "max_tokens=40 is less than the 41 tokens"),

@@ -1,5 +1,5 @@
-"""Published systems that are closed in themselves: a folder each, from rows and features to head, task and metric.
+"""Published systems, one folder each, from rows and features to head, task and metric.
 
-Each enters by entry points (`pyproject.toml`), as what others bring does: a plain `import longspan` loads every saved
-head and runs every task, none is imported before it is asked for, and no room below imports one of these.
+Each is registered by entry points (`pyproject.toml`), like the plugins of third parties: `import longspan` loads every
+saved head and runs every task; none is imported before it is used, and no lower package imports one of these.
 """

@@ -1,14 +1,13 @@
-"""Changes of plain data by dotted path, and the stages of an experiment, each of which changes the one before it.
+"""Changes of plain data by dotted path, and the stages of an experiment, each of which changes the previous one.
 
-```yaml
-stages:
-  - {}                                                    # as the recipe says
-  - {task.max_tokens: x2, optimisation.learning_rate: /2} # twice and half of what the stage before has
-  - {task.max_tokens: 23040}                              # and what else the stage before has stays
+```yaml stages:
+  - {}                                                    # the recipe itself
+  - {task.max_tokens: x2, optimisation.learning_rate: /2} # twice and half of the previous stage's values
+  - {task.max_tokens: 23040}                              # everything else as in the previous stage
 ```
 
-A path that leads into a list is one into each of its entries, and a factor is applied to every number below it: windows
-that differ from layer to layer are doubled by `model.attention.left_tokens: x2`, however they are written.
+A path through a list applies to each of its entries, and a factor applies to every number below it: windows that differ
+by layer are doubled by `model.attention.left_tokens: x2`, in whatever form they are written.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ _FACTOR = re.compile(r"([x/])\s*([0-9]+(?:\.[0-9]+)?)")
 
 
 def assign(data: dict[str, Any], key: str, value: Any) -> None:
-    """Set the dotted `key` in nested mappings, creating sections that are absent.
+    """Sets the dotted `key` in nested mappings, creating missing sections.
 
     Raises:
-        InputError: the path leads through something that holds no keys.
+        InputError: the path leads through a value that is not a mapping.
     """
     for holder, last in _places(data, key):
         holder[last] = value
 
 
 def is_factor(value: Any) -> bool:
-    """Whether a change multiplies or divides what was there: `x2`, `/2`, `x1.5`."""
+    """Whether a change multiplies or divides the previous value: `x2`, `/2`, `x1.5`."""
     return isinstance(value, str) and _FACTOR.fullmatch(value) is not None
 
 
 def stages_of(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The plain recipe of each stage, without `stages` and `smoke`: one, the recipe itself, where it has no stages.
+    """Returns the plain recipe of each stage, without `stages` and `smoke`; only the recipe itself if it has no stages.
 
     Raises:
-        InputError: a change that cannot be made, with the number of its stage, counted from 0 as in a path.
+        InputError: an invalid change, with the number of its stage, counted from 0 as in a path.
     """
     current = {key: value for key, value in recipe.items() if key not in (STAGES, "smoke")}
     resolved = []
@@ -61,7 +60,7 @@ def stages_of(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _places(data: dict[str, Any], key: str) -> list[tuple[dict[str, Any], str]]:
-    """The mappings that hold the last part of a key, and that part; sections that are absent are made."""
+    """Returns the mappings that contain the last part of a key, and that part; missing sections are created."""
     *sections, last = key.split(".")
     holders = [data]
     for depth, section in enumerate(sections):
@@ -83,7 +82,7 @@ def _inner(holder: dict[str, Any], section: str, key: str, path: list[str]) -> l
 
 
 def _multiply(data: dict[str, Any], key: str, value: str) -> None:
-    """Multiply or divide every number below the key."""
+    """Multiplies or divides every number below the key."""
     match = _FACTOR.fullmatch(value)
     assert match is not None
     number = float(match[2])
@@ -95,16 +94,16 @@ def _multiply(data: dict[str, Any], key: str, value: str) -> None:
         holder[last] = _scaled(holder[last], number if match[1] == "x" else 1 / number, value)
 
 
-def _scaled(given: Any, factor: float, shown: str) -> Any:
-    if isinstance(given, dict):
-        return {name: _scaled(each, factor, shown) for name, each in given.items()}
-    if isinstance(given, list):
-        return [_scaled(each, factor, shown) for each in given]
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise InputError(f"{shown!r} is a factor, but {show(given)} is no number; give the new value itself")
-    scaled = given * factor
-    if isinstance(given, float):
+def _scaled(value: Any, factor: float, shown: str) -> Any:
+    if isinstance(value, dict):
+        return {name: _scaled(item, factor, shown) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_scaled(item, factor, shown) for item in value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{shown!r} is a factor, but {show(value)} is no number; give the new value itself")
+    scaled = value * factor
+    if isinstance(value, float):
         return scaled
     if abs(scaled - round(scaled)) > 1e-9 * max(1.0, abs(scaled)):
-        raise InputError(f"{shown} of {given} is {scaled:g}, which is no whole number; give the new value itself")
+        raise InputError(f"{shown} of {value} is {scaled:g}, which is no whole number; give the new value itself")
     return round(scaled)

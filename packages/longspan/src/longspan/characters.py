@@ -1,4 +1,4 @@
-"""Characters that no text should hold (halves of a pair, and what would steer a terminal instead of being read), and
+"""Checks and replacement of characters that texts should not contain (unpaired surrogates, control characters), and
 counts in words."""
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ import re
 from longspan.errors import InputError
 
 UNKNOWN = "\ufffd"
-"""Stands for a character that cannot be shown."""
+"""Replaces characters that cannot be shown."""
 
-# Of the joiners only those behind letters of scripts that write without them.
+# Of the joiners, only those after letters of scripts that do not use them.
 _INVISIBLE = re.compile(
     r"\u00ad[^\S\n]*\n[^\S\n]*(?=\w)|[\u00ad\u180e\u200b\u2060-\u2064\ufeff]|(?<![^\0-\u058f\u3000-\u9fff])[\u200c\u200d]+"
 )
 _HALF = re.compile(r"[\ud800-\udfff]")
 _SPACES = re.compile(r"[\v\f\x1c-\x1f\x85]|\r\n?")
-# C0 and C1, DEL, and the marks that make what follows run in another direction, until they are ended.
+# C0 and C1, DEL, and marks that change the direction of the following text.
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _ESCAPED = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _ENTITY = re.compile(r"&#([xX]?)([0-9a-fA-F]+);?")
@@ -24,9 +24,9 @@ _LINE_END = re.compile(r"[\n\r\u2028\u2029]+")
 
 
 def check_characters(text: str, what: str) -> str:
-    """The text itself; `InputError` where it has half a character, an unpaired surrogate, which no file can hold.
+    r"""Returns the text; raises `InputError` if it contains an unpaired surrogate, which no file can store.
 
-    JSON escapes (`"\\ud83d"`) and entities bring them in; tokenizers and encoders cannot take them.
+    JSON escapes (`"\\ud83d"`) and entities may produce them; tokenizers and encoders cannot process them.
     """
     if text.isascii():
         return text
@@ -40,32 +40,31 @@ def check_characters(text: str, what: str) -> str:
 
 
 def mend(text: str) -> tuple[str, int]:
-    """The text with every half character replaced by U+FFFD, place by place, and how many there were."""
+    """Replaces every unpaired surrogate by U+FFFD, keeping positions, and returns their number."""
     return (text, 0) if text.isascii() else _HALF.subn(UNKNOWN, text)
 
 
 def invisible(text: str) -> list[tuple[int, int]]:
-    """Where a text has characters that nobody sees: soft hyphens, with a line end behind them, and those without width.
+    """Returns the spans of invisible characters: soft hyphens, with a following line end, and zero-width characters.
 
-    Joiners count where Latin, Greek, Cyrillic, Chinese or Japanese letters stand before them; other scripts and emoji
-    are written with them.
+    Joiners are included after Latin, Greek, Cyrillic, Chinese or Japanese letters; other scripts and emoji use them.
     """
     return [] if text.isascii() else [match.span() for match in _INVISIBLE.finditer(text)]
 
 
 def visible(text: str) -> str:
-    """The text without characters that nobody sees; see `invisible`."""
+    """Removes invisible characters; see `invisible`."""
     return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
 def mended_note(count: int) -> str:
-    """The sentence that says how many half characters of a text were replaced."""
+    """Returns the note on the number of replaced surrogates of a text."""
     halves = counted(count, "broken character was", "broken characters were")
     return f"{halves} (half of a surrogate pair) replaced by {UNKNOWN}"
 
 
 def shown(text: str) -> str:
-    """The text as a terminal may have it: line ends and tabs stay, all that would steer the terminal is U+FFFD."""
+    """Returns the text for a terminal: line ends and tabs are kept, control characters become U+FFFD."""
     lines = _SPACES.sub(lambda match: "\n" if match[0][0] == "\r" else " ", text)
     return _CONTROL.sub(UNKNOWN, lines)
 
@@ -76,12 +75,12 @@ def on_one_line(text: str) -> str:
 
 
 def escaped(json_text: str) -> str:
-    """A JSON text with escapes (`\\u009b`) for what `shown` replaces: the same values, for any program to read."""
+    r"""Escapes in a JSON text (`\\u009b`) what `shown` replaces: equal values, readable by any program."""
     return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", json_text)
 
 
 def without_half_entities(markup: str) -> tuple[str, int]:
-    """HTML or Markdown with U+FFFD for entities that name half a character (`&#xD83D;`), and how many there were."""
+    """Replaces entities of unpaired surrogates (`&#xD83D;`) in HTML or Markdown by U+FFFD, and returns their number."""
     count = 0
 
     def mended(match: re.Match[str]) -> str:
@@ -96,7 +95,7 @@ def without_half_entities(markup: str) -> tuple[str, int]:
 
 
 def duration(seconds: float) -> str:
-    """A time for people: "4.2 ms", "0.42 s", "12 s", "20 min", "3.5 h"."""
+    """Formats a duration: "4.2 ms", "0.42 s", "12 s", "20 min", "3.5 h"."""
     if seconds < 0.1:
         return f"{1e3 * seconds:.2g} ms"
     if seconds < 10:
@@ -107,5 +106,5 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:
-    """A count with its noun: "1 word", "2,300 words"; `several` is the plural where an s does not make it."""
+    """Formats a count with its noun: "1 word", "2,300 words"; `several` is an irregular plural."""
     return f"{number:,} {one if number == 1 else several or f'{one}s'}"

@@ -1,6 +1,6 @@
-"""Where a model computes and in which numbers: `device` and `dtype` of every verb, checked in one place.
+"""Devices and dtypes of models: the options `device` and `dtype` of every verb, checked in one place.
 
-Models compute on the processor, in float32, unless another device or type is named.
+Models run on the CPU, in float32, unless another device or dtype is chosen.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 Model = TypeVar("Model")
 
 DTYPES = ("float32", "bfloat16", "float16")
-"""Types of weights that can be asked for."""
+"""Supported dtypes of weights."""
 
 
 def check_place(device: str | None, dtype: str | None = None) -> None:
-    """Refuse a device that is not there, or a type that is none, before anything else is done."""
+    """Raises `InputError` for an unavailable device or an unknown dtype."""
     torch_device(device)
     torch_dtype(dtype)
 
 
 def check_named(device: str | None, dtype: str | None) -> None:
-    """Refuse what is no name of a device or a type; imports nothing, and looks for no device.
+    """Raises `InputError` for invalid names of a device or dtype, without imports and without looking for devices.
 
-    It comes before what keeps loaded models by their names, for which a list would be no key.
+    It is called before caches with these names as keys, for which a list is not hashable.
     """
     if device is not None:
         check_kind(device, "device", str, "a name, such as 'cuda'")
@@ -37,17 +37,17 @@ def check_named(device: str | None, dtype: str | None) -> None:
 
 
 def torch_device(name: str | None) -> torch.device:
-    """The device of a name as PyTorch has them: "cpu", "cuda", "cuda:1", "mps", …; None is the processor.
+    """Returns the device of a PyTorch device name: "cpu", "cuda", "cuda:1", "mps", …; None is the CPU.
 
     Raises:
-        InputError: it is not on this machine; the sentence names those that are.
+        InputError: it is not available; the message lists those that are.
     """
     import torch
 
     check_named(name, None)
     try:
         device = torch.device("cpu" if name is None else name)
-        if torch.empty(0, device=device).is_meta:  # which has no numbers
+        if torch.empty(0, device=device).is_meta:  # tensors on it have no values
             raise NotImplementedError
     except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         raise InputError(f"device={show(name)} is not on this machine; give {_devices_here()}") from error
@@ -55,7 +55,7 @@ def torch_device(name: str | None) -> torch.device:
 
 
 def _devices_here() -> str:
-    """The devices that PyTorch finds, in words."""
+    """Returns the devices that PyTorch finds, in words."""
     import torch
 
     other = torch.accelerator.current_accelerator(check_available=True)
@@ -66,10 +66,10 @@ def _devices_here() -> str:
 
 
 def torch_dtype(name: str | None) -> torch.dtype:
-    """The type of a name; None is float32.
+    """Returns the dtype of a name; None is float32.
 
     Raises:
-        InputError: it is none of `DTYPES`.
+        InputError: it is not in `DTYPES`.
     """
     import torch
 
@@ -78,7 +78,7 @@ def torch_dtype(name: str | None) -> torch.dtype:
 
 
 def placed(model: Model, device: str | None = None, dtype: str | None = None) -> Model:
-    """A module of PyTorch on a device, with weights of a type; None leaves either as it is.
+    """Moves a module to a device and converts its weights to a dtype; None leaves either unchanged.
 
     Raises:
         InputError: as `torch_device` and `torch_dtype`.
@@ -90,30 +90,30 @@ def placed(model: Model, device: str | None = None, dtype: str | None = None) ->
 
 
 def check_loads(name: str, value: Any, device: str | None, dtype: str | None = None) -> None:
-    """Refuse a device or a type for a model that its caller has loaded already.
+    """Raises `InputError` for a device or a dtype in combination with a loaded model.
 
     Args:
-        name: of the argument that holds the model.
-        value: what was given: a place or name to load from, or what has been loaded.
-        device, dtype: as given.
+        name: name of the argument with the model.
+        value: its value: a path or name to load from, or a loaded model.
+        device, dtype: the values passed by the caller.
 
     Raises:
-        InputError: naming the option that has nothing to act on, or that is no name.
+        InputError: naming the option that has no effect, or that is invalid.
     """
     check_named(device, dtype)
-    for option, given in (("device", device), ("dtype", dtype)):
-        if given is not None and value is not None and not (isinstance(value, str) or hasattr(value, "__fspath__")):
+    for option, choice in (("device", device), ("dtype", dtype)):
+        if choice is not None and value is not None and not (isinstance(value, str) or hasattr(value, "__fspath__")):
             raise InputError(
-                f"{option}={show(given)} is for what is loaded here, and {name} is loaded already; give it to what "
+                f"{option}={show(choice)} is for what is loaded here, and {name} is loaded already; give it to what "
                 f"loads that, or leave it out"
             )
 
 
 def check_numbers(dtype: str | None, *models: Any) -> None:
-    """Refuse a type where no model is given: what comes with the package computes in float32.
+    """Raises `InputError` for a dtype without a model: bundled models compute in float32.
 
     Raises:
-        InputError: there is a type and none of the models.
+        InputError: there is a dtype and none of the models.
     """
     if dtype is not None and all(model is None for model in models):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Which public names and commands other packages of the project bring, to say what to install where one is missing."""
+"""Public names and commands of the project's other packages, for messages on what to install."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ NAMES = {
     ),
     "papers": ("Choice", "choose", "coref", "noise"),
 }
-"""Extra → names of functions, classes and commands that its package adds."""
+"""Extra → names of functions, classes and commands of its package."""
 
 
 def check_installed(what: str, name: str) -> None:
-    """Raise `MissingLibraryError` where a name is one that a package would bring which is not installed.
+    """Raises `MissingLibraryError` if a name belongs to a package that is not installed.
 
     Args:
-        what: how the sentence calls it, such as "longspan summarize".
-        name: of the function, class or command.
+        what: description for the message, such as "longspan summarize".
+        name: name of the function, class or command.
     """
     for extra, names in NAMES.items():
         if name in names:

@@ -1,4 +1,5 @@
-"""The one exception that means "the input is wrong", as opposed to "the program is wrong", and the border to it."""
+"""`InputError`, the exception for wrong input as opposed to program errors, and conversion of other exceptions to
+it."""
 
 from __future__ import annotations
 
@@ -13,26 +14,26 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave: an argument, a file, a configuration, a checkpoint.
+    """Wrong input by the user: an argument, a file, a configuration, a checkpoint.
 
     The message is one clear sentence that names the argument, its value and the remedy. The command line prints it
-    alone, without a traceback, and exits with code 2. Broken invariants inside the library stay plain assertions.
+    alone, without a traceback, and exits with code 2. Broken invariants inside the library are plain assertions.
     """
 
 
 @contextmanager
 def one_sentence(problem: str) -> Iterator[None]:
-    """The border to a foreign library that reads files: whatever it raises becomes `problem` and its last line.
+    """Converts any exception of a foreign library that reads files to an `InputError` of `problem` and its last line.
 
     Raises:
-        InputError: from inside as it is, and in place of every other exception.
+        InputError: from inside unchanged, and instead of every other exception.
     """
     try:
         yield
     except InputError:
         raise
     except BaseException as error:
-        # A panic in Rust, of which the tokenizers are made, is no Exception.
+        # A panic in Rust, in which the tokenizers are written, is not an Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         if is_out_of_memory(error):
@@ -42,7 +43,7 @@ def one_sentence(problem: str) -> Iterator[None]:
 
 @contextmanager
 def named(argument: str) -> Iterator[None]:
-    """Errors of opening a model begin with the argument that named it, where they do not tell it: there are several."""
+    """Prefixes errors of loading a model with the argument that named it, unless they mention it."""
     try:
         yield
     except InputError as error:
@@ -56,11 +57,11 @@ _OUT_OF_MEMORY = re.compile(
     r"can't start new thread|\(os error 12\)",
     re.IGNORECASE,
 )
-"""What torch, the loader of libraries and others say when the system gives no more memory."""
+"""Messages of torch, the dynamic loader and others when the system has no more memory."""
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an exception, or the one that it came of, says that the memory was not enough."""
+    """Whether an exception or one of its causes means that memory ran out."""
     while error is not None:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True
@@ -71,7 +72,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def memory_sentence(error: BaseException) -> str:
-    """That the memory was not enough, as far as it is known for what, and what to do."""
+    """Returns the message for an out-of-memory error, with the requested size, if known, and the remedy."""
     asked = re.search(r"tried to allocate ([\d.]+) ?(bytes|[KMG]i?B)", str(error), re.IGNORECASE)
     if asked is None:
         more = ""
@@ -86,7 +87,7 @@ def memory_sentence(error: BaseException) -> str:
 
 
 def is_out_of_device_memory(error: BaseException | None) -> bool:
-    """Whether an exception, or the one that it came of, says that a GPU's memory was not enough."""
+    """Whether an exception or one of its causes means that a GPU's memory ran out."""
     torch = sys.modules.get("torch")
     while torch is not None and error is not None:
         if isinstance(error, torch.OutOfMemoryError):
@@ -96,7 +97,7 @@ def is_out_of_device_memory(error: BaseException | None) -> bool:
 
 
 def last_line(error: BaseException) -> str:
-    """The last line that an exception says, short and printable, as the end of a sentence of ours."""
+    """Returns the last line of an exception's message, short and printable, as the end of a sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = "".join(sign if sign.isprintable() else " " for sign in (lines or [type(error).__name__])[-1])
     return (text if len(text) <= 240 else f"{text[:240]}…").rstrip(". ")
@@ -108,14 +109,14 @@ REASONS = {
     errno.EFBIG: "a file would become larger than the system allows",
     errno.EROFS: "the disk is read-only",
 }
-"""Error numbers that only writing gives."""
+"""Error numbers specific to writing."""
 NO_NUMBER = ("PytorchStreamWriter failed", "inline_container.cc", "iostream error", "No space left on device")
-"""What torch and others say, in C++, when a file cannot be written."""
+"""C++ messages of torch and others when a file cannot be written."""
 
 
 @contextmanager
 def write_errors(place: Path) -> Iterator[None]:
-    """Turn what libraries raise on a disk that is full or read-only into one sentence (`InputError`)."""
+    """Converts exceptions from a full or read-only disk to one sentence (`InputError`)."""
     try:
         yield
     except InputError:
@@ -131,9 +132,9 @@ def write_errors(place: Path) -> Iterator[None]:
 
 
 def disk_reason(error: BaseException | None) -> str | None:
-    """Why something could not be written, by an exception or its causes; None for one that is not about writing."""
+    """Returns why something could not be written, from an exception or its causes; None if it is not about writing."""
     while error is not None:
-        # safetensors and tokenizers, written in Rust, give the number in words.
+        # safetensors and tokenizers, written in Rust, have the number in the message.
         number: Any = error.errno if isinstance(error, OSError) else None
         if number is None and (match := re.search(r"\(os error (\d+)\)", str(error))):
             number = int(match[1])

@@ -1,10 +1,10 @@
-"""Importing what is brought: optional libraries, tables of names, plugins, and actions that wait for a library.
+"""Lazy imports: optional libraries, tables of names, plugins, and actions that wait for a library.
 
-`require` imports an optional library on first use, with one clear error where it is missing or broken; `importing` is
-the same border around code that imports libraries by itself.
+`require` imports an optional library on first use, with one clear error if it is missing or broken; `importing` wraps
+code that imports libraries itself.
 
-A `Table` maps names to values and imports each value on first use. Installed packages add to a table by entry points
-in the group `longspan.TABLE`, so that no package imports another that depends on it::
+A `Table` maps names to values and imports each value on first use. Installed packages add to a table by entry points in
+the group `longspan.TABLE`, so that no package imports another that depends on it::
 
     [project.entry-points."longspan.tasks"]
     my_task = "my_package.tasks:MyTask"
@@ -16,12 +16,12 @@ in the group `longspan.TABLE`, so that no package imports another that depends o
     [project.entry-points."longspan.plugins"]
     anything = "my_package.my_module"
 
-Such a module is imported the first time that a name is looked up which no table has. It calls `longspan.register`, in
+Such a module is imported the first time that an unknown name is looked up. It calls `longspan.register`, in
 `longspan.registering`.
 
-`after_import` does something as soon as a library of others has been imported, without importing it: `import longspan`
-must tell transformers of its models, yet `longspan --help` must not wait for transformers. So the telling is put off
-until transformers itself is there, whoever imports it and in whatever order.
+`after_import` runs an action as soon as another library has been imported, without importing it: `import longspan` must
+register its models with transformers, yet `longspan --help` must not wait for transformers. So the registration is
+delayed until transformers itself is imported, by whatever module and in whatever order.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
 
 
 LONGEST_NAME = 80
-"""Characters of an unknown name that an error shows."""
+"""Maximum characters of an unknown name in an error message."""
 
 
 class MissingLibraryError(InputError):
-    """An optional library is not installed, or is and cannot be imported."""
+    """An optional library is not installed, or cannot be imported."""
 
 
 def require(module: str, *, extra: str, purpose: str) -> Any:
-    """Import an optional library.
+    """Imports an optional library.
 
     Args:
-        module: what to import, such as "bs4".
+        module: the module, such as "bs4".
         extra: the extra of this package that installs it.
         purpose: what needs it, as the subject of the sentence: "reading HTML".
 
@@ -68,14 +68,14 @@ def require(module: str, *, extra: str, purpose: str) -> Any:
 
 @contextmanager
 def importing(*, extra: str, purpose: str, module: str | None = None) -> Iterator[None]:
-    """The border to code that imports libraries of an extra.
+    """Wraps code that imports libraries of an extra.
 
     Args:
         extra, purpose: as in `require`.
-        module: the library whose import this is; None for code that may import several.
+        module: the library that is imported; None for code that may import several.
 
     Raises:
-        MissingLibraryError: in place of every `ImportError` from inside; the sentence names the library and what to
+        MissingLibraryError: instead of every `ImportError` from inside; the message names the library and what to
             install.
     """
     try:
@@ -86,7 +86,7 @@ def importing(*, extra: str, purpose: str, module: str | None = None) -> Iterato
         library = (module or failed).partition(".")[0]
         if isinstance(error, ModuleNotFoundError) and failed == library:
             problem = f"{purpose} needs the {extra!r} extra; install it with: {install}"
-        elif isinstance(error, ModuleNotFoundError):  # what the library itself depends on
+        elif isinstance(error, ModuleNotFoundError):  # a dependency of the library itself
             problem = f"{purpose} needs {failed or library}, which is missing; install it with: {install}"
         else:
             problem = (
@@ -100,7 +100,7 @@ Value = TypeVar("Value")
 
 
 class UnknownNameError(InputError, KeyError):
-    """A name that a table has not, with the one that is like it; a `KeyError`, as mappings have it."""
+    """An unknown name of a table, with the most similar known one; a `KeyError`, as for mappings."""
 
     def __init__(self, name: Any, table: Table[Any]) -> None:
         known = sorted(table)
@@ -113,14 +113,14 @@ class UnknownNameError(InputError, KeyError):
 
 
 class Table(MutableMapping[str, Value]):
-    """Name → value; a value given as its place, "module:attribute", is imported on first use.
+    """A mapping of names to values; a value that is a path, "module:attribute", is imported on first use.
 
     Names of the table itself come first, then those that installed packages add by entry points in the group
     `longspan.NAME`, which are read when an unknown name is looked up or all names are listed. Listing names imports no
     value; `values` and `items` import all of them.
 
     Args:
-        name: of the table, such as "tasks".
+        name: name of the table, such as "tasks".
         own: the entries of the package that defines the table.
     """
 
@@ -130,7 +130,7 @@ class Table(MutableMapping[str, Value]):
         self._added: dict[str, EntryPoint] | None = None
 
     def added(self) -> dict[str, EntryPoint]:
-        """What installed packages add under other names than the table's own; read once."""
+        """Returns the entry points of installed packages under names that the table itself does not have; read once."""
         if self._added is None:
             self._added = {entry.name: entry for entry in added(self.name) if entry.name not in self._entries}
         return self._added
@@ -139,7 +139,7 @@ class Table(MutableMapping[str, Value]):
         try:
             if name not in self._entries:
                 self._entries[name] = load(self.added()[name])
-        except (KeyError, TypeError):  # TypeError: a list or another that is no key
+        except (KeyError, TypeError):  # TypeError: an unhashable key
             raise UnknownNameError(name, self) from None
         value = self._entries[name]
         if isinstance(value, str):
@@ -153,7 +153,7 @@ class Table(MutableMapping[str, Value]):
         del self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        later = self.added()  # in its own order, whatever has been imported already
+        later = self.added()  # in the table's order, whatever has been imported already
         return iter([*(name for name in self._entries if name not in later), *later])
 
     def __len__(self) -> int:
@@ -165,25 +165,25 @@ class Table(MutableMapping[str, Value]):
     def get(self, name: str, default: Any = None) -> Any:
         if name not in self:
             return default
-        return self[name]  # not `Mapping.get`: it hides a KeyError of an import
+        return self[name]  # not `Mapping.get`, which hides a KeyError of an import
 
 
 def added(table: str) -> tuple[EntryPoint, ...]:
-    """What installed packages add to a table, ordered by package and name."""
+    """Returns the entry points that installed packages add to a table, ordered by package and name."""
     from importlib.metadata import entry_points  # late: `import longspan` need not wait for it
 
     return tuple(sorted(entry_points(group=f"longspan.{table}"), key=lambda entry: (_package(entry), entry.name)))
 
 
 def imported(place: str) -> Any:
-    """What stands at a place, "module:attribute"."""
+    """Imports the object at "module:attribute"."""
     module, _, attribute = place.partition(":")
     return getattr(import_module(module), attribute)
 
 
 def late_names(package: str, places: Iterable[str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package that imports what stands at these places, "module:attribute", when it is asked
-    for under the attribute's name."""
+    """Returns the `__getattr__` of a package that imports objects at "module:attribute" when their names are
+    accessed."""
     by_name = {place.partition(":")[2]: place for place in places}
 
     def get(name: str) -> Any:
@@ -200,17 +200,17 @@ _loaded: set[str] = set()
 
 
 def find(table: Mapping[str, Any], name: str) -> Any:
-    """The entry of a table, after loading the plugins where the table itself does not have it; None without one."""
+    """Returns the entry of a table, loading plugins if the table does not have it; None if there is none."""
     if name not in table:
         load_plugins()
     return table.get(name)
 
 
 def load_plugins() -> None:
-    """Import what installed packages announce under `longspan.plugins`, each once.
+    """Imports the modules that installed packages announce under `longspan.plugins`, each once.
 
     Raises:
-        InputError: one of them cannot be loaded; the sentence names its package.
+        InputError: one of them cannot be loaded; the message names its package.
     """
     for entry in added("plugins"):
         key = f"{_package(entry)}:{entry.name}={entry.value}"
@@ -225,10 +225,10 @@ def load_plugins() -> None:
 
 
 def load(entry: EntryPoint) -> Any:
-    """What an entry point names.
+    """Loads the object of an entry point.
 
     Raises:
-        InputError: it cannot be loaded; the sentence names its package.
+        InputError: it cannot be loaded; the message names its package.
     """
     try:
         return entry.load()
@@ -245,15 +245,15 @@ def _package(entry: EntryPoint) -> str:
 
 
 def after_import(modules: Sequence[str], action: Callable[[], object]) -> None:
-    """Call `action` once, when one of these modules has been imported: now where one is there already.
+    """Calls `action` once, when one of these modules has been imported: immediately if one already is.
 
-    It is called when nothing of the modules' packages or of this one is half imported any more, so that the action may
-    import from them whatever it likes: a lazy package such as transformers imports its parts from within each other.
-    What `action` raises comes out of the import that set it off, and it is not called again.
+    It is called when no module of their packages or of this one is partially imported any more, so that the action may
+    import anything from them: a lazy package such as transformers imports its parts from within each other. Exceptions
+    of `action` propagate from the import that triggered it, and it is not called again.
 
     Args:
         modules: full names.
-        action: without arguments; a second call with an action of the same name changes nothing while the first waits.
+        action: without arguments; a second call with an action of the same name has no effect while the first waits.
     """
     if any(name in sys.modules for name in modules):
         action()
@@ -262,7 +262,7 @@ def after_import(modules: Sequence[str], action: Callable[[], object]) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """Finds nothing itself: it has the modules of some packages say when they are done."""
+    """A finder that finds nothing itself, but observes when modules of some packages finish importing."""
 
     def __init__(self, modules: Sequence[str], action: Callable[[], object]) -> None:
         self.modules, self.action, self.name = modules, action, action.__qualname__
@@ -270,7 +270,7 @@ class _Watch(MetaPathFinder):
         self.running = threading.local()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        """What the other finders say of a module of the packages, told to report; nothing of any other module."""
+        """Returns the spec of the other finders for modules of the packages, wrapped; None for any other module."""
         package = name.partition(".")[0]
         if package not in self.packages and not package.startswith("longspan_"):
             return None
@@ -284,7 +284,7 @@ class _Watch(MetaPathFinder):
         return spec
 
     def _wrap(self, spec: ModuleSpec) -> None:
-        """Count how deep imports are nested while the module runs; at depth 0 again all of them are whole."""
+        """Counts the nesting depth of imports while the module runs; back at depth 0, all of them are complete."""
         loader: Any = spec.loader
         run = loader.exec_module
 

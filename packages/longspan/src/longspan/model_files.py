@@ -1,4 +1,4 @@
-"""JSON and safetensors files, as anybody may have written them: read, or refused in one sentence."""
+"""Validated reading of JSON and safetensors files from untrusted sources."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from longspan.settings import show
 
 LARGEST_JSON = 512 * 2**20
 LARGEST_HEADER = 100_000_000
-"""Bytes; the format's own limit."""
+"""In bytes; the format's own limit."""
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-"""What a number of each stored type takes; types that are not here are quantised."""
+"""Bytes per number of each stored dtype; dtypes that are missing here are quantised."""
 AGAIN = "fetch the checkpoint again"
 
 
 def is_whole(value: Any, least: int, most: int) -> bool:
-    """Whether a value is an integer (not a flag) in that range."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """A JSON object from a file, or `InputError`: no file, too large, not JSON, NaN in it, nested without end."""
+    """Reads a JSON object; raises `InputError` if the file is missing, too large, invalid, too deeply nested, or
+    contains NaN."""
     size = check_file(file)
     if size > LARGEST_JSON:
         raise InputError(f"'{file}' has {size:,} bytes, too many for a description of a model; {AGAIN}")
@@ -34,7 +34,7 @@ def read_json(file: Path) -> dict[str, Any]:
         plain = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except RecursionError as error:
         raise InputError(f"'{file}' is damaged: it is nested too deep; {AGAIN}") from error
-    except ValueError as error:  # of which broken JSON and broken UTF-8 are kinds
+    except ValueError as error:  # broken JSON and broken UTF-8 are subclasses
         raise InputError(f"'{file}' is damaged: it is not valid JSON ({last_line(error)}); {AGAIN}") from error
     if not isinstance(plain, dict):
         raise InputError(f"'{file}' is damaged: it holds no JSON object; {AGAIN}")
@@ -42,7 +42,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def check_file(file: Path) -> int:
-    """The size of a regular file, or of the one that a link leads to; `InputError` for anything else."""
+    """Returns the size of a regular file, following links; raises `InputError` for anything else."""
     try:
         state = file.stat()
     except (OSError, ValueError) as error:
@@ -55,11 +55,12 @@ def check_file(file: Path) -> int:
 
 
 def read_header(file: Path) -> dict[str, tuple[int, ...]]:
-    """Name → shape of every tensor of a safetensors file.
+    """Returns name → shape of every tensor of a safetensors file.
 
     Raises:
-        InputError: the header is cut short, too large or no JSON; a tensor's type, shape or place is not as the format
-            has it; bytes are missing or left over.
+        InputError: the header is truncated, too large or not JSON; a tensor's dtype, shape or offsets violate the
+            format;
+            bytes are missing or left over.
     """
     size, damaged = check_file(file), f"'{file}' is damaged or cut short"
     with file.open("rb") as opened:
@@ -84,7 +85,7 @@ def read_header(file: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _tensor_ranges(file: Path, header: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
-    """First byte, byte after the last, and name of each tensor, once its entry makes sense."""
+    """Yields first byte, end byte (exclusive) and name of each tensor, after validating its entry."""
     for name, entry in header.items():
         entry = entry if isinstance(entry, dict) else {}
         kind, shape, place = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
@@ -98,7 +99,6 @@ def _tensor_ranges(file: Path, header: dict[str, Any]) -> Iterator[tuple[int, in
 
 
 def _counts(numbers: Any) -> TypeGuard[list[int]]:
-    """Whether these are sizes or places: whole numbers from 0."""
     return isinstance(numbers, list) and all(is_whole(number, 0, 2**62) for number in numbers)
 
 

@@ -1,8 +1,8 @@
-"""YAML as plain data and nothing else: mappings with text keys, lists, texts, numbers, true, false, null.
+"""YAML as plain data: mappings with text keys, lists, texts, numbers, true, false, null.
 
 PyYAML's own loader reads YAML 1.1, where `no` is false, `1:30` is 90 and `2026-01-02` a date; it expands aliases
-without an end and recurses as deep as the text. Here the scalars are those of YAML 1.2's core schema, nothing else is
-made, and size and depth are bounded; whatever does not fit is one `InputError`.
+without limit and recurses as deep as the text. Here the scalars are those of YAML 1.2's core schema, no other objects
+are created, and size and depth are limited; every violation is one `InputError`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from longspan.errors import InputError
 from longspan.settings import show
 
 LARGEST_FILE = 256 * 1024
-"""Bytes; a recipe has some two thousand."""
+"""In bytes; a recipe has about two thousand."""
 DEEPEST = 24
-"""Mappings and lists inside each other."""
+"""Maximum nesting depth of mappings and lists."""
 MOST = 20_000
-"""Values in all, each use of an alias counted."""
+"""Maximum number of values, counting each use of an alias."""
 
 _SCALARS = {
     "null": r"~|null|Null|NULL|",
@@ -27,14 +27,14 @@ _SCALARS = {
     "int": r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+",
     "float": r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
 }
-"""How a scalar without quotes must look to be of a kind; the first that fits."""
+"""Patterns of scalars without quotes by kind; the first match is used."""
 _TAG = "tag:yaml.org,2002:"
 _FOLDED = "<<"
-"""The key that merges another mapping in."""
+"""The key that merges another mapping."""
 
 
 def read_yaml_file(path: Path, what: str) -> Any:
-    """The plain data of a YAML file; `what` names it in errors."""
+    """Reads plain data from a YAML file; `what` names it in errors."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
@@ -50,14 +50,14 @@ def read_yaml_file(path: Path, what: str) -> Any:
 
 
 def read_yaml(text: str, what: str) -> Any:
-    """The plain data of a YAML text; `what` names it in errors."""
+    """Parses plain data from a YAML text; `what` names it in errors."""
     try:
         import yaml
     except ImportError:
         raise InputError("recipes need the 'train' extra; install it with: pip install 'longspan[train]'") from None
 
     try:
-        # The graph of nodes: aliases are not expanded, and no object is made.
+        # The graph of nodes: aliases are not expanded, and no objects are created.
         node = yaml.compose(text, _core(yaml.SafeLoader, {}))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -66,22 +66,22 @@ def read_yaml(text: str, what: str) -> Any:
         raise InputError(f"{what} is not valid YAML{where}: {' '.join(str(reason).split())}") from None
     except RecursionError:
         raise _too_deep(what) from None
-    except (ValueError, OverflowError):  # of `chr`, which knows fewer than "\UFFFFFFFF"
+    except (ValueError, OverflowError):  # `chr` is limited to U+10FFFF
         raise InputError(f"{what} is not valid YAML: an escape names a character beyond U+10FFFF; correct it") from None
     return None if node is None else _Reader(what).value(node, 0)
 
 
 def write_yaml(data: Any) -> str:
-    """A YAML text that `read_yaml` reads as the same data."""
+    """Returns a YAML text from which `read_yaml` reads equal data."""
     import yaml
 
-    # What YAML 1.1 would read as something else is quoted too, for other programs that read the file.
+    # Values that YAML 1.1 would read differently are quoted too, for other programs that read the file.
     dumper = _core(yaml.SafeDumper, yaml.SafeDumper.yaml_implicit_resolvers)
     return yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=True)
 
 
 def _core(base: Any, resolvers: dict[Any, Any]) -> Any:
-    """A loader or a dumper of PyYAML whose scalars are those of `resolvers` and of `_SCALARS`."""
+    """Returns a loader or a dumper class of PyYAML with the scalars of `resolvers` and of `_SCALARS`."""
 
     class Core(base):
         yaml_implicit_resolvers = {first: list(rules) for first, rules in resolvers.items()}  # noqa: RUF012
@@ -92,7 +92,7 @@ def _core(base: Any, resolvers: dict[Any, Any]) -> Any:
 
 
 class _Reader:
-    """Nodes to values, counting them."""
+    """Converts nodes to values, and counts them."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -102,7 +102,7 @@ class _Reader:
         self.left -= 1
         if self.left < 0:
             raise InputError(f"{self.what} has more than {MOST:,} values, aliases counted; write fewer")
-        if depth > DEEPEST:  # an alias of what it stands in never ends
+        if depth > DEEPEST:  # an alias inside its own anchor is infinite
             raise _too_deep(self.what)
         if node.id == "scalar":
             return self._scalar(node)

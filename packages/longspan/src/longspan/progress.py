@@ -1,4 +1,4 @@
-"""Progress bars where they help: training has one; reading and writing a model's files is too quick for one."""
+"""Progress bars: shown for training, not for reading and writing a model's files, which is quick."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _hidden: ContextVar[bool] = ContextVar("hidden", default=False)
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Hide our own bars: what is done inside is too quick for one."""
+    """Hides our own progress bars within the context."""
     token = _hidden.set(True)
     try:
         yield
@@ -28,8 +28,8 @@ def without_bars() -> Iterator[None]:
 
 @contextmanager
 def bars_on_terminals_only() -> Iterator[None]:
-    """Unless standard error is a terminal, hide the bars of every library that draws them by tqdm, which reads
-    `TQDM_DISABLE` when it is first imported; processes that are started meanwhile have it too."""
+    """Hides the tqdm bars of all libraries unless standard error is a terminal, by `TQDM_DISABLE`, which tqdm reads on
+    its first import; processes started within the context inherit it."""
     if sys.stderr.isatty() or "TQDM_DISABLE" in os.environ:
         yield
         return
@@ -42,7 +42,7 @@ def bars_on_terminals_only() -> Iterator[None]:
 
 @contextmanager
 def without_file_bars() -> Iterator[None]:
-    """Hide the bars that transformers draws, such as for every model file it reads or writes; Trainer's own stays."""
+    """Hides the bars of transformers, such as for reading and writing model files, but not Trainer's."""
     from transformers.utils import logging as transformers_logging
 
     were_shown = transformers_logging.is_progress_bar_enabled()
@@ -56,7 +56,7 @@ def without_file_bars() -> Iterator[None]:
 
 @contextmanager
 def without_loading_notes() -> Iterator[None]:
-    """Hide what transformers logs while it loads a model or a tokenizer: what is wrong is said once, as an error."""
+    """Hides transformers' log while it loads a model or a tokenizer: problems are reported as errors."""
     from transformers.utils import logging as transformers_logging
 
     verbosity = transformers_logging.get_verbosity()
@@ -68,12 +68,12 @@ def without_loading_notes() -> Iterator[None]:
 
 
 def progress_bar(things: Iterable[Any] | None = None, *, doing: str, **options: Any) -> Any:
-    """A bar that goes away when it is done; on a terminal only, so that a log stays clean.
+    """Returns a bar that disappears when it is done; shown only on a terminal, so that logs stay clean.
 
     Args:
-        things: what is counted as it is gone through; None counts by `update`.
-        doing: the word before the bar.
-        options: of tqdm.
+        things: the items to iterate over; None counts by `update`.
+        doing: the label of the bar.
+        options: options of tqdm.
     """
     from tqdm import tqdm
 
@@ -81,28 +81,27 @@ def progress_bar(things: Iterable[Any] | None = None, *, doing: str, **options: 
 
 
 class BesideBars:
-    """A stream whose lines stand above the bars, which are drawn again below; nothing in them steers the terminal."""
+    """A stream whose lines are printed above the bars, which are redrawn below; control characters are replaced."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
 
     def write(self, text: str) -> None:
-        """Write whole lines."""
+        """Writes whole lines."""
         from tqdm import tqdm
 
         with tqdm.external_write_mode(file=self.stream):
             self.stream.write(shown(text))
 
     def flush(self) -> None:
-        """Flush the stream."""
         self.stream.flush()
 
 
 @contextmanager
 def logs_beside_bars() -> Iterator[None]:
-    """While the block runs, log lines and warnings that go to standard output or error tear no bar.
+    """Prints log lines and warnings for standard output or error above the bars within the context.
 
-    Handlers that exist by then are looked at, whichever library made them, and Python's own for lines without any.
+    It affects all existing handlers, whichever library created them, and Python's own for lines without a handler.
     """
     loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
     before = [(logger, logger.handlers) for logger in loggers]
@@ -127,7 +126,7 @@ def logs_beside_bars() -> Iterator[None]:
 
 
 def _beside_bars(handler: Any) -> Any:
-    """A handler that writes beside bars what this one would write to a standard stream; others as they are."""
+    """Returns a handler that prints above the bars for one that writes to a standard stream; others unchanged."""
     if not isinstance(handler, logging.StreamHandler) or handler.stream not in (sys.stdout, sys.stderr):
         return handler
     beside = logging.StreamHandler(BesideBars(handler.stream))

@@ -1,5 +1,4 @@
-"""What others bring: `register` puts a pattern, mechanism, head, task, reader of rows or kind of file where its name is
-looked up."""
+"""Extension points: `register` adds a pattern, mechanism, head, task, reader of rows or kind of file to its table."""
 
 from __future__ import annotations
 
@@ -18,27 +17,29 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def register(thing: Thing, *, name: str | None = None) -> Thing:
-    """Make a pattern, mechanism, head, task, reader or kind of file known by its name, everywhere that names are read.
+    """Registers a pattern, mechanism, head, task, reader or kind of file under its name, wherever such names are read.
 
-    Works as a decorator too. What is registered is found by recipes, by every command, in pattern texts, and by saved
-    models that are loaded again, as long as the code that registers it has run (a package has it run by itself with an
-    entry point, see `longspan.plugins`).
+    Also works as a decorator. Registered objects are available in recipes, in every command, in pattern texts, and in
+    saved models that are loaded again, provided that the code that registers them has run (for a package, an entry
+    point runs it, see `longspan.plugins`).
 
     Args:
-        thing: a frozen dataclass derived from `longspan.patterns.Pattern`, whose fields are whole numbers; one derived
+        thing: a frozen dataclass derived from `longspan.patterns.Pattern`, whose fields are integers; one derived
             from `longspan.attention.AttentionConfig`; one derived from `longspan.models.heads.HeadSpec`, whose `model`
-            names the model class beside it; one derived from `longspan.tasks.base.Task`; a function `read(split)`
-            that gives rows (`SummaryRow` for summaries, `QuestionRow` for questions); or a
-            `longspan_documents.text.kinds.table.FileKind`, a kind of file that documents are read from.
-        name: of a reader, the function's own by default, with "-" for "_". Classes have theirs: a pattern by its class
-            (`EveryThird` is `every_third`), a mechanism by `mechanism`, a head by `head`, a task and a kind of file by
-            `name`.
+            names the model class in its module; one derived from `longspan.tasks.base.Task`; a function `read(split)`
+            that returns rows (`SummaryRow` for summaries, `QuestionRow` for questions); or a
+            `longspan_documents.text.kinds.table.FileKind`, a kind of document file.
+        name: name of a reader, by default that of the function, with "-" for "_". Classes define theirs: a pattern by
+            its
+            class (`EveryThird` is `every_third`), a mechanism by `mechanism`, a head by `head`, a task and a kind of
+                file
+            by `name`.
 
     Returns:
         `thing` itself.
 
     Raises:
-        InputError: it is none of these or unfinished, or its name is taken or no name.
+        InputError: it is none of these or incomplete, or its name is taken or invalid.
     """
     table, own, kind = _place(thing)
     if name is not None and kind != "reader":
@@ -53,7 +54,7 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
     if kind == "head":
         _check_head(thing)
     table[chosen] = thing
-    if kind == "head" and "longspan.checkpoints" in sys.modules:  # which has told transformers of all others
+    if kind == "head" and "longspan.checkpoints" in sys.modules:  # which has registered all others with transformers
         from longspan.models import tell_of_head
 
         tell_of_head(table[chosen])
@@ -61,7 +62,7 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
 
 
 def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
-    """The table that a thing belongs into, its own name, and what kind of thing it is."""
+    """Returns the table of an object, its own name, and what kind of object it is."""
     if (registered_in := getattr(type(thing), "registered_in", None)) is not None:
         return registered_in(thing)
     from longspan.attention import MECHANISMS, AttentionConfig
@@ -98,7 +99,8 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
 
 
 def _check_head(thing: Any) -> None:
-    """Raise `InputError` for a head whose model class, or Auto class, is that of another: loading could not choose."""
+    """Raises `InputError` for a head whose model class, or Auto class, belongs to another: loading would be
+    ambiguous."""
     from longspan.models.heads import HEADS
 
     for other in HEADS.values():
@@ -131,7 +133,7 @@ def _check_pattern(kind: type) -> None:
 
 
 def _check_class(kind: type, what: str, values: tuple[str, ...], methods: tuple[str, ...], base: type) -> None:
-    """Raise `InputError` unless a class is a frozen dataclass with these class values and methods of its own."""
+    """Raises `InputError` unless a class is a frozen dataclass that defines these class values and methods."""
     name = kind.__name__
     parameters = kind.__dict__.get("__dataclass_params__")
     if not is_dataclass(kind) or parameters is None or not parameters.frozen:
@@ -143,5 +145,5 @@ def _check_class(kind: type, what: str, values: tuple[str, ...], methods: tuple[
         if getattr(kind, method, None) is getattr(base, method, None):
             raise InputError(f"{what} {name} does not define {method}(); write it")
     for field in fields(kind):
-        if hasattr(base, field.name) and field.name not in {each.name for each in fields(base)}:
+        if hasattr(base, field.name) and field.name not in {base_field.name for base_field in fields(base)}:
             raise InputError(f"field {field.name!r} of {what} {name} hides {base.__name__}.{field.name}; rename it")

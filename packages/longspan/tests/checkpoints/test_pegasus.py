@@ -91,5 +91,5 @@ def test_what_cannot_come_in(published):
     with pytest.raises(InputError, match="does not hold the sinusoids of marian"):
         from_transformers(theirs)
     apart = published("MarianMTModel", share_encoder_decoder_embeddings=False, tie_word_embeddings=False)
-    with pytest.raises(InputError, match="one vocabulary for what it reads and another for what it writes"):
+    with pytest.raises(InputError, match="different vocabularies for encoder and decoder"):
         from_transformers(apart)

@@ -1,4 +1,4 @@
-"""Longspan inside other libraries: modules of sentence-transformers, retrievers and runnables of LangChain.
+"""Longspan in other libraries: modules for sentence-transformers, retrievers and runnables for LangChain.
 
-Each module needs the extra of its own name, and is imported by its own name; importing this package imports none.
+Each module needs the extra of the same name and is imported explicitly; importing this package imports none.
 """

@@ -1,4 +1,4 @@
-"""LangChain: the passages that answer as a retriever, summaries of documents of any length as a runnable."""
+"""LangChain: passages that answer a question as a retriever, summaries of documents of any length as a runnable."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ documents, retrievers, runnables = (
 
 
 class Retriever(retrievers.BaseRetriever):
-    """The passages that are most likely to answer a question, best first, as LangChain documents. `metadata` has what
-    their document brought along, and `source`, `start` and `end` (characters), `first_line`, `last_line`, `page`,
-    `heading` and `probability`."""
+    """Retrieves the most likely answering passages, best first, as LangChain documents.
+
+    `metadata` contains that of their source document, and `source`, `start` and `end` (characters), `first_line`,
+    `last_line`, `page`, `heading` and `probability`.
+    """
 
     answerer: Any
     metadata_of: tuple[dict[str, Any], ...] = ()
@@ -30,11 +32,11 @@ class Retriever(retrievers.BaseRetriever):
 
     @classmethod
     def from_documents(cls, sources: Sequence[Any], *, top: int = 3, **options: Any) -> Self:
-        """Read documents once, for many questions.
+        """Reads documents once, for many questions.
 
         Args:
             sources: LangChain documents, texts, or paths of files and folders.
-            top: how many passages are given.
+            top: number of passages.
             **options: `model`, `encoder`, `reranker`, `device` and `dtype`, as in `longspan.answer`.
         """
         opened, told = [], []
@@ -48,7 +50,7 @@ class Retriever(retrievers.BaseRetriever):
 
     @classmethod
     def from_index(cls, folder: str | Path, *, top: int = 3, **options: Any) -> Self:
-        """Ask the index that `longspan.index` made in a folder; options are those of `open_index`."""
+        """Opens the index that `longspan.index` created in a folder; options are those of `open_index`."""
         return cls(answerer=open_index(folder, **options), top=top)
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Any]:
@@ -57,25 +59,26 @@ class Retriever(retrievers.BaseRetriever):
     def _document(self, passage: Any) -> Any:
         metadata = self.metadata_of[passage.document] if self.metadata_of else {}
         places = {name: getattr(passage.quote, name) for name in ("start", "end", "first_line", "last_line", "page")}
-        own = {"source": passage.file} | metadata | places
-        own |= {"heading": passage.heading, "probability": passage.probability}
-        return documents.Document(page_content=passage.text, metadata=own)
+        metadata_of_passage = {"source": passage.file} | metadata | places
+        metadata_of_passage |= {"heading": passage.heading, "probability": passage.probability}
+        return documents.Document(page_content=passage.text, metadata=metadata_of_passage)
 
 
 def summarizer(model: str | Path | None = None, **options: Any) -> Any:
-    """A runnable from a text, a LangChain document, or a list of these, which are read as one, to the summary's text.
+    """Returns a runnable from a text, a LangChain document, or a list of these, which are concatenated, to the
+    summary's text.
 
     Args:
         model: as in `longspan.summarize`; it is loaded once.
-        **options: `sentences`, `words`, `length`, `query`, `decoding`, `device` or `dtype`, as there.
+        **options: `sentences`, `words`, `length`, `query`, `decoding`, `device` or `dtype`, as in `longspan.summarize`.
     """
     loading = {name: options.pop(name) for name in ("decoding", "device", "dtype") if name in options}
     loaded = load_summarizer(model, **loading)
 
     def summary(given: Any) -> str:
         parts = given if isinstance(given, list) else [given]
-        texts = [getattr(one, "page_content", one) for one in parts]
-        # The line break of a document marks its words as a text, though they be the name of a file.
+        texts = [getattr(part, "page_content", part) for part in parts]
+        # Line breaks mark a document's words as a text, even if they are a file name.
         joined = texts[0] if len(parts) == 1 and isinstance(parts[0], str) else "".join(f"{text}\n\n" for text in texts)
         return summarize(joined, model=loaded, **options).text
 

@@ -1,7 +1,7 @@
 """The web page of a summary.
 
-`summary_page` shows the whole document, its sentences shaded by score, and the
-summary at its side; links within the page do all the jumping.
+`summary_page` shows the whole document, with sentences shaded by score, next to the summary; navigation uses links
+within the page only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from longspan_documents.text.blocks import SPOKEN, Block, Document, Kind
 
 @cache
 def page_style() -> str:
-    """The style of pages that show a text."""
+    """Returns the CSS of pages that show a text."""
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
@@ -39,26 +39,26 @@ FOLDED: dict[Kind, str] = {
     "caption": "Caption",
     "note": "Note",
 }
-"""Kinds of blocks that are no part of what is summarised; they are folded away, under these names."""
+"""Kinds of blocks that are not summarised; they are folded, under these labels."""
 SHADES = 9
 CELLS = 240
-"""Cells of the strip that shows the whole document at a glance."""
+"""Cells of the strip that shows the whole document."""
 LARGEST_LEVEL = 6
 
 Insertion = tuple[int, str]
-"""A place in a block's words, and the markup that goes there."""
+"""A position in a block's words, and the markup inserted there."""
 
 
 def check_page(path: str | os.PathLike[str], reads: Iterable[str | os.PathLike[str] | None] = ()) -> Path:
-    """The file, if a page could be written there; call it before long work that ends in a page.
+    """Returns the path if a page can be written there; call it before long work that ends in a page.
 
     Args:
-        path: of the page.
+        path: path of the page.
         reads: as in `output_file`.
 
     Raises:
-        InputError: the name does not end with .html or .htm, the folder is missing or cannot be written, or the file is
-            one that is read.
+        InputError: the name does not end with .html or .htm, the folder is missing or not writable, or the file is an
+            input.
     """
     path = os.fspath(path) if isinstance(path, os.PathLike) else path
     check_kind(path, "html", str, "the path of a page")
@@ -68,29 +68,29 @@ def check_page(path: str | os.PathLike[str], reads: Iterable[str | os.PathLike[s
 
 
 def save_page(page: str, path: str | os.PathLike[str]) -> None:
-    """Write a page, whole or not at all; an existing file is replaced. Errors as in `check_page`."""
+    """Writes a page atomically; an existing file is replaced. Errors as in `check_page`."""
     write_whole({check_page(path): page})
 
 
 def summary_page(document: Document, summary: Summary, title: str = "", sections: Sequence[Section] = ()) -> str:
-    """The page, in time and size that grow linearly with the document.
+    """Returns the page, in time and size linear in the document.
 
-    All text is escaped, characters that would steer the display (controls, directions) are U+FFFD, and the page's own
-    policy lets a browser load and run nothing.
+    All text is escaped, control and direction characters become U+FFFD, and the page's content security policy blocks
+    all loading and scripts.
 
     Args:
-        document: what was summarised.
-        summary: of that document. Where a model wrote it there are no scores, and no sentence is shaded.
-        title: what stands above; empty takes the document's own title, else its name.
-        sections: what `longspan_documents.inference.outline.outline` gave, to be shown below the summary.
+        document: the summarised document.
+        summary: its summary. For abstractive summaries there are no scores, and no sentence is shaded.
+        title: the heading; by default the document's own title, otherwise its name.
+        sections: the result of `longspan_documents.inference.outline.outline`, shown below the summary.
 
     Raises:
-        InputError: the summary is of another document.
+        InputError: the summary belongs to another document.
     """
     title = title or document.title or document.name
     layout = _Layout(document, summary, title, sections)
     language = guess_language(document.text)
-    # The script tells Chinese from Arabic, but no language with Latin letters from another.
+    # The script distinguishes Chinese from Arabic, but not languages with Latin letters.
     spoken = "" if language == "en" else f' lang="{as_text(language)}"'
     pieces = [
         '<a class="skip" href="#document">Skip to the document</a>\n',
@@ -104,7 +104,7 @@ def summary_page(document: Document, summary: Summary, title: str = "", sections
     return page_frame(f"{title}: summary", page_style(), pieces)
 
 
-# The frame ------------------------------------------------------------------------------------------------------------
+# The frame -----------------------------------------------------------------------------------------------------------
 
 
 def _counts(document: Document, summary: Summary, title: str) -> str:
@@ -120,7 +120,7 @@ def _counts(document: Document, summary: Summary, title: str) -> str:
 
 
 def _panel(summary: Summary, layout: _Layout, spoken: str) -> str:
-    """The summary, each sentence a link to its place, with the strip and the legend."""
+    """Returns the summary, each sentence a link to its position, with the strip and the legend."""
     items = (
         f'<li id="pick-{number}"{spoken}>{layout.link(sentence)}</li>\n'
         for number, sentence in enumerate(summary.sentences, 1)
@@ -130,12 +130,12 @@ def _panel(summary: Summary, layout: _Layout, spoken: str) -> str:
         f'<p class="legend"><span>low score</span><span class="scale" aria-hidden="true">{shades}</span>'
         '<span>high</span><span class="key"><b class="number">1</b> in the summary</span></p>\n'
     )
-    legend = legend if summary.document else ""  # a model that writes gives no scores
+    legend = legend if summary.document else ""  # abstractive models give no scores
     return f"<h2>Summary</h2>\n{layout.strip()}{legend}<ol>\n{''.join(items)}</ol>\n"
 
 
 def _outline(sections: Sequence[Section], layout: _Layout) -> str:
-    """The sections with their best sentences, each a link to its place."""
+    """Returns the sections with their best sentences, each a link to its position."""
     if not sections:
         return ""
     items = "".join(
@@ -146,18 +146,18 @@ def _outline(sections: Sequence[Section], layout: _Layout) -> str:
     return f'<h2 class="outline">Outline</h2>\n<ul class="outline">\n{items}</ul>\n'
 
 
-# The document ---------------------------------------------------------------------------------------------------------
+# The document --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class _Layout:
-    """Where everything of a document stands on its page.
+    """The layout of a document on its page.
 
     Attributes:
-        linked: where the sentences begin that the outline leads to.
-        numbers: of the sentences of the summary, by where they begin in the document.
+        linked: start positions of the sentences that the outline links to.
+        numbers: numbers of the summary's sentences, by their start in the document.
         sentences: the scored sentences of each block, by the block's index.
-        pages: the numbers of the pages that begin in or before each block, with their places.
+        pages: the pages that begin in or before each block, with their positions.
     """
 
     document: Document
@@ -172,7 +172,7 @@ class _Layout:
     best: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Sort sentences and pages into the blocks."""
+        """Assigns sentences and pages to blocks."""
         blocks, scored = self.document.blocks, self.summary.document
         spoken = [index for index, block in enumerate(blocks) if block.kind in SPOKEN and block.text]
         starts = [blocks[index].body.start for index in spoken]
@@ -192,18 +192,19 @@ class _Layout:
             self.pages[bisect_right(ends, place)].append((number, place))
 
     def link(self, sentence: ScoredSentence) -> str:
-        """A sentence of the summary that leads to its place, where it has one."""
+        """Returns a sentence of the summary as a link to its position, if it has one."""
         who = f'<b class="speaker">{as_line(sentence.speaker)}</b> ' if sentence.speaker else ""
         words = f'<span dir="auto">{who}{as_line(sentence.text)}</span>'
         return words if sentence.start is None else f'<a href="#at-{sentence.start}">{words}</a>'
 
     def shade(self, score: float | None) -> int:
-        """From 0, that of the lowest score, to `SHADES`; squared, so that the best stand out from the many between."""
+        """Returns the shade of a score, from 0 to `SHADES`; squared, so that the best stand out."""
         between = ((score or 0.0) - self.lowest) / (self.best - self.lowest) if self.best > self.lowest else 0.0
         return round(SHADES * between**2)
 
     def strip(self) -> str:
-        """The document from left to right, in each cell the shade of the best sentence; a click leads there."""
+        """Returns the document from left to right, with the shade of the best sentence in each cell, which links
+        there."""
         scored = self.summary.document
         if not scored:
             return ""
@@ -227,7 +228,7 @@ class _Layout:
         )
 
     def document_markup(self) -> Iterator[str]:
-        """The blocks in order: what is folded and items in groups, each with the pages that begin before it."""
+        """Yields the blocks in order: folded blocks and items in groups, each with the pages that begin before it."""
         blocks = enumerate(self.document.blocks)
         for kind, group in groupby(blocks, key=lambda pair: pair[1].kind):
             members = list(group)
@@ -253,11 +254,11 @@ class _Layout:
         abstract = " abstract" if block.abstract else ""
         if block.kind == "heading":
             if index == 0 and block.text == self.title:
-                return before  # it stands above already
+                return before  # it is shown above already
             level = min(max(block.level, 1) + 1, LARGEST_LEVEL)
             return f'{before}<h{level} dir="auto">{as_text(block.text)}</h{level}>\n'
         if block.kind in {"code", "table"}:
-            # The first line end after the tag is no part of the text.
+            # The first line end after the tag is not part of the text.
             return f'{before}<pre tabindex="0" class="{block.kind}">\n{as_text(block.text)}</pre>\n'
         words = self._spoken(index, block)
         if block.kind == "item":
@@ -266,12 +267,12 @@ class _Layout:
         return f'{before}<p class="{block.kind}{abstract}" dir="auto">{who}{words}</p>\n'
 
     def _marks(self, index: int, block: Block) -> str:
-        """The pages that begin before a block, or within it where nothing can stand between its words."""
+        """Returns the pages that begin before a block, or within it if nothing can be inserted between its words."""
         early = (n for n, place in self.pages[index] if place <= block.body.start or block.kind not in SPOKEN)
         return "".join(f'<div class="page">page {number}</div>\n' for number in early)
 
     def _spoken(self, index: int, block: Block) -> str:
-        """The words of a block with its sentences and the pages that begin among them."""
+        """Returns the words of a block with its sentences and the pages that begin among them."""
         insertions: list[Insertion] = []
         for sentence in self.sentences[index]:
             start, end = (block.body.place(origin) for origin in sentence.place)

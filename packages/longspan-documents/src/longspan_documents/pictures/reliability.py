@@ -1,4 +1,4 @@
-"""A picture of calibration: how often predictions are right that are meant to be right so often.
+"""Calibration plots: accuracy of predictions by confidence.
 
 Needs the 'pictures' extra (matplotlib).
 """
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def draw_reliability(curves: Mapping[str, Sequence[Bin]]) -> Figure:
-    """A panel for each model: accuracy against confidence in bins, whose dots are as large as the bins are full.
+    """Draws a panel for each model: accuracy against confidence in bins, with dots sized by the number of predictions.
 
-    On the dotted line a model is as often right as it says; below it, it is too sure of itself.
+    On the dotted line confidence equals accuracy; below it, a model is overconfident.
 
     Args:
-        curves: name → what `reliability` gives.
+        curves: name → result of `reliability`.
 
     Raises:
         InputError: there is no curve, or matplotlib is missing.

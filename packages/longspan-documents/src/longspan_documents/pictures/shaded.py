@@ -1,4 +1,4 @@
-"""The web page of a text whose words are shaded by how important they are, with the shades explained at its side."""
+"""The web page of a text with words shaded by importance, next to a legend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from longspan_documents.pictures.pages import SHADES, page_style
 
 @dataclass(frozen=True)
 class Shaded:
-    """A part of a text, from `start` to `end` in characters, its shade from 0 to `SHADES`, and what it says of it."""
+    """A part of a text, from `start` to `end` in characters, its shade from 0 to `SHADES`, and its tooltip."""
 
     start: int
     end: int
@@ -31,14 +31,14 @@ def shaded_page(
     facts: Sequence[str],
     legend: tuple[str, list[tuple[int, str, int]]],
 ) -> str:
-    """The page: the text on one side and the legend on the other; all text is escaped.
+    """Returns the page: the text next to the legend; all text is escaped.
 
     Args:
-        title: what stands above.
+        title: the heading.
         text: the text.
-        parts: what is shaded of it, in order.
-        facts: what is counted under the title.
-        legend: its heading, and of each line the shade, what it means, and how many parts have it.
+        parts: its shaded parts, in order.
+        facts: counts shown under the title.
+        legend: its heading, and of each line the shade, its meaning, and the number of parts.
     """
     heading, entries = legend
     rows = (
@@ -59,7 +59,7 @@ def shaded_page(
 
 
 def _paragraphs(text: str, parts: Iterable[Shaded]) -> Iterator[str]:
-    """The lines of the text; neighbours that say the same share a mark."""
+    """Yields the lines of the text; neighbours with equal tooltips share a mark."""
     start, left = 0, deque(parts)
     for line in text.splitlines(keepends=True):
         end, inside = start + len(line), list[Shaded]()
@@ -86,11 +86,11 @@ SAID = {
     "reference": "Words that the reference names",
     "summary": "Words that the bundled model's summary names",
 }
-"""What the shades are, by where they come from."""
+"""Meaning of the shades, by their source."""
 
 
 def importance_page(weighed: Weighed, title: str = "Importance") -> str:
-    """The page: the text on one side, and how many words have which importance on the other."""
+    """Returns the page: the text, and the number of words of each importance."""
     counts = Counter(shade_of_importance(word.importance) for word in weighed.words)
     entries = [(shade, f"about {shade / SHADES:.2f}", counts[shade]) for shade in reversed(range(SHADES + 1))]
     if weighed.by != "tagger":  # a summary names a word or does not
@@ -108,5 +108,4 @@ def importance_page(weighed: Weighed, title: str = "Importance") -> str:
 
 
 def shade_of_importance(importance: float) -> int:
-    """The shade, 0 to `SHADES`, of an importance between 0 and 1."""
     return round(SHADES * importance)

@@ -1,5 +1,5 @@
-"""A document as a strip: each sentence's score over its place, the chosen ones named below, for a summary; and each
-passage's probability, with the words of the best ones, for an answer.
+"""Documents as strips: each sentence's score over its position, with the chosen ones listed below, for a summary; and
+each passage's probability, with the words of the best ones, for an answer.
 
 Needs the 'pictures' extra (matplotlib).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CHOSEN, OTHER = "#e07b28", "#1f5f99"
 WIDTH = 11.0
-"""Inches."""
+"""In inches."""
 LINE = 0.19
 """Height of a line of text, in inches."""
 COLUMNS = 132
@@ -32,15 +32,15 @@ COLUMNS = 132
 LISTED = 20
 FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Microsoft YaHei", "WenQuanYi Zen Hei")
 FONTS += ("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Arial Unicode MS")
-"""Tried in this order for each character, as far as they are installed."""
+"""Tried in this order for each character, if installed."""
 CELLS = 1100
 
 
 def draw_summary(summary: Summary, title: str = "") -> Figure:
-    """Draw the scores along the document and list the chosen sentences with their numbers.
+    """Draws the scores along the document and lists the chosen sentences with their numbers.
 
     Args:
-        summary: of a model that picks sentences.
+        summary: an extractive summary.
         title: the document's name.
 
     Raises:
@@ -73,14 +73,14 @@ def scored_document(
     height: float,
     label: str = "score",
 ) -> tuple[Figure, Axes]:
-    """A figure with the scores along a document over a strip of their shades, and the axes of the scores.
+    """Returns a figure with the scores along a document over a strip of their shades, and the axes of the scores.
 
     Args:
-        document: all pieces in order, each with its place and score.
-        chosen: those to point out, in order.
-        below: inches to leave free below.
-        height: of the figure, in inches.
-        label: what the scores are.
+        document: all pieces in order, with positions and scores.
+        chosen: the highlighted ones, in order.
+        below: free space below, in inches.
+        height: height of the figure, in inches.
+        label: meaning of the scores.
     """
     figures = require("matplotlib.figure", extra="pictures", purpose="drawing a picture")
     figure = figures.Figure(figsize=(WIDTH, height), facecolor="white")
@@ -96,12 +96,13 @@ def scored_document(
 
 
 def _draw_scores(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[ScoredSentence]) -> None:
-    """One bar per piece of the document, as wide as its text; chosen ones in colour, with their numbers on top."""
+    """Draws one bar per piece of the document, as wide as its text; chosen ones in colour, with their numbers on
+    top."""
     start = np.array([piece.start for piece in document], dtype=float)
     end = np.array([piece.end for piece in document], dtype=float)
     scores = np.array([piece.score for piece in document], dtype=float)
     total = end[-1]
-    # Down to 0 at both sides of a piece: what stands between two of them, such as code, has no score.
+    # Down to 0 at both sides of a piece: text in between, such as code, has no score.
     edges, heights = np.repeat([start, end], 2, axis=0).T.ravel(), np.outer(scores, [0, 1, 1, 0]).ravel()
     axes.fill_between(edges, heights, color=OTHER, alpha=0.55, linewidth=0)
     top = max(float(scores.max()), 0.05)
@@ -112,7 +113,7 @@ def _draw_scores(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequenc
         width = max(last_character - first, total / 400)
         score = piece.score or 0.0
         axes.bar(middle, score, width=width, color=CHOSEN, linewidth=0)
-        # Numbers of neighbours stand on two levels, so that they stay readable.
+        # Numbers of neighbours alternate between two heights, so that they are readable.
         raised = 0.13 * top if middle - last < total / 60 else 0.0
         axes.text(middle, score + 0.03 * top + raised, str(number), ha="center", fontsize=8.5, color=INK)
         last = middle if not raised else -np.inf
@@ -123,7 +124,7 @@ def _draw_scores(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequenc
 
 
 def _draw_strip(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[ScoredSentence]) -> None:
-    """The same document as a strip of shades: the best score within each cell."""
+    """Draws the document as a strip of shades: the best score within each cell."""
     total = document[-1].end or 1
     first = document[0].start or 0
     cells = np.zeros(CELLS)
@@ -141,26 +142,26 @@ def _draw_strip(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence
 
 
 def broken(text: str, most: int) -> list[str]:
-    """A text broken to the width of the picture, `most` lines of it."""
+    """Wraps a text to the width of the picture, up to `most` lines."""
     return textwrap.wrap(" ".join(text.split()), COLUMNS, max_lines=most, placeholder=" …") or [""]
 
 
 def installed_fonts() -> list[str]:
-    """Those of `FONTS` that this machine has; matplotlib's own comes first and is always there."""
+    """Returns the installed ones of `FONTS`; matplotlib's own comes first and is always available."""
     manager = require("matplotlib.font_manager", extra="pictures", purpose="drawing a picture").fontManager
     installed = {font.name for font in manager.ttflist}
     return [name for name in FONTS if name in installed]
 
 
 PASSAGES, LINES = 5, 5
-"""Passages whose words are shown, and lines of each."""
+"""Number of passages whose words are shown, and lines of each."""
 
 
 def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
-    """Draw the probability of every passage along the document, number the best ones, and show their words below.
+    """Draws the probability of every passage along the document, with the best ones numbered and their words below.
 
     Args:
-        answer: of `longspan.answer`, about one document.
+        answer: result of `longspan.answer` for one document.
         title: the document's name.
 
     Raises:
@@ -169,7 +170,7 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     if len(answer.scores) != 1:
         raise InputError(f"this answer is about {len(answer.scores)} documents; a picture shows one, so ask one")
     listed = answer.passages[:PASSAGES]
-    # From the sentence that matters on, where it would else not be seen.
+    # From the relevant sentence on, if it would not be visible otherwise.
     shown = [one.text if one.mark[0] < 400 else f"… {one.text[one.mark[0] :]}" for one in listed]
     entries = [broken(words, LINES) for words in shown]
     below = LINE * sum(len(lines) + 1.9 for lines in entries) + 0.1

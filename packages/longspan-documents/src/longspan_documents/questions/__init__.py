@@ -1,1 +1,1 @@
-"""Question-answering data sets as rows."""
+"""Question answering over texts: rows, task and scores."""

@@ -1,7 +1,7 @@
-"""What a question asks for: a person, a time, a number, a place; and whether a text holds one. English, by its forms.
+"""The expected kind of answer to a question (person, time, number, place), and whether a text contains one. For
+English, by form.
 
-Names and numbers of a question are what its answer must agree with: who asks what happened in 1817 wants no sentence
-on 1801.
+Names and numbers of a question must agree with its answer: for a question about 1817, a sentence on 1801 is wrong.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ASKING = re.compile(
 
 
 def kind_of(question: str) -> Kind | None:
-    """What a question asks for; None where its form does not tell. The word that stands first decides."""
+    """Returns the expected kind of answer; None if the form does not determine it. The first matching word decides."""
     found: list[tuple[int, Kind]] = [
         (match.start(), kind) for kind, pattern in _ASKS if (match := pattern.search(question))
     ]
@@ -64,12 +64,12 @@ def kind_of(question: str) -> Kind | None:
 
 
 def holds_kind(kind: Kind | None, text: str) -> bool:
-    """Whether a text holds what such a question asks for; always where nothing is known."""
+    """Whether a text contains an answer of this kind; always True if the kind is unknown."""
     return kind is None or bool(_HOLDS[kind].search(text))
 
 
 def names_of(question: str) -> frozenset[str]:
-    """The numbers of a question, and its words with a capital that do not merely begin it, in lower case."""
+    """Returns the numbers of a question, and its capitalised words except the first, in lower case."""
     names = {match.rstrip(".,") for match in _NUMBER.findall(question)}
     return frozenset(
         names | {word.lower() for word in _CAPITAL.findall(question) if not _ASKING.match(word) and len(word) > 1}
@@ -77,7 +77,7 @@ def names_of(question: str) -> frozenset[str]:
 
 
 def share_of_names(names: frozenset[str], text: str) -> float:
-    """The share of a question's names and numbers that stand in a text as whole words; 1 where it has none."""
+    """Returns the share of a question's names and numbers that occur in a text as whole words; 1 if it has none."""
     if not names:
         return 1.0
     lower = text.lower()

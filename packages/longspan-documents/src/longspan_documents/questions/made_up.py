@@ -1,8 +1,8 @@
-"""Questions that are made up in code, so that a smoke run needs no files.
+"""Generated questions, so that a smoke run needs no files.
 
-A made-up document is paragraphs of made-up words. Some paragraphs state a fact: "the <property> of <name> is <answer>
-.". The question asks for one of them: "what is the <property> of <name>". Facts about the same name, and the same
-property of other names, stand beside it, so that only both words together find the answer.
+A generated document consists of paragraphs of random words. Some paragraphs state a fact: "the <property> of <name> is
+<answer> .". The question asks for one of them: "what is the <property> of <name>". There are also facts about the same
+name, and the same property of other names, so that only both words together identify the answer.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from itertools import product
 from longspan_documents.questions.rows import Annotation, Candidate, QuestionRow, Span
 
 FACTS = 6
-"""Facts in a document."""
+"""Facts per document."""
 
 
 def synthetic_questions(count: int, *, seed: int, paragraphs: int = 16, unanswerable: float = 0.2) -> list[QuestionRow]:
-    """Rows of made-up words; the same arguments give the same rows on every machine, all seeds share one vocabulary.
+    """Returns rows of random words; the same arguments give the same rows on every machine, and all seeds share a
+    vocabulary.
 
     Args:
         count: number of rows.
-        seed: of everything that is drawn.
-        paragraphs: in a document, about 18 words each; at least `FACTS`.
-        unanswerable: probability that the fact which the question asks for is left out.
+        seed: seed of all random choices.
+        paragraphs: number of paragraphs per document, about 18 words each; at least `FACTS`.
+        unanswerable: probability that the requested fact is left out.
     """
     assert paragraphs >= FACTS
     words = made_up_words()
@@ -32,7 +33,7 @@ def synthetic_questions(count: int, *, seed: int, paragraphs: int = 16, unanswer
 
 
 def made_up_words() -> dict[str, list[str]]:
-    """The vocabulary that all rows share, by what the words are for."""
+    """Returns the vocabulary that all rows share, by purpose of the words."""
     draw = random.Random(7)
     syllables = ["".join(pair) for pair in product("bdfgklmnprst", "aeiou")]
     made: dict[str, list[str]] = {}
@@ -53,7 +54,7 @@ def _row(
     pairs = list(product(draw.sample(words["property"], 3), draw.sample(words["name"], 3)))
     facts = draw.sample(pairs, FACTS + 1)
     answered = draw.random() >= unanswerable
-    asked = facts[0] if answered else facts[FACTS]
+    fact = facts[0] if answered else facts[FACTS]
     places = draw.sample(range(paragraphs), FACTS)
     pieces, spans = [], {}
     length = 0
@@ -70,10 +71,10 @@ def _row(
     text = "\n\n".join(pieces)
     ends = [len("\n\n".join(pieces[: place + 1])) for place in range(paragraphs)]
     candidates = tuple(Candidate(Span(end - len(piece), end)) for piece, end in zip(pieces, ends, strict=True))
-    place, span = spans.get(asked, (None, None))
+    place, span = spans.get(fact, (None, None))
     return QuestionRow(
         id=name,
-        question=f"what is the {asked[0]} of {asked[1]}",
+        question=f"what is the {fact[0]} of {fact[1]}",
         text=text,
         candidates=candidates,
         annotations=(Annotation(place, (span,) if span else ()),),

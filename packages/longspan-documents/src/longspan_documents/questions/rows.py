@@ -1,12 +1,12 @@
-"""What one example of question answering over a whole document is, whatever file it came from.
+"""Rows of question answering over a whole document, independent of the file format.
 
-A `QuestionRow` is made by the reader of a data set, or from any text by `plain_row`::
+A `QuestionRow` is created by the reader of a data set, or from any text by `plain_row`::
 
     row.id, row.question
     row.text            the plain text that a model reads; every span counts its characters
-    row.candidates      the passages that may be the long answer: paragraphs, tables, lists, rows
-    row.annotations     what each annotator said: which candidate, which short spans, yes or no
-    row.original(x)     where a span or a candidate lies in the document as it was published, in its own units
+    row.candidates      candidate passages for the long answer: paragraphs, tables, lists, rows
+    row.annotations     for each annotator: the candidate, the short spans, yes or no
+    row.original(x)     the position of a span or a candidate in the published document, in its own units
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from longspan.data.fields import check_text
 from longspan.errors import InputError
 
 KINDS = ("paragraph", "table", "list", "other")
-"""What a candidate is."""
+"""Kinds of candidates."""
 
 YES_NO = ("none", "yes", "no")
-"""What an annotator may say beside spans."""
+"""Answers of an annotator in addition to spans."""
 
 LONGEST_PASSAGE = 1500
-"""Characters; longer paragraphs of a plain text are cut at line ends, then sentence ends, then between words."""
+"""In characters; longer paragraphs of a plain text are split at line ends, then sentence ends, then between words."""
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 _LINE_END = re.compile(r"\n")
@@ -50,7 +50,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where something lies in the document as published; −1 where that is unknown, ends are exclusive."""
+    """A position in the published document; −1 if unknown, ends are exclusive."""
 
     start_token: int = -1
     end_token: int = -1
@@ -60,13 +60,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A passage that may be the long answer.
+    """A candidate passage for the long answer.
 
     Attributes:
-        span: its characters; an empty one for a candidate without text, which no model can choose.
+        span: its characters; empty for a candidate without text, which no model can choose.
         kind: one of `KINDS`.
         top_level: whether no other candidate contains it.
-        place: its own place in the published document, markup included; None where the span's place is its place.
+        place: its own position in the published document, including markup; None if that of the span applies.
     """
 
     span: Span
@@ -80,12 +80,13 @@ class Annotation:
     """One annotator's answer.
 
     Attributes:
-        candidate: index in `QuestionRow.candidates` of the long answer; None says that the document has none.
-        short: the short answer, often one span, sometimes several; all of them lie in the long answer. These are the
-            labels that a model learns: text, without HTML tokens at its edges.
+        candidate: index in `QuestionRow.candidates` of the long answer; None if the document has none.
+        short: the short answer, often one span, sometimes several, all inside the long answer. These are the training
+            labels: text, without HTML tokens at the edges.
         yes_no: one of `YES_NO`.
-        long_place, short_places: where the annotator's answers lie as published, HTML tokens included, which is what an
-            official metric compares; None where that is the place of `candidate` and `short`.
+        long_place, short_places: positions of the annotator's answers as published, including HTML tokens, which
+            official
+            metrics compare; None if those of `candidate` and `short` apply.
     """
 
     candidate: int | None = None
@@ -97,13 +98,13 @@ class Annotation:
 
 @dataclass(frozen=True, eq=True)
 class TokenPlaces:
-    """The tokens of a text among the tokens of the document it was taken from (Natural Questions).
+    """The positions of a text's tokens in the document it was taken from (Natural Questions).
 
     Attributes:
-        tokens: for each token of the text its index in the document, which has HTML tokens too; ascending.
-        starts: its first character in the text; one space stands between neighbours.
-        length: characters of the text.
-        start_bytes, end_bytes: its bytes in the document's HTML; empty where the file does not say.
+        tokens: for each token of the text its index in the document, which also has HTML tokens; ascending.
+        starts: its first character in the text; neighbours are separated by one space.
+        length: number of characters of the text.
+        start_bytes, end_bytes: its bytes in the document's HTML; empty if unknown.
     """
 
     tokens: array[int]
@@ -113,7 +114,7 @@ class TokenPlaces:
     end_bytes: array[int] = field(default_factory=lambda: array("q"))
 
     def place(self, span: Span) -> Place:
-        """The whole tokens that a span touches; unknown for an empty span."""
+        """Returns the whole tokens that a span overlaps; unknown for an empty span."""
         first, last = bisect_right(self.starts, span.start) - 1, bisect_left(self.starts, span.end) - 1
         if not len(span) or first < 0 or last < first:
             return Place()
@@ -121,7 +122,8 @@ class TokenPlaces:
         return Place(self.tokens[first], self.tokens[last] + 1, *bytes_)
 
     def span(self, start_token: int, end_token: int) -> Span:
-        """Characters of the document's tokens `start_token … end_token − 1`; empty where they are all markup."""
+        """Returns the characters of the document's tokens `start_token … end_token − 1`; empty if they are all
+        markup."""
         first, last = bisect_left(self.tokens, start_token), bisect_left(self.tokens, end_token) - 1
         if last < first:
             place = self.starts[first] if first < len(self.starts) else self.length
@@ -131,7 +133,7 @@ class TokenPlaces:
 
 
 class TextBytes:
-    """Characters of a text ↔ bytes of its UTF-8 form."""
+    """Maps between characters of a text and bytes of its UTF-8 form."""
 
     def __init__(self, text: str) -> None:
         import numpy
@@ -146,11 +148,11 @@ class TextBytes:
         return int(self.offsets[-1])
 
     def place(self, span: Span) -> Place:
-        """The bytes of a span."""
+        """Returns the bytes of a span."""
         return Place(start_byte=int(self.offsets[span.start]), end_byte=int(self.offsets[span.end]))
 
     def span(self, start_byte: int, end_byte: int) -> Span | None:
-        """The characters of some bytes; None where they are none of the text's, or begin or end within a character."""
+        """Returns the characters of a byte range; None if it is out of range, or begins or ends within a character."""
         if not 0 <= start_byte <= end_byte <= self.length:
             return None
         start, end = (int(place) for place in self.offsets.searchsorted([start_byte, end_byte]))
@@ -160,19 +162,19 @@ class TextBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionRow:
-    """A question, a document, where an answer may stand and what annotators said.
+    """A question, a document, its candidate passages and the annotators' answers.
 
     Attributes:
-        id: the data set's own name for the row.
-        question: as it was asked.
+        id: the data set's id of the row.
+        question: the question.
         text: the document as plain text. Natural Questions: its tokens that are not HTML, joined by one space; TyDi QA
-            and plain texts: as the file has it.
-        candidates: in the file's order; annotations count in it.
-        annotations: one for each annotator; empty where the row has no labels.
+            and plain texts: as in the file.
+        candidates: in the file's order; annotations index them.
+        annotations: one for each annotator; empty if the row has no labels.
         source: "nq", "tydi" or "plain".
-        language: as the data set names it.
-        title: of the document; empty where it is unknown.
-        tokens: the places of the text's tokens in the document, for Natural Questions.
+        language: the data set's name of the language.
+        title: title of the document; empty if unknown.
+        tokens: the positions of the text's tokens in the document, for Natural Questions.
     """
 
     id: str
@@ -186,21 +188,22 @@ class QuestionRow:
     tokens: TokenPlaces | None = field(default=None, repr=False, hash=False)
 
     def __post_init__(self) -> None:
-        """Refuse half characters, which no tokenizer, encoder or file takes."""
-        # Question and text are checked by those who know which field they came from.
+        """Raises `InputError` for unpaired surrogates, which no tokenizer, encoder or file supports."""
+        # Question and text are checked by callers that know their fields.
         check_characters(self.id, "the id of a row")
         check_characters(self.title, "the title of a row")
 
     def answer(self, span: Span) -> str:
-        """The text of a span."""
+        """Returns the text of a span."""
         return self.text[span.start : span.end]
 
     def original(self, where: Span | Candidate | None) -> dict[str, int]:
-        """Where a span or a candidate lies in the document as published; ends are exclusive, −1 means unknown or none.
+        """Returns the position of a span or a candidate in the published document; ends are exclusive, −1 means unknown
+        or none.
 
-        Natural Questions: `start_token`, `end_token`, `start_byte`, `end_byte`. A span is the text tokens that it
-        touches; a candidate has its tags around it, which is how long answers are published, so pass the candidate
-        itself and not its span. TyDi QA and plain texts: `start_byte`, `end_byte` of the text in UTF-8.
+        Natural Questions: `start_token`, `end_token`, `start_byte`, `end_byte`. A span gives the text tokens that it
+        overlaps; a candidate includes its tags, as in published long answers, so pass the candidate itself instead of
+        its span. TyDi QA and plain texts: `start_byte`, `end_byte` of the text in UTF-8.
 
         Args:
             where: a span of `text`, one of `candidates`, or None for "no answer".
@@ -212,13 +215,13 @@ class QuestionRow:
         return fields
 
     def long_place(self, annotation: Annotation) -> Place:
-        """Where an annotator's long answer lies in the document as published."""
+        """Returns the position of an annotator's long answer in the published document."""
         if annotation.long_place is not None:
             return annotation.long_place
         return Place() if annotation.candidate is None else self._place(self.candidates[annotation.candidate])
 
     def short_places(self, annotation: Annotation) -> tuple[Place, ...]:
-        """Where an annotator's short answers lie in the document as published."""
+        """Returns the positions of an annotator's short answers in the published document."""
         if annotation.short_places is not None:
             return annotation.short_places
         return tuple(self._place(span) for span in annotation.short)
@@ -236,16 +239,16 @@ class QuestionRow:
 
     @cached_property
     def text_bytes(self) -> TextBytes:
-        """Characters of the text ↔ bytes of its UTF-8 form."""
+        """Map between characters of the text and bytes of its UTF-8 form."""
         return TextBytes(self.text)
 
 
 def plain_row(text: str, question: str) -> QuestionRow:
-    """Any text as a row: its paragraphs are the candidates.
+    """Returns any text as a row, with its paragraphs as candidates.
 
-    Paragraphs are separated by blank lines; one that is longer than `LONGEST_PASSAGE` characters is cut at line ends,
-    a line that is longer at sentence ends, a sentence that is longer between words. No candidate begins or ends with
-    white space, and every other character of the text lies in exactly one.
+    Paragraphs are separated by blank lines; one longer than `LONGEST_PASSAGE` characters is split at line ends, a
+    longer line at sentence ends, a longer sentence between words. No candidate begins or ends with white space, and
+    every other character of the text is in exactly one.
 
     Raises:
         InputError: the question or the text is empty.
@@ -259,7 +262,7 @@ def plain_row(text: str, question: str) -> QuestionRow:
 
 
 def _shorten(text: str, span: Span, borders: tuple[re.Pattern[str], ...]) -> Iterator[Span]:
-    """Runs of pieces up to the longest passage; a piece that is longer itself is cut at the next finer border."""
+    """Yields runs of pieces up to the maximum passage length; longer pieces are split at the next finer border."""
     if len(span) <= LONGEST_PASSAGE or not borders:
         if len(span):
             yield span
@@ -275,7 +278,7 @@ def _shorten(text: str, span: Span, borders: tuple[re.Pattern[str], ...]) -> Ite
 
 
 def _split(text: str, span: Span, border: re.Pattern[str]) -> Iterator[Span]:
-    """The pieces between borders, without white space at their ends; blank ones are left out."""
+    """Yields the pieces between borders, without surrounding white space and blank pieces."""
     start = span.start
     for match in border.finditer(text, span.start, span.end):
         yield from _trimmed(text, start, match.start())

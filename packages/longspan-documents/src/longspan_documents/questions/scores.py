@@ -1,4 +1,4 @@
-"""From scores of tokens as starts and ends of answers to the best pair of each passage."""
+"""From start and end scores of tokens to the best span of each passage."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import torch
 from torch import Tensor
 
 NEVER = float("-inf")
-"""The score of what no chunk offers: below every threshold."""
+"""The score of a passage that no chunk offers: below every threshold."""
 
 
 def best_spans(
     start: Tensor, end: Tensor, paragraphs: Tensor, count: int, max_tokens: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The pair of tokens i ≤ j with the highest s_i + e_j in every paragraph; exact, in memory T × `max_tokens`.
+    """Returns the pair of tokens i ≤ j with the highest s_i + e_j in every paragraph; exact, in memory T ×
+    `max_tokens`.
 
     Args:
         start, end: `(B, T)` logits.
-        paragraphs: `(B, T)` int64, the paragraph of each token; −1 for one that cannot be an end of an answer.
+        paragraphs: `(B, T)` int64, the paragraph of each token; −1 for tokens that cannot be the end of an answer.
         count: C, the number of paragraphs.
-        max_tokens: j − i is less than this.
+        max_tokens: maximum of j − i + 1.
 
     Returns:
-        `(B, C)` scores, first and last tokens; of equal scores the first i, then the first j. -inf, 0 and 0 where a
-        paragraph has no token.
+        `(B, C)` scores, first and last tokens; among equal scores the first i, then the first j. -inf, 0 and 0 for a
+        paragraph without tokens.
     """
     rows, length = start.shape
     widest = max(1, min(max_tokens, length))
@@ -31,7 +32,7 @@ def best_spans(
     same = torch.nn.functional.pad(paragraphs, behind, value=-1).unfold(1, widest, 1) == paragraphs[..., None]
     reach, offset = ends.masked_fill(~same, NEVER).max(2)
     totals = (start + reach).masked_fill(paragraphs < 0, NEVER)
-    # A place behind the last paragraph takes tokens of none.
+    # An additional slot for tokens outside of all paragraphs.
     place = torch.where(paragraphs < 0, count, paragraphs)
     best = totals.new_full((rows, count + 1), NEVER).scatter_reduce(1, place, totals, "amax")
     position = torch.arange(length, device=start.device).expand(rows, length)

@@ -1,11 +1,11 @@
-"""Questions whose answer is a stretch of a context: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), TriviaQA.
+"""Extractive question answering over a context: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), TriviaQA.
 
-- `read_spans("squad/", "train")`: the files of the release, `train-v1.1.json` and the like
-- `read_spans("triviaqa-rc/", "dev")`: the folder of that release, its archive, or a file in its `qa/`; a row for each
-  page of a question, see `longspan_documents.questions.triviaqa`
+- `read_spans("squad/", "train")`: the release files, such as `train-v1.1.json`
+- `read_spans("triviaqa-rc/", "dev")`: the release folder, its archive, or a file in its `qa/`; a row for each page of a
+  question, see `longspan_documents.questions.triviaqa`
 - `read_spans("train.jsonl")`: a row per line, `{"id", "question", "context", "answers": {"text": […],
-  "answer_start": […]}}`, as the data sets of the Hub have it
-- `read_spans("synthetic", limit=64)`: made up in code
+  "answer_start": […]}}`, as in the data sets of the Hub
+- `read_spans("synthetic", limit=64)`: generated
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from longspan_documents.questions.made_up import synthetic_questions
 
 @dataclass(frozen=True, slots=True)
 class SpanRow:
-    """A question, the context that is to answer it, and what annotators marked there.
+    """A question, its context, and the annotated answers.
 
     Attributes:
-        id: names the question in predictions; rows of one id ask it of several contexts.
-        question, context: as they are in the file.
-        answers: each a first character of the context and the words from there on; none where it does not answer.
-        accepted: what counts as right, where that is known apart from the context: TriviaQA's normalised aliases, none
-            for its test questions; None where the answers are those of the context.
+        id: id of the question in predictions; rows with equal ids are several contexts of one question.
+        question, context: as in the file.
+        answers: pairs of the first character in the context and the words from there on; empty if unanswerable.
+        accepted: correct answers independent of the context, if known: TriviaQA's normalised aliases, empty for its
+            test
+            questions; None if they are the answers in the context.
     """
 
     id: str
@@ -53,7 +54,7 @@ class SpanRow:
 
 
 def made_up(count: int | None, seed: int) -> Iterator[SpanRow]:
-    """Rows of made-up facts, see `longspan_papers.natural_questions.reading`; every question has its answer."""
+    """Yields generated rows, see `longspan_papers.natural_questions.reading`; every question is answerable."""
     count = 16 if count is None else count
     for row in synthetic_questions(count, seed=seed, paragraphs=6, unanswerable=0.0):
         ((span,),) = (annotation.short for annotation in row.annotations)
@@ -67,7 +68,7 @@ SPANS = Kind(
     suffixes=("json", "jsonl", "tar", "tgz"),
     is_one=triviaqa.is_release,
 )
-"""Where such questions come from."""
+"""Sources of such questions."""
 
 
 def read_spans(
@@ -78,9 +79,9 @@ def read_spans(
     on_error: str = "raise",
     max_words: int | None = None,
 ) -> Iterator[SpanRow]:
-    """Stream questions with their contexts; arguments and errors as in `read_questions`.
+    """Streams questions with their contexts; arguments and errors as in `read_questions`.
 
-    With `max_words`, contexts are cut to their first so many words, and lose the answers behind.
+    With `max_words`, contexts are truncated to that many words, without the answers after them.
     """
     check_on_error(on_error)
 
@@ -106,7 +107,7 @@ def read_spans(
 
 
 def _trivia(whole: Any, name: str, pages: triviaqa.Evidence, skipped: Skipped) -> Iterator[SpanRow]:
-    """A row for each page of each question; its answers are all occurrences of what is accepted."""
+    """Yields a row for each page of each question; its answers are all occurrences of accepted names."""
 
     def parse(given: Any, number: int) -> SpanRow:
         one = triviaqa.asked(given, f"{name.split('.')[0]}:{number}")
@@ -118,7 +119,7 @@ def _trivia(whole: Any, name: str, pages: triviaqa.Evidence, skipped: Skipped) -
 
 
 def _records(whole: Any, path: Path) -> Iterator[tuple[int, Record]]:
-    """The questions of a release file, each with its context, counted from 1."""
+    """Yields the questions of a release file, each with its context, counted from 1."""
     number = 0
     try:
         for article in list_of(whole, "data", "the file"):
@@ -132,10 +133,10 @@ def _records(whole: Any, path: Path) -> Iterator[tuple[int, Record]]:
 
 
 def span_row(record: Record, default_id: str = "") -> SpanRow:
-    """The row of one record: answers as SQuAD has them, a list, or as the Hub has them, lists by name.
+    """Returns the row of one record, with answers as a list, as in SQuAD, or as lists by name, as on the Hub.
 
     Raises:
-        InputError: a field is missing or of another type; an answer is not where it is said to be.
+        InputError: a field is missing or has another type; an answer is not at its position.
     """
     question = check_text(value_of(record, "question"), "the question (field 'question')")
     context = check_text(value_of(record, "context"), "the context (field 'context')")

@@ -1,7 +1,7 @@
-"""Questions over contexts, in the formats of SQuAD and TriviaQA: the words of the context that answer.
+"""Extractive question answering in the formats of SQuAD and TriviaQA.
 
-A context that does not fit is read in windows that overlap; the best words of all of them are the answer. So it is with
-several contexts of one question, the rows with the same id.
+A context that does not fit is read in overlapping windows; the best span of all windows is the answer. The same applies
+to several contexts of one question, the rows with equal ids.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LABELS = ("start_positions", "end_positions")
 
 
 class BestSpan(NamedTuple):
-    """The best words of a context and the sum of the scores of their two ends."""
+    """The best span of a context and the sum of its start and end logits."""
 
     score: float
     text: str
@@ -46,25 +46,27 @@ class BestSpan(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanAnswers(Task):
-    """Find the words of a context that answer (SQuAD 1.1 and 2.0, TriviaQA); defaults are DeFormer's for SQuAD.
+    """Extractive question answering (SQuAD 1.1 and 2.0, TriviaQA); defaults are DeFormer's for SQuAD.
 
-    Of several rows with the same id, one question asked of several contexts, the best answer counts.
+    Of several rows with the same id, one question with several contexts, the best answer counts.
 
     Attributes:
-        max_tokens: of a row in all, `[CLS] question [SEP] context [SEP]`.
-        max_question_tokens: longer questions are cut to so many.
-        max_words: only the first so many words of a context are read; None reads all.
-        overlap: tokens that two windows of a longer context share.
-        max_windows: only the first so many windows of a context are read; None reads all.
+        max_tokens: maximum tokens of a row, `[CLS] question [SEP] context [SEP]`.
+        max_question_tokens: longer questions are truncated to this length.
+        max_words: maximum words of a context; None reads all.
+        overlap: tokens shared by neighbouring windows of a longer context.
+        max_windows: maximum windows of a context; None reads all.
         global_question: the question's tokens are global, in training and in inference.
-        loss: "first_span" learns the first answer, and the first token where a window does not hold it; "any_span" that
-            one of all answers in the window is right, whichever; "per_span" one of them, drawn anew in each epoch. With
-            the last two, windows without an answer teach nothing, and rows without one are left out of training.
-        max_answers: with "any_span" and "per_span", the first so many answers of a row.
-        max_answer_tokens: the longest answer that is given.
-        n_best: only so many best starts and ends of a window are paired; None pairs all, which is exact.
-        unanswerable: whether a context may hold no answer (SQuAD 2.0); False always gives words.
-        distillation: what is learned from a teacher besides; None learns from the labels alone.
+        loss: "first_span" trains on the first answer, and on the first token if a window does not contain it;
+            "any_span" on
+            the total probability of all answers in the window; "per_span" on one of them, drawn anew in each epoch.
+                With
+            the last two, windows without an answer do not contribute, and rows without one are not used in training.
+        max_answers: with "any_span" and "per_span", the maximum number of answers of a row.
+        max_answer_tokens: maximum length of an answer.
+        n_best: pair only this number of best starts and ends of a window; None pairs all, which is exact.
+        unanswerable: whether a context may contain no answer (SQuAD 2.0); False always returns a span.
+        distillation: additional training signal from a teacher; None trains on the labels alone.
     """
 
     name: ClassVar[str] = "span_answers"
@@ -85,7 +87,7 @@ class SpanAnswers(Task):
     distillation: Distilling | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a question or an overlap that leaves no room for the context."""
+        """Raises `InputError` for a question length or an overlap that leaves no room for the context."""
         super().__post_init__()
         least = self.max_question_tokens + self.overlap + 8
         if self.max_tokens < least:
@@ -95,28 +97,28 @@ class SpanAnswers(Task):
             )
 
     def model_fields(self) -> dict[str, Any]:
-        """The head; and that what stands before the first separator is global, if it is."""
+        """Returns the fields of the head, and global tokens before the first separator if `global_question`."""
         return super().model_fields() | ({"global_tokens": "question"} if self.global_question else {})
 
     def check_model(self, config: Any) -> None:
-        """Refuse longer rows than the model has positions for."""
+        """Raises `InputError` if rows are longer than the model's positions."""
         check_room(self.max_tokens, config)
 
     def teacher(self, student: Any) -> Any:
         return None if self.distillation is None else self.distillation.teacher_of(student)
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[SpanRow]:
-        """Questions with their contexts."""
+        """Reads questions with their contexts."""
         return list(read_spans(source, split, limit, on_error=on_error, max_words=self.max_words))
 
     def corpus(self, rows: Sequence[SpanRow]) -> Iterator[str]:
-        """Every question and context, together."""
+        """Yields every question with its context."""
         return (f"{row.question}\n{row.context}" for row in rows)
 
     def dataset(
         self, rows: Sequence[SpanRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> SpanWindows:
-        """The windows of each row, tokenised when they are asked for."""
+        """Returns the windows of each row, tokenised on access."""
         if training and self.loss != "first_span":
             answered = [row for row in rows if row.answers]
             if not answered:
@@ -130,8 +132,8 @@ class SpanAnswers(Task):
         return SpanWindows(rows, partial(self.windows, tokenizer=tokenizer), seed)
 
     def windows(self, row: SpanRow, tokenizer: Any, draw: str = "") -> dict[str, Any]:
-        """The windows of a row, `{"rows": […]}`, each with `input_ids`, `spans`, the characters of each token that is
-        of the context, labels, and `token_type_ids` where the tokenizer makes some. `draw` decides what is drawn."""
+        """Returns the windows of a row, `{"rows": […]}`, each with `input_ids`, `spans` (the characters of each token
+        of the context), labels, and `token_type_ids` if the tokenizer has them. `draw` seeds random choices."""
         encoded = tokenizer(
             first_tokens(tokenizer, row.question, self.max_question_tokens),
             row.context,
@@ -157,7 +159,7 @@ class SpanAnswers(Task):
         return {"rows": windows}
 
     def _labels(self, row: SpanRow, spans: list[tuple[int, int]], draw: str) -> dict[str, list[int]]:
-        """First and last tokens of the answers that a window holds, each of them once; see `loss`."""
+        """Returns first and last tokens of the answers in a window, without repetitions; see `loss`."""
         answers = row.answers[: 1 if self.loss == "first_span" else self.max_answers]
         wanted = [Span(start, start + len(words)) for start, words in answers]
         targets = [
@@ -173,16 +175,16 @@ class SpanAnswers(Task):
         return {name: list(dict.fromkeys(ends)) for name, ends in zip(LABELS, zip(*targets, strict=True), strict=True)}
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads the windows of some rows to a batch."""
+        """Returns a function that pads the windows of some rows to a batch."""
         return partial(_collate, padding=padding_id(tokenizer))
 
     def losses(self) -> Losses:
-        """Means over the windows that teach something."""
+        """Returns the loss as a mean over the windows with labels."""
         return Losses(labels=LABELS, weight=lambda batch: float((batch[LABELS[0]] != IGNORED).any(1).sum()))
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> Outcome:
-        """Exact match and F1 over words, in percent of the questions whose answer is known, and the official prediction
-        file."""
+        """Returns exact match and F1 over words, in percent of the questions with known answers, and the official
+        prediction file."""
         best: dict[str, tuple[SpanRow, BestSpan]] = {}
         for row, one in zip(rows, self.answers(model, tokenizer, rows, batch_size=batch_size), strict=True):
             if row.id not in best or one.score > best[row.id][1].score:
@@ -192,7 +194,7 @@ class SpanAnswers(Task):
         known = [
             (one.text, row.accepted or [words for _, words in row.answers])
             for row, one in best.values()
-            if row.accepted != ()  # of test questions nobody says what is right
+            if row.accepted != ()  # test questions have no known answer
         ]
         scores = {
             score: 100 * sum(measure(text, said, normal) for text, said in known) / len(known)
@@ -207,7 +209,7 @@ class SpanAnswers(Task):
         )
 
     def answers(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> list[BestSpan]:
-        """The best words of each row, over all windows of its context, in the order of `rows`."""
+        """Returns the best span of each row, over all windows of its context, in the order of `rows`."""
         answers: list[BestSpan] = []
         dataset = FeatureRows(rows, partial(self.windows, tokenizer=tokenizer))
         for batch in batches(model, dataset, partial(_collate_with_spans, padding=padding_id(tokenizer)), batch_size):
@@ -221,7 +223,7 @@ class SpanAnswers(Task):
     def _answers(
         self, rows: Sequence[SpanRow], output: Any, windows: list[Any], owners: list[int]
     ) -> Iterator[BestSpan]:
-        """The words of each row of a batch, empty for none."""
+        """Returns the span of each row of a batch, empty for none."""
         start, end = output.start_logits.float(), output.end_logits.float()
         usable = torch.full(start.shape, -1, device=start.device)
         for place, window in zip(usable, windows, strict=True):
@@ -245,7 +247,7 @@ class SpanAnswers(Task):
 
 
 class SpanWindows(FeatureRows):
-    """Windows of rows; what is drawn is drawn anew in each epoch."""
+    """Windows of rows, with random choices renewed in each epoch."""
 
     def __init__(self, rows: Sequence[SpanRow], features: Callable[..., dict[str, Any]], seed: int) -> None:
         super().__init__(rows, features)
@@ -253,7 +255,7 @@ class SpanWindows(FeatureRows):
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw as for this epoch from now on."""
+        """Sets the epoch of the random choices."""
         self.draw = f"{self.seed} {epoch}"
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -261,14 +263,14 @@ class SpanWindows(FeatureRows):
 
 
 def best_of(logits: Tensor, usable: Tensor, count: int) -> Tensor:
-    """Logits `(B, T)`, of which only the `count` best of each row's usable tokens, 0 there, are above -inf."""
+    """Masks logits `(B, T)` with -inf except for the `count` best of each row's usable tokens, marked by 0."""
     logits = logits.masked_fill(usable < 0, NEVER)
     least = logits.topk(min(count, logits.shape[1])).values[:, -1:]
     return logits.masked_fill(logits < least, NEVER)
 
 
 def _collate(features: list[dict[str, Any]], padding: int) -> dict[str, Any]:
-    """Labels are `(B, K)`, filled up with −100."""
+    """Pads labels to `(B, K)` with −100."""
     windows = [window for feature in features for window in feature["rows"]]
     return pad(windows, {"input_ids": padding, "token_type_ids": 0, **dict.fromkeys(LABELS, IGNORED)})
 

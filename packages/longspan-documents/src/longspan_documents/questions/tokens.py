@@ -1,4 +1,4 @@
-"""Texts as tokens that know their characters."""
+"""Tokenisation with character positions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from longspan.errors import InputError
 from longspan_documents.questions.rows import Span
 
 NOWHERE = (-1, -1)
-"""The characters of a token that has none: a marker, or white space alone."""
+"""The characters of a token without any: a special token, or white space alone."""
 
 
 def encode_text(tokenizer: Any, text: str, what: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Ids and character offsets of a text, as `token_ids`; `InputError`, naming `what`, for a text without tokens."""
+    """Returns ids and character offsets of a text, as `token_ids`; raises `InputError`, naming `what`, for a text
+    without tokens."""
     ids, offsets = token_ids(tokenizer, text)
     if not ids:
         raise InputError(f"{what} has no tokens in this tokenizer; give one with words in it")
@@ -21,7 +22,7 @@ def encode_text(tokenizer: Any, text: str, what: str) -> tuple[list[int], list[t
 
 
 def token_ids(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """Token ids of a text without special tokens, and the characters of each; never cut."""
+    """Returns token ids of a text without special tokens, and the characters of each, without truncation."""
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"the tokenizer {type(tokenizer).__name__} gives no character offsets; use a fast tokenizer")
     encoded = tokenizer(
@@ -39,7 +40,8 @@ def token_ids(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int
 
 
 def without_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """A token's characters without the white space that byte-level and SentencePiece vocabularies put before words."""
+    """Strips the white space that byte-level and SentencePiece vocabularies put before words from a token's
+    characters."""
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():
@@ -48,7 +50,7 @@ def without_space(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tuple[int, int]]:
-    """For each span the tokens `first … end − 1` that touch it; white space between them included."""
+    """Returns for each span the tokens `first … end − 1` that overlap it, including white space in between."""
     places = [place for place, span in enumerate(spans) if span != NOWHERE]
     starts = [spans[place][0] for place in places]
     ends = [spans[place][1] for place in places]

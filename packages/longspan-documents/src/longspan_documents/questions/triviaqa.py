@@ -1,13 +1,14 @@
-"""TriviaQA (Joshi et al. 2017), Wikipedia domain: trivia, pages of Wikipedia, and many names for each answer.
+"""TriviaQA (Joshi et al. 2017), Wikipedia domain: trivia questions, Wikipedia pages, and aliases of each answer.
 
-The release's layout, as a folder, as the archive (which is read whole: extract a large one), or one file of questions::
+The release's layout, as a folder, as the archive (which is read as a whole: extract a large one), or one file of
+questions::
 
     qa/wikipedia-train.json   {"Data": [{"QuestionId", "Question", "Answer": {"NormalizedAliases": …},
                                          "EntityPages": [{"Filename": …}, …]}, …]}
     evidence/wikipedia/*.txt  the pages
 
-No page says where its answer stands. Every occurrence of a name of the answer counts as one (distant supervision):
-words are compared as the official evaluation compares answers, in lower case, without punctuation and articles.
+Pages have no annotated positions. Every occurrence of an alias counts as an answer (distant supervision): words are
+compared as in the official evaluation, lower-case, without punctuation and articles.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _APART = re.escape(string.punctuation + "‘’´`")
 _WORD = re.compile(rf"[^\s{_APART}]+")
 _ARTICLE = r"\b(?:a|an|the)\b"
 _PARTS = re.compile(rf"{_ARTICLE}|((?:(?!{_ARTICLE}).)+)", re.IGNORECASE)
-"""What is left of a word without articles, as group 1: "a–z" holds one, beside a dash that is not ASCII."""
+"""The rest of a word without articles, as group 1: "a–z" contains one, next to a dash that is not ASCII."""
 _LONG_WORD = re.compile(r"\S+")
 
 
@@ -45,9 +46,9 @@ class Asked(NamedTuple):
     """A question about one page.
 
     Attributes:
-        id: of the question, whatever the page.
-        accepted: what counts as right, normalised; empty where it is not known.
-        page: of the evidence, a name of a file.
+        id: id of the question, independent of the page.
+        accepted: normalised correct answers; empty if unknown.
+        page: file name of the evidence page.
     """
 
     id: str
@@ -57,12 +58,13 @@ class Asked(NamedTuple):
 
 
 def normalized_alias(text: str) -> str:
-    """As TriviaQA's official evaluation compares answers: lower case, no punctuation, no articles, single spaces."""
+    """Normalises as TriviaQA's official evaluation: lower case, no punctuation, no articles, single spaces."""
     return " ".join(word for word, _, _ in _words(text))
 
 
 def occurrences(text: str, accepted: Sequence[str]) -> list[tuple[int, str]]:
-    """Where any of some normalised answers stands in a text: first character and words, in order, none twice."""
+    """Returns the occurrences of normalised answers in a text: first character and words, in order, without
+    duplicates."""
     begins: dict[str, set[tuple[str, ...]]] = {}
     for one in accepted:
         if words := tuple(normalized_alias(one).split()):
@@ -78,7 +80,7 @@ def occurrences(text: str, accepted: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _words(text: str) -> list[tuple[str, int, int]]:
-    """The words of a text but for articles, in lower case, with their characters."""
+    """Returns the words of a text except articles, in lower case, with their characters."""
     return [
         (part[1].lower(), match.start() + part.start(), match.start() + part.end())
         for match in _WORD.finditer(text)
@@ -88,7 +90,7 @@ def _words(text: str) -> list[tuple[str, int, int]]:
 
 
 def first_words(text: str, count: int | None) -> str:
-    """The first so many words of a text, as they stand there; None takes all."""
+    """Truncates a text after `count` words; None keeps all."""
     if count is None:
         return text
     last = next(islice(_LONG_WORD.finditer(text), count - 1, None), None)
@@ -101,7 +103,7 @@ def is_release(folder: Path) -> bool:
 
 
 def asked_of_pages(whole: Any, name: str) -> Iterator[tuple[int, Any]]:
-    """Every question of a file together with each of its pages, to be parsed; counted by questions, from 1."""
+    """Yields every question of a file with each of its pages, to be parsed; counted by questions, from 1."""
     for number, record in enumerate(list_of(whole, "Data", "the file"), 1):
         pages = record.get("EntityPages") if isinstance(record, dict) else None
         for page in pages if isinstance(pages, list) and pages else [None]:
@@ -109,7 +111,7 @@ def asked_of_pages(whole: Any, name: str) -> Iterator[tuple[int, Any]]:
 
 
 def asked(given: tuple[Any, Any, bool], default_id: str) -> Asked:
-    """A question about a page; `InputError` where a field is missing or of another type."""
+    """Returns a question about a page; raises `InputError` if a field is missing or has another type."""
     record, page, unanswered = given
     question = check_text(value_of(record, "Question"), "the question (field 'Question')")
     if page is None:
@@ -124,7 +126,7 @@ def asked(given: tuple[Any, Any, bool], default_id: str) -> Asked:
 
 
 def accepted_answers(answer: Record) -> tuple[str, ...]:
-    """What the official evaluation accepts: the normalised aliases, and what people answered."""
+    """Returns the answers that the official evaluation accepts: the normalised aliases, and human answers."""
     given = [*list_of(answer, "NormalizedAliases", "field 'Answer'"), *(answer.get("HumanAnswers") or [])]
     if wrong := [one for one in given if not isinstance(one, str)]:
         raise InputError(f"an alias is {wrong[0]!r}; give texts")
@@ -135,14 +137,14 @@ def accepted_answers(answer: Record) -> tuple[str, ...]:
 
 
 class Evidence:
-    """The pages, cut to their first `max_words` words; equal pages of several questions are one text in memory."""
+    """The pages, truncated to `max_words` words; equal pages of several questions share memory."""
 
     def __init__(self, content: Callable[[str], bytes], max_words: int | None) -> None:
         self.content, self.max_words = content, max_words
         self.known: dict[str, str] = {}
 
     def __getitem__(self, page: str) -> str:
-        """The text of a page; `InputError` where it is missing, empty or not UTF-8."""
+        """Returns the text of a page; raises `InputError` if it is missing, empty or not UTF-8."""
         if page not in self.known:
             try:
                 text = self.content(page).decode("utf-8-sig")
@@ -153,11 +155,11 @@ class Evidence:
 
 
 def in_release(path: Path, split: str, max_words: int | None) -> tuple[Any, str, Evidence]:
-    """What a path of the release holds: its questions as JSON, the name of their file, and their pages.
+    """Reads a path of the release: its questions as JSON, the name of their file, and their pages.
 
     Args:
         path: the release's folder, its archive, or a file of questions.
-        split: of a folder or an archive.
+        split: split of a folder or an archive.
         max_words: as in `Evidence`.
     """
     if path.is_dir():
@@ -169,7 +171,7 @@ def in_release(path: Path, split: str, max_words: int | None) -> tuple[Any, str,
 
 
 def evidence_beside(questions: Path, max_words: int | None) -> Evidence:
-    """The pages that belong to a file in `qa/`."""
+    """Returns the pages that belong to a file in `qa/`."""
     folder = questions.parent.parent / "evidence" / "wikipedia"
 
     def content(page: str) -> bytes:
@@ -199,7 +201,7 @@ def _in_archive(path: Path, split: str, max_words: int | None) -> tuple[Any, str
 
 
 def _members(path: Path, folder: str) -> Iterator[tuple[str, bytes]]:
-    """Name below a folder and content of the files of an archive, wherever in it the folder lies."""
+    """Yields name below a folder and content of the files of an archive, wherever the folder is in it."""
     below = re.compile(rf"(?:^|/){folder}/(.+)$")
     try:
         with open_bytes(path) as whole, tarfile.open(fileobj=whole, mode="r|") as archive:
@@ -216,7 +218,7 @@ def _members(path: Path, folder: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _file_of(split: str, names: Sequence[str], place: Path) -> str:
-    """The file of a split among those in `qa/`."""
+    """Returns the file of a split among those in `qa/`."""
     for name in ALIASES.get(split, (split,)):
         for file in sorted(names):
             if re.fullmatch(rf"wikipedia-{re.escape(name)}(-{UNANSWERED})?\.json", file):

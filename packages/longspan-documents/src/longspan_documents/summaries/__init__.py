@@ -1,1 +1,1 @@
-"""Which sentences of a document make its summary."""
+"""Extractive summarisation: features, scores and selection of sentences."""

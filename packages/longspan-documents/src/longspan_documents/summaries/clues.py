@@ -1,11 +1,11 @@
-"""Features by which sentences of a summary are chosen: wording, place, centrality and structure.
+"""Features for choosing the sentences of a summary: wording, position, centrality and structure.
 
-The wording alone tells whether a sentence is one, whether it stands by itself, and whether it says anything of the
-subject; there English alone is looked at, and sentences of other languages pass.
+Wording alone determines whether a sentence is complete, independent of its context, and about the subject; this is only
+checked for English, and sentences of other languages pass.
 
-The clues are numbers, each relative to the document or bounded, so that what was learned on papers is not absurd on
-stories. The centrality of a sentence is how near its vector is to those of others (as LexRank's, Erkan and Radev 2004,
-with vectors of meaning instead of words), against at most `ANCHORS` of them, in linear time and memory.
+The features are numbers relative to the document, or bounded, so that weights fitted on papers remain reasonable on
+stories. The centrality of a sentence is the similarity of its vector to others (as in LexRank, Erkan and Radev 2004,
+with embeddings instead of words), against at most `ANCHORS` of them, in linear time and memory.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from longspan.data.text.sentences import FUNCTION_WORDS, holders_of, split_words
 
 _END = re.compile("[.!?…。！？｡।॥؟۔።။།៕][\"'”’»›)\\]）」』*_]*$")
 FEWEST_WORDS = 4
-"""Shorter pieces are headings, page numbers or cries; they are taken only where there is nothing else."""
+"""Shorter pieces are headings, page numbers or exclamations; they are chosen only if there is nothing else."""
 
 
 def is_whole(sentence: str, words: Sequence[str]) -> bool:
-    """Whether a piece reads as a sentence of prose, not as a heading, a row of a table or a line of code."""
+    """Whether a piece is a sentence of prose, instead of a heading, a table row or a line of code."""
     solid = "".join(sentence.split())
     letters = sum(map(str.isalpha, solid))
     return len(words) >= FEWEST_WORDS and letters >= 0.7 * len(solid) and bool(_END.search(solid))
@@ -44,25 +44,25 @@ CONNECTIVE = re.compile(
     r")\b",
     re.IGNORECASE,
 )
-"""Beginnings that tie a sentence to the one before."""
+"""Beginnings that connect a sentence to the previous one."""
 PRONOUN = re.compile(
     r"(?:it|this|that|these|those|they|he|she|his|her|hers|their|theirs|its|such|him|them|both|neither|the (?:former"
     r"|latter|same|above|other)|(?:some|all|none|most|many|each|one|two|any|either|half) of (?:these|those|them)"
     r"|another|others)\b",
     re.IGNORECASE,
 )
-"""Beginnings that stand for something named before."""
+"""Beginnings that refer to something named before."""
 _FILLED = re.compile(
     r"(?:(?:um+|uh+|er+|erm|hm+|mm+|mm-hmm|well|oh|ah|okay|ok|yeah|right)\b[\s,.…—–-]*)+", re.IGNORECASE
 )
-"""What people say while they think of a beginning."""
+"""Filled pauses at the beginning of speech."""
 _OWN_SUBJECT = re.compile(
     r"this (?:paper|article|study|work|proposal|document|report|enhancement|section|chapter|thesis|review|survey|book|"
     r"standard|specification|[a-z]?[A-Z]{2,4})\b|it (?:is|was|has been|had been|will be) (?:\w+ ){1,2}(?:that|to)\b"
     r"|such as\b|that said\b",
     re.IGNORECASE,
 )
-"""What begins alike, and names what it is about, or has nothing to name."""
+"""Similar beginnings that name their subject, or have none."""
 _PART = r"(?:(?:sub)?section|sect\.|chapter|appendix)"
 _NUMBER = r"[\dIVXA-F][\dIVX.]*\b"
 _TELLS = (
@@ -98,7 +98,7 @@ _ROADMAP = re.compile(
     ),
     re.IGNORECASE,
 )
-"""What tells where something is said instead of saying it."""
+"""Phrases of sentences about the structure of the document."""
 _NOTICE = re.compile(
     r"forward[- ]looking statements?|\bsafe[- ]harbou?r\b|differ materially from"
     r"|undertakes? no (?:obligation|duty) to update"
@@ -115,13 +115,13 @@ _NOTICE = re.compile(
     r"|(?:licensed|distributed|released|available) under (?:the )?(?:terms of )?[\w ().-]{0,40}licen[cs]e\b",
     re.IGNORECASE,
 )
-"""Licences, trademarks, permissions, safe-harbour statements: what lawyers ask for; greetings and thanks of a call."""
+"""Licences, trademarks, permissions, safe-harbour statements; greetings and thanks of a call."""
 REACH = 2
-"""Sentences before one that hangs on them which may be taken with it."""
+"""Maximum number of sentences before a dependent one that may be added with it."""
 
 
 def depends_on_previous(sentence: str) -> bool:
-    """Whether a sentence begins with a word that means something only after the sentence before."""
+    """Whether a sentence begins with a word that refers to the previous sentence."""
     begin = sentence.lstrip("\"'“”‘’(—–-… ")
     filled = _FILLED.match(begin)
     begin = begin[filled.end() :] if filled else begin
@@ -131,22 +131,22 @@ def depends_on_previous(sentence: str) -> bool:
 
 
 def is_roadmap(sentence: str) -> bool:
-    """Whether a sentence says where in the document something stands ("Section 3 describes…", "Next, we present…")."""
+    """Whether a sentence is about the structure of the document ("Section 3 describes…", "Next, we present…")."""
     return _ROADMAP.search(sentence) is not None
 
 
 def is_notice(sentence: str) -> bool:
-    """Whether a sentence is of a licence, a permission to copy, a note on trademarks or a safe-harbour statement."""
+    """Whether a sentence belongs to a licence, a permission to copy, a trademark note or a safe-harbour statement."""
     return _NOTICE.search(sentence) is not None
 
 
 def is_fragment(sentence: str) -> bool:
-    """Whether a piece is no sentence of prose, or promises what comes after it."""
+    """Whether a piece is not a sentence of prose, or announces what follows."""
     return sentence.rstrip().endswith(":") or not is_whole(sentence, split_words(sentence))
 
 
 def antecedents(sentences: Sequence[str]) -> list[tuple[int, ...] | None]:
-    """For each sentence those before it that it needs: none, up to `REACH` in order, or None for too many."""
+    """Returns for each sentence the previous ones it depends on: none, up to `REACH` in order, or None for too many."""
     needed: list[tuple[int, ...] | None] = []
     for index, sentence in enumerate(sentences):
         if index == 0 or not depends_on_previous(sentence):
@@ -158,11 +158,11 @@ def antecedents(sentences: Sequence[str]) -> list[tuple[int, ...] | None]:
 
 
 ANCHORS = 2048
-"""Sentences, spread over the document, that each one is compared with."""
+"""Number of sentences, spread over the document, that each one is compared with."""
 ROWS = 1024
-"""Sentences that are compared at a time."""
+"""Number of sentences compared at a time."""
 NEAR, VERY_NEAR = 0.3, 0.5
-"""Cosines from which on two sentences have something, or much, in common."""
+"""Cosines for related and for very similar sentences."""
 
 _OURS = re.compile(
     r"\b(?:we|our|this (?:paper|article|study|work|proposal|document|report|enhancement)|propos(?:es?|ed)|introduces?"
@@ -180,20 +180,20 @@ _CAPITAL = re.compile(r"(?<!^)\b[A-Z]")
 
 @dataclass(frozen=True, kw_only=True)
 class Sentences:
-    """The sentences of a document and what is known of them.
+    """The sentences of a document and derived data.
 
     Attributes:
         texts: N, in order.
         contents: the content words of each, see `contents_of`.
-        vectors: `(N, D)` of length 1.
-        paragraphs: `(N,)`, the paragraph, item or turn that each stands in, rising.
-        sections: `(N,)`, how many headings stand above each, rising from 0.
+        vectors: `(N, D)`, normalised.
+        paragraphs: `(N,)`, the paragraph, item or turn of each, ascending.
+        sections: `(N,)`, number of headings above each, ascending from 0.
         headings: texts of the headings.
-        heading_vectors: `(H, D)` of length 1.
-        title: of the document; empty where it has none.
+        heading_vectors: `(H, D)`, normalised.
+        title: title of the document; may be empty.
         title_vector: `(D,)`, or None.
         spoken: `(N,)` bool, whether a speaker is named.
-        speakers: who says each, or None; empty where nobody speaks.
+        speakers: speaker of each, or None; empty if there are none.
     """
 
     texts: Sequence[str]
@@ -213,24 +213,25 @@ class Sentences:
 
     @cached_property
     def centrality(self) -> tuple[np.ndarray, np.ndarray]:
-        """`centrality` of the vectors, computed once."""
+        """`centrality` of the vectors, cached."""
         return centrality(self.vectors)
 
     @cached_property
     def kind(self) -> np.ndarray:
-        """`kind_of_text` of this document, `(13,)`, computed once."""
+        """`kind_of_text` of this document, `(13,)`, cached."""
         return kind_of_text(self)
 
 
 def standardised(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Values less their mean, over their standard deviation; 0 where all are equal."""
+    """Standardises values: subtracts the mean, divides by the standard deviation; 0 if all are equal."""
     values = np.asarray(values, dtype=np.float32)
     spread = values.std() if len(values) else 0.0
     return (values - values.mean()) / spread if spread > 1e-6 else np.zeros_like(values)
 
 
 def centrality(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How much each sentence has in common with the document's, and with what share of them very much: `(N,)` each."""
+    """Returns the average similarity of each sentence to the document's, and the share of very similar ones: `(N,)`
+    each."""
     count = len(vectors)
     anchors = vectors if count <= ANCHORS else vectors[np.linspace(0, count - 1, ANCHORS).astype(int)]
     common, much = np.zeros(count, np.float32), np.zeros(count, np.float32)
@@ -242,10 +243,11 @@ def centrality(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def word_centrality(contents: Sequence[Sequence[str]]) -> np.ndarray:
-    """How much each sentence has in common with the others by its words, `(N,)`: the square root of the sum of cosines.
+    """Returns the word-based similarity of each sentence to the others, `(N,)`: the square root of the sum of cosines.
 
-    The words count by how often they occur in it and how rare they are in the document (LexRank's measure without its
-    threshold, Erkan and Radev 2004). The sum of cosines is one with the sum of vectors, so time and memory are linear.
+    Words are weighted by their frequency in the sentence and rarity in the document (LexRank's measure without its
+    threshold, Erkan and Radev 2004). The sum of cosines is a cosine with the sum of vectors, so time and memory are
+    linear.
     """
     holders = holders_of(contents)
     rarity = {word: math.log(len(contents) / count) + 1 for word, count in holders.items()}
@@ -260,11 +262,11 @@ def word_centrality(contents: Sequence[Sequence[str]]) -> np.ndarray:
 
 
 def clues(document: Sentences, worth: np.ndarray) -> np.ndarray:
-    """The clues of each sentence, `(N, C)` float32.
+    """Returns the features of each sentence, `(N, C)` float32.
 
     Args:
         document: at least one sentence.
-        worth: `(N, 3)`, of each sentence's content words: mean, sum and largest chance to be in a summary.
+        worth: `(N, 3)`, for each sentence's content words: mean, sum and maximum probability of being in a summary.
     """
     length = np.array([len(text.split()) for text in document.texts], np.float32)
     columns = [
@@ -278,8 +280,8 @@ def clues(document: Sentences, worth: np.ndarray) -> np.ndarray:
         worth[:, 1] / (length + 3),
         standardised(worth[:, 2]),
     ]
-    own = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
-    return np.concatenate([own, np.repeat(document.kind[None], len(own), axis=0)], axis=1)
+    features = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
+    return np.concatenate([features, np.repeat(document.kind[None], len(features), axis=0)], axis=1)
 
 
 def _place_clues(document: Sentences) -> list[np.ndarray]:
@@ -354,7 +356,7 @@ def _wording_clues(document: Sentences) -> list[np.ndarray]:
 
 
 def kind_of_text(document: Sentences) -> np.ndarray:
-    """What kind of text it is, `(13,)`: a paper, a story and a meeting ask for different things."""
+    """Returns features of the kind of text, `(13,)`, since papers, stories and meetings need different weights."""
     text, count = " ".join(document.texts), len(document)
     length = np.array([len(sentence.split()) for sentence in document.texts], np.float32)
     words = max(len(text.split()), 1)
@@ -376,7 +378,8 @@ def kind_of_text(document: Sentences) -> np.ndarray:
 
 
 def share_of_fillers(text: str) -> float:
-    """The share of "um", "yeah", "you know" and the like among the words of a text: what tells talk from writing."""
+    """Returns the share of "um", "yeah", "you know" and similar words in a text, which distinguishes speech from
+    writing."""
     return len(_FILLER.findall(text)) / max(len(text.split()), 1)
 
 

@@ -1,18 +1,17 @@
-"""Extractive summarisation: every sentence of a document gets a score, and the best ones are the summary.
+"""Extractive summarisation: every sentence of a document gets a score, and the best ones form the summary.
 
-Nothing is cut off: a document goes through the model whole, all of its sentences compete. There are no global tokens:
-the sentence layers of `LongspanForSentenceScoring` carry what the whole document is about.
+Nothing is truncated: the model reads the whole document, and all of its sentences compete. There are no global tokens:
+the sentence layers of `LongspanForSentenceScoring` model the context of the whole document.
 
-Labels are computed from the reference summaries, so any summarisation data set trains a scorer. Extractive summarisers
-are mostly trained on a greedy oracle, a yes or no per sentence (Nallapati et al. 2017, SummaRuNNer). In a long paper it
-says yes to ten sentences of three hundred and no to near copies of them. Here every sentence gets a number instead: the
-share of its words, plus the share of its word pairs, that occur in the reference,
+Labels are computed from the reference summaries, so any summarisation data set can train a scorer. Extractive
+summarisers are mostly trained on a greedy oracle, a binary label per sentence (Nallapati et al. 2017, SummaRuNNer). In
+a long paper it selects ten sentences of three hundred and rejects near copies of them. Here every sentence gets a
+number instead: the share of its words, plus the share of its word pairs, that occur in the reference,
 
     salience(s) = |{w ∈ s: w ∈ R}| / (|s| + α)  +  |{(w, w′) ∈ s: (w, w′) ∈ R}| / (|s| − 1 + α),
 
-a mean over the references R. It is a density (ROUGE-1 and ROUGE-2 precision), so long sentences are not preferred,
-and α keeps fragments of two or three words from the top. Ranked by it, sentences reach nearly the ROUGE of the greedy
-oracle.
+a mean over the references R. It is a density (ROUGE-1 and ROUGE-2 precision), so long sentences are not preferred, and
+α penalises fragments of two or three words. Ranked by it, sentences reach nearly the ROUGE of the greedy oracle.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ from longspan.tasks.tokenizers import encode_sentences, padding_id
 from longspan_documents.summaries.selection import fill, ranking
 
 DAMPING = 3.0
-"""α: how many words that are not in the reference each sentence is charged with."""
+"""α: number of words outside of the reference added to each sentence."""
 FEWEST_WORDS = 3
 """Shorter pieces (stray marks, section numbers) have no salience."""
 STEEPNESS, THRESHOLD = 1.5, 1.0
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case stemmed words of any script, as ROUGE counts them."""
+    """Returns lower-case stemmed words of any script, as ROUGE counts them."""
     return _tokenizer().tokenize(text)
 
 
 def salience(sentences: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """The salience of each sentence, `(N,)` float64 ≥ 0; everything is given as words (`words_of`)."""
+    """Returns the salience of each sentence, `(N,)` float64 ≥ 0; all texts are passed as words (`words_of`)."""
     total = np.zeros(len(sentences))
     for reference in references:
         words, pairs = set(reference), set(pairwise(reference))
@@ -64,10 +63,11 @@ def salience(sentences: Sequence[Sequence[str]], references: Sequence[Sequence[s
 
 
 def soft_labels(values: np.ndarray) -> np.ndarray:
-    """Salience within one document as labels in (0, 1): `sigmoid(1.5 · (z − 1))` of the standardised values z.
+    """Converts the salience within one document to labels in (0, 1): `sigmoid(1.5 · (z − 1))` of the standardised
+    values z.
 
-    How much a document shares with its reference differs between data sets far more than between sentences; the
-    standard score removes that. The threshold leaves the resolution to the upper end, where sentences are chosen.
+    Overlap with the reference differs between data sets far more than between sentences; standardisation removes that.
+    The threshold gives the upper end, where sentences are chosen, most of the resolution.
     """
     spread = values.std() if len(values) else 0.0
     if spread == 0:
@@ -84,13 +84,13 @@ def _tokenizer() -> UnicodeTokenizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Extraction(SummaryTask):
-    """Score sentences and take the best.
+    """Scores sentences and selects the best.
 
     Attributes:
-        max_source_tokens: read only the first sentences that fit into so many tokens; None reads everything.
-        summary_words: length of the summaries that `texts` gives for scoring; None takes the length of each row's
-            first reference.
-        block_repeats: in `texts`, pass over sentences that mostly repeat those already taken, see `choose`.
+        max_source_tokens: read only the first sentences that fit into this number of tokens; None reads everything.
+        summary_words: length of the summaries of `texts` for evaluation; None uses the length of each row's first
+            reference.
+        block_repeats: in `texts`, skip sentences that mostly repeat selected ones, see `choose`.
     """
 
     name: ClassVar[str] = "extraction"
@@ -102,11 +102,11 @@ class Extraction(SummaryTask):
 
     @property
     def rouge(self) -> Rouge:
-        """With Porter's stemmer, the best of several references."""
+        """Returns ROUGE with Porter's stemmer and the best of several references."""
         return Rouge(stemmer=True)
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
-        """Token ids, the sentence of each token, and a soft label per sentence where the row has references."""
+        """Returns token ids, the sentence of each token, and a soft label per sentence if the row has references."""
         sentences = row.sentences
         encoded = encode_sentences(sentences, tokenizer)
         count = len(encoded)
@@ -122,12 +122,13 @@ class Extraction(SummaryTask):
         return features
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads documents to a batch: `input_ids`, `attention_mask`, `sentence_ids` `(B, T)`, `labels` `(B, N)`."""
+        """Returns a function that pads documents to a batch: `input_ids`, `attention_mask`, `sentence_ids` `(B, T)`,
+        `labels` `(B, N)`."""
         fillers = {"input_ids": padding_id(tokenizer), "sentence_ids": -1, "labels": float(IGNORED)}
         return partial(pad, fillers=fillers)
 
     def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
-        """The best sentences of each row, in order, one per line, cut to the length asked for."""
+        """Returns the best sentences of each row, in order, one per line, truncated to the requested length."""
         texts = []
         for scores, row in zip(predictions, rows, strict=True):
             words = self.summary_words or len(split_words(row.reference))

@@ -1,8 +1,8 @@
-"""The weights by which the bundled summariser picks sentences, and what it makes of a document with them.
+"""The sentence selection of the bundled summariser and its weights.
 
-A text may open with a summary of itself that no heading names: an abstract, as in papers without marks. To tell, its
-beginning is compared with other stretches of the same text: an abstract names what the text names most, nearly all of
-its words come again, it says "we" and "this paper", and it cites little.
+A text may begin with a summary of itself without a heading: an abstract, as in papers without markup. To detect it, its
+beginning is compared with other stretches of the same text: an abstract contains the text's most frequent words, nearly
+all of its words are repeated, it says "we" and "this paper", and it has few citations.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 STRETCH = 150
-"""Words of a stretch, about: an abstract has as many, or more."""
+"""Approximate words of a stretch; an abstract has as many, or more."""
 COMPARED = 12
-"""Stretches that the beginning is compared with, about."""
+"""Approximate number of stretches that the beginning is compared with."""
 FEWEST = 5
-"""A text of fewer stretches needs no abstract."""
+"""A text with fewer stretches needs no abstract."""
 COMMONEST = 40
-"""Words that most sentences of the text have in common."""
+"""Number of words shared by most sentences of the text."""
 BETWEEN = 80, 300
-"""Words of an opening that ends where a paragraph does."""
+"""Minimum and maximum words of an opening that ends with a paragraph."""
 _PRESENTS = re.compile(
     r"\b(?:we|our|this (?:paper|article|study|work|proposal|document|report|enhancement|[a-zA-Z]?[A-Z]{2,4})"
     r"|propos(?:es?|ed)|introduces?|describes?|presents?)\b",
@@ -56,22 +56,23 @@ _LEAST_SPREAD = np.array([0.03, 0.03, 0.1, 0.3, 0.3, 0.03, 2.0])
 
 
 def abstract_features(texts: Sequence[str], contents: Sequence[Sequence[str]]) -> np.ndarray | None:
-    """By how much the beginning of a text is unlike its other stretches, `(7,)` in their standard deviations.
+    """Returns the difference of a text's beginning from its other stretches, `(7,)` in their standard deviations.
 
     Args:
         texts: its sentences.
         contents: their content words.
 
     Returns:
-        The share of the text's commonest words that it names; the share of its words that come again, and how often;
-        "we" and the like; citations; different words, each for a word; words of a sentence. None for short texts.
+        The share of the text's most frequent words in it; the share of its words that are repeated, and how often; "we"
+            and
+        similar words; citations; distinct words per word; words per sentence. None for short texts.
     """
     stretches = _stretches(texts)
     if len(stretches) < FEWEST:
         return None
     holders = holders_of(contents)
     common = [word for word, _ in holders.most_common(COMMONEST)]
-    # The one after the beginning may still be a part of it.
+    # The stretch after the beginning may still be part of it.
     others = stretches[2 :: max(1, len(stretches) // COMPARED)]
     rows = np.array([_numbers(stretch, texts, contents, holders, common) for stretch in (stretches[0], *others)])
     return (rows[0] - rows[1:].mean(0)) / (rows[1:].std(0) + _LEAST_SPREAD)
@@ -96,7 +97,7 @@ def _numbers(
 
 
 def _stretches(texts: Sequence[str]) -> list[list[int]]:
-    """Sentences in runs of about `STRETCH` words."""
+    """Groups sentences into runs of about `STRETCH` words."""
     stretches: list[list[int]] = [[]]
     words = 0
     for index, text in enumerate(texts):
@@ -109,7 +110,8 @@ def _stretches(texts: Sequence[str]) -> list[list[int]]:
 
 
 def end_of_opening(texts: Sequence[str], paragraphs: np.ndarray, sections: np.ndarray) -> int:
-    """How many sentences an opening abstract has: up to a heading or the end of a paragraph, else `STRETCH` words."""
+    """Returns the number of sentences of an opening abstract: up to a heading or the end of a paragraph, otherwise
+    `STRETCH` words."""
     least, most = BETWEEN
     words = np.cumsum([len(text.split()) for text in texts])
     for index in range(min(len(texts) - 1, int(np.searchsorted(words, most)))):
@@ -122,15 +124,14 @@ def end_of_opening(texts: Sequence[str], paragraphs: np.ndarray, sections: np.nd
 OPENING_WORDS = 150
 """Words of a document's first sentences that may summarise it."""
 LEAD = -1.0
-"""Logit from which on a document is taken for one whose first sentences summarise it, as those of READMEs do."""
+"""Minimum logit for a document whose first sentences summarise it, such as a README."""
 
 
 def lead_features(document: Sentences) -> np.ndarray:
-    """What tells whether the first sentences of a document summarise it, `(20,)`: what kind of text it is; how long;
-    how many of its sentences are none, and how many name files, options and code; how far its beginning is from the
-    rest, and whether it says what something is; how many of four headings are those of software and how to use it; and
-    how many of five things it names that those who publish software tell: where it lives, how to build it, its licence.
-    """
+    """Returns features of whether a document's first sentences summarise it, `(20,)`: the kind of text; its length; the
+    share of sentences that are none, and of those with files, options and code; the difference of its beginning from
+    the rest, and whether it defines something; how many of four headings are those of software and its usage; and how
+    many of five typical items of published software it names, such as repository, build and licence."""
     texts, vectors = document.texts, document.vectors
     words = sum(len(text.split()) for text in texts)
     first = leading(texts, OPENING_WORDS) or [0]
@@ -149,8 +150,8 @@ def lead_features(document: Sentences) -> np.ndarray:
 
 
 def leading(texts: Sequence[str], words: int) -> list[int]:
-    """The first sentences, up to so many words, that say something: no addresses, no notices, no roadmaps. A line
-    without a full stop ("Fast JSON for Python"), or before a list, may say most of what a README has to."""
+    """Returns the first sentences with content, up to `words` words: no addresses, notices, roadmaps. A line without a
+    full stop ("Fast JSON for Python"), or before a list, may be the most important one of a README."""
     chosen: list[int] = []
     for index, text in enumerate(texts):
         if words <= 0:
@@ -170,7 +171,7 @@ def _tells(text: str) -> bool:
 
 
 LETTERS, PROMISE = 0.7, 8
-"""Share of letters of what says something; words of it where a list follows."""
+"""Minimum share of letters in a sentence with content; minimum words if a list follows."""
 _ADDRESS = re.compile(r"\W*(?:[\w-]+(?: [\w-]+){0,3}: )?(?:https?:|www\.|\S+@)\S*\W*$")
 _TECHNICAL = re.compile(r"(?:^|\s)--?[a-zA-Z][\w-]*|\w+\(\)|``|\w_\w|\w\.\w+\b(?<!\d)|/\w+/")
 _OF_SOFTWARE = re.compile(
@@ -190,9 +191,10 @@ _IS_A = re.compile(
     r"\b(?:(?:is|are) (?:an?|the|one|used|designed|intended)|library|tool|program|module|package|framework|utility)\b"
 )
 FIGURES = 2.0
-"""How much a figure counts beside what the scorer says, in a report of a quarter."""
+"""Weight of figures relative to the scorer, in a quarterly report."""
 REPORTED = 0.08, 0.12, 0.2
-"""Such a report, a call with analysts: shares of its sentences with a figure, with a word of business, with "we"."""
+"""Features of such a report or call with analysts: shares of its sentences with a figure, with a business word, with
+"we"."""
 _FIGURE = re.compile(
     r"[$€£¥]\s?\d|\b\d[\d,.]*\s?(?:%|(?:percent(?:age)?|per cent|basis points?|(?:m|b|tr)illion|cents|bps)\b)", re.I
 )
@@ -205,7 +207,8 @@ _OURS = re.compile(r"\b(?:we|our|I)\b", re.IGNORECASE)
 
 
 def figures(texts: Sequence[str]) -> np.ndarray:
-    """What the sentences of a report of a quarter tell in figures, `(N,)`, in standard deviations; 0 of other texts."""
+    """Returns scores for figures in the sentences of a quarterly report, `(N,)`, in standard deviations; 0 for other
+    texts."""
     if not texts:
         return np.zeros(0, np.float32)
     found = [[pattern.search(text) is not None for text in texts] for pattern in (_FIGURE, _BUSINESS, _OURS)]
@@ -215,25 +218,25 @@ def figures(texts: Sequence[str]) -> np.ndarray:
 
 
 KNOWN, FOREIGN = 1.2, 2.2
-"""How unlike the kinds of text that the weights were fitted on a document is where word centrality begins to count, and
-where it counts in full; documents of these kinds are hardly above the one, and a kind left out of the fit is beyond the
-other."""
+"""Distance of a document from the kinds of text that the weights were fitted on, at which word centrality begins to
+count, and at which it counts in full; documents of these kinds are barely above the first, and a kind left out of the
+fit is above the second."""
 CENTRAL = 2.5
-"""How much word centrality counts then, beside the scorer."""
+"""Weight of word centrality then, relative to the scorer."""
 TALK = 0.03
-"""Share of filler words from which on word centrality counts nothing: in talk, what is said most often is "yeah"."""
+"""Share of filler words from which word centrality is ignored: in speech, the most frequent word is "yeah"."""
 OPENING = -0.4
-"""Logit from which on a beginning is taken for the document's own abstract: a text that has one loses more where it is
-missed (10 points of ROUGE-1) than others where there is none (2 to 4)."""
+"""Minimum logit of an opening abstract: missing it costs a text with one more (10 points of ROUGE-1) than a false one
+costs others (2 to 4)."""
 QUERY = 1.0
-"""How much nearness to a query counts beside what the scorer says."""
+"""Weight of the similarity to a query relative to the scorer."""
 QUERY_MIX = 0.02
-"""How much both count beside the words, for a query, which changes the chances of words itself."""
+"""Weight of both relative to the words, for a query, which changes the probabilities of words itself."""
 BOUND = 5.0
-"""A clue is at most so many standard deviations from its mean."""
+"""Features are clipped to this number of standard deviations from their mean."""
 FRAGMENT, ROADMAP, HANGING = 2.0, 1.0, 0.5
-"""What holds back a piece that is no sentence, a sentence that says where something stands, and one that hangs on more
-than `longspan_documents.summaries.clues.REACH` before it; beside 0.1 to 0.5 that a good sentence is worth."""
+"""Penalties of a piece that is not a sentence, of a sentence about the document's structure, and of one that depends on
+more than `longspan_documents.summaries.clues.REACH` before it; a good sentence is worth 0.1 to 0.5."""
 NAMES = (
     *("words.mean", "words.spread", "words.weight", "clues.mean", "clues.spread", "vector.weight", "vector.bias"),
     *("hidden.weight", "hidden.bias", "score.weight", "score.bias", "mix"),
@@ -242,13 +245,13 @@ NAMES = (
 
 
 class Order(NamedTuple):
-    """In what order the sentences of a document enter a summary.
+    """The order in which the sentences of a document enter a summary.
 
     Attributes:
-        indices: N, the best first.
-        scores: `(N,)`, between 0 and 1, which fall in this order.
-        opening: how many at the beginning were taken for the document's own abstract, though nothing says so.
-        leading: the first sentences, where they summarise the document, in the document's order.
+        indices: N, best first.
+        scores: `(N,)`, between 0 and 1, descending in this order.
+        opening: number of sentences at the beginning detected as the document's own abstract without a heading.
+        leading: the first sentences, if they summarise the document, in the document's order.
     """
 
     indices: list[int]
@@ -259,22 +262,23 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True)
 class Picker:
-    """Two small models and how they are mixed; `tools/bundled/summary_weights.py` fits them.
+    """Two small models and their mixture, fitted by `tools/bundled/summary_weights.py`.
 
     Attributes:
-        weights: by name: of the words' regressions `words.mean`, `words.spread` `(F,)`, `words.weight` `(F + 1, 4)`; of
+        weights: by name: for the regressions of words `words.mean`, `words.spread` `(F,)`, `words.weight` `(F + 1, 4)`;
+            for
             the sentence scorer, a network with one hidden layer, `clues.mean`, `clues.spread` `(C,)`, `vector.weight`
             `(V, D)`, `vector.bias`, `hidden.weight` `(H, C + V)`, `hidden.bias`, `score.weight` `(H,)`, `score.bias`;
-            `mix`, how much the scorer counts beside the words; and of each kind of text that they were fitted on,
-            `kinds.mean`, `kinds.spread` `(K, 13)`; and of the regression that tells whether a text opens with its own
-            abstract, `opening.mean`, `opening.spread` `(20,)`, `opening.weight` `(21,)`.
+            `mix`, the weight of the scorer relative to the words; for each kind of text they were fitted on,
+            `kinds.mean`, `kinds.spread` `(K, 13)`; and for the regression that detects an opening abstract,
+            `opening.mean`, `opening.spread` `(20,)`, `opening.weight` `(21,)`.
     """
 
     weights: Mapping[str, np.ndarray]
 
     @classmethod
     def load(cls, file: Path) -> Picker:
-        """Read a .safetensors file.
+        """Reads a .safetensors file.
 
         Raises:
             InputError: it is missing or damaged.
@@ -292,14 +296,14 @@ class Picker:
         return cls(weights)
 
     def chances(self, numbers: np.ndarray) -> np.ndarray:
-        """`(W, F)` → the chances of words to be named at least 1, 2, 3 and 5 times, `(W, 4)`."""
+        """`(W, F)` → the probabilities of words to be named at least 1, 2, 3 and 5 times, `(W, 4)`."""
         of = self.weights
         known = (numbers - of["words.mean"]) / of["words.spread"]
         logits = known @ of["words.weight"][:-1] + of["words.weight"][-1]
         return 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
 
     def scores(self, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """Clues `(N, C)` and vectors `(N, D)` → scores `(N,)`, in standard deviations of the document's."""
+        """Features `(N, C)` and vectors `(N, D)` → scores `(N,)`, in standard deviations within the document."""
         import torch
         from torch.nn.functional import gelu, linear
 
@@ -310,10 +314,11 @@ class Picker:
         return standardised((hidden @ of["score.weight"] + of["score.bias"]).numpy())
 
     def share_of_centrality(self, document: Sentences) -> float:
-        """How far the choice falls back on word centrality, between 0 and 1: the less is known of such texts the more.
+        """Returns the share of word centrality in the selection, between 0 and 1, which grows with the distance from
+        known kinds of text.
 
-        A document is as unlike what is known as its kind of text is, in standard deviations, unlike that of the nearest
-        kind of the fit (root mean square of 13 numbers, each at most 5).
+        The distance of a document is the difference of its kind of text from the nearest kind of the fit, in standard
+        deviations (root mean square of 13 numbers, each at most 5).
         """
         of = self.weights
         apart = np.abs(document.kind - of["kinds.mean"]) / of["kinds.spread"]
@@ -322,12 +327,13 @@ class Picker:
         return float(np.clip((unlike - KNOWN) / (FOREIGN - KNOWN), 0, 1) * np.clip(1.5 * (1 - talk), 0, 1))
 
     def opening(self, document: Sentences) -> int:
-        """How many sentences at the beginning read as the document's own abstract, by a regression; mostly 0."""
+        """Returns the number of sentences at the beginning detected as the document's own abstract, by a regression;
+        usually 0."""
         of = self.weights
         above = document.headings[: document.sections[0]] if len(document) else ["nothing"]
-        # The heading that a document begins with says so little as its title, such as "Introduction".
+        # A document's first heading is as uninformative as its title, such as "Introduction".
         if any(heading not in {document.title, above[0]} for heading in above) or "opening.weight" not in of:
-            return 0  # a heading says what the beginning is
+            return 0  # a heading already names the beginning
         features = abstract_features(document.texts, document.contents)
         if features is None:
             return 0
@@ -336,21 +342,21 @@ class Picker:
         return end_of_opening(document.texts, document.paragraphs, document.sections) if logit > OPENING else 0
 
     def leads(self, document: Sentences) -> bool:
-        """Whether a document is of a kind whose first sentences summarise it better than those that would be picked, by
-        a logistic regression: true of READMEs, manual pages, descriptions of packages."""
+        """Whether a document's first sentences summarise it better than selected ones, by a logistic regression: True
+        for READMEs, manual pages, descriptions of packages."""
         of = self.weights
         if "lead.weight" not in of or 2 * document.spoken.sum() > len(document):
-            return False  # nobody opens a conversation with its summary
+            return False  # conversations do not begin with a summary
         known = (lead_features(document) - of["lead.mean"]) / of["lead.spread"]
         return float(np.clip(known, -BOUND, BOUND) @ of["lead.weight"][:-1] + of["lead.weight"][-1]) > LEAD
 
     def order(self, document: Sentences, words: int, relevance: Relevance | None = None) -> Order:
-        """The sentences of a document in the order in which they enter a summary, and a score for each.
+        """Returns the order in which the sentences of a document enter a summary, and their scores.
 
         Args:
             document: its sentences.
-            words: how long the summary is to be.
-            relevance: what each sentence is to a query; None asks for no query.
+            words: length of the summary.
+            relevance: relevance of each sentence to a query; None without a query.
         """
         if not len(document):
             return Order([], np.zeros(0), 0)
@@ -375,15 +381,15 @@ class Picker:
         before = [each or () for each in needs]
         order = cover(table, chances, worth, lengths, before, document.vectors, words, first)
         scores = np.empty(len(own))
-        # The place in the order says how early a sentence is wanted; how much, the scorer.
-        # Of very many sentences that are nearly alike, one may be hundreds of standard deviations from the others.
+        # The order determines priority; the scorer determines the values.
         scores[order] = np.sort(1 / (1 + np.exp(np.clip(1 - 1.5 * own, -30, 30))))[::-1]
         return Order(order, scores, opening, tuple(led))
 
 
 def wording_penalties(sentences: Sequence[str], needs: Sequence[tuple[int, ...] | None]) -> np.ndarray:
-    """By how much each sentence is held back, `(N,)`: pieces, notices, roadmaps, those that need too many others."""
-    # What begins in lower case is the rest of a sentence, unless the whole text is written so.
+    """Returns the penalty of each sentence, `(N,)`: fragments, notices, roadmaps, those that depend on too many
+    others."""
+    # A lower-case beginning is the rest of a sentence, unless the whole text is written so.
     low = [sentence[:1].islower() for sentence in sentences]
     broken = [
         is_fragment(one) or (is_low and 2 * sum(low) < len(low)) for one, is_low in zip(sentences, low, strict=True)

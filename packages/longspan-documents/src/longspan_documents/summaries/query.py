@@ -1,13 +1,13 @@
-"""How near each sentence of a document is to a query: by words, meaning, who says it, and what stands around it.
+"""Relevance of each sentence of a document to a query: by words, meaning, speakers, and context.
 
-Two things are scored apart. Whether a place is about the query is read off a long stretch: how often the query's words
-occur there, and whether a speaker whom it names speaks there. Which sentence of the place answers is read off the
-sentence alone. And a summary about a query names other words than one of the whole document: those of the query, and
-those of the places that are about it, so that the chances of words are changed too (see
+Two scores are separate. Whether a place is about the query is determined from a long stretch: by the frequency of the
+query's words, and by whether a speaker that it names speaks there. Which sentence of the place answers is determined
+from the sentence alone. A summary about a query also names other words than one of the whole document: those of the
+query, and those of the relevant places, so the probabilities of words change too (see
 `longspan_documents.summaries.selection`).
 
 The weights were fitted by `tools/bundled/query_weights.py` on the training queries of QMSum, whose annotators marked
-the turns that answer each, and do not depend on the length of the document.
+the relevant turns, and do not depend on the length of the document.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from longspan_documents.summaries.clues import Sentences, standardised
 from longspan_documents.summaries.selection import WordTable
 
 STRETCH, SHORT, TURNS = 30, 15, 4
-"""After so many sentences what one says of the place that it stands in has fallen to 1/e: for a topic, for all words of
-the query coming together, and for a speaker."""
+"""Number of sentences after which the influence of a sentence on its surroundings falls to 1/e: for a topic, for all
+words of the query occurring together, and for a speaker."""
 GIST = frozenset(
     contents_of(
         "summarize summary meeting discussion discuss talk talking think thought opinion say said tell mention "
@@ -34,27 +34,28 @@ GIST = frozenset(
         "member whole main mainly first second given according regarding related concerning"
     )
 )
-"""Words of a query that tell what is asked for, not of what."""
+"""Words of a query about the kind of request, not its subject."""
 NAMED, AS_NAMED = 0.45, 0.2
-"""What share of a speaker's name a query must have, rarer words counting more; and how much less than another's."""
+"""Minimum share of a speaker's name in a query, with rare words weighted more; and the maximum difference to
+another's."""
 PLACE = {"words around": 0.19, "together": 0.11, "speaker around": 0.15, "speaker on it": 0.18}
-"""Weights of the features that tell that a place of the document is about the query."""
+"""Weights of the features for a place of the document being about the query."""
 SENTENCE = {"meaning": 0.3, "words": 0.15, "words around": 0.05, "speaker on it": 0.07}
-"""Weights of the features that tell that a sentence says what is asked."""
+"""Weights of the features for a sentence answering the query."""
 WORD = {"chance": 0.333, "squared": -0.014, "asked": 1.272, "in place": 0.644, "": -1.503}
-"""Of a word, the weights of the logit of its chance in a summary of the whole document, of that squared, of whether it
-stands in the query, and of the log of how often it does in the places that are about it; last the constant."""
+"""Weights for words: of the logit of the probability in a summary of the whole document, of its square, of occurrence
+in the query, of the log frequency in the relevant places, and the constant."""
 PLACES = 60
-"""Places are weighed as if they were so many sentences."""
+"""Relevant places are weighted as this number of sentences."""
 
 
 class Relevance(NamedTuple):
-    """What a document's sentences are to a query.
+    """Relevance of a document's sentences to a query.
 
     Attributes:
-        near: `(N,)`, how near each is, in standard deviations.
-        place: `(N,)`, how much it stands where the document is about the query, in standard deviations.
-        words: the content words that are asked for.
+        near: `(N,)`, relevance of each, in standard deviations.
+        place: `(N,)`, relevance of its surroundings, in standard deviations.
+        words: the content words of the query.
     """
 
     near: np.ndarray
@@ -63,12 +64,12 @@ class Relevance(NamedTuple):
 
 
 def relevance_of(document: Sentences, query: str, vector: np.ndarray) -> Relevance:
-    """What the sentences of a document are to a query.
+    """Computes the relevance of the sentences of a document to a query.
 
     Args:
         document: its sentences.
         query: a question or some words.
-        vector: `(D,)` of length 1, of the query.
+        vector: `(D,)`, normalised embedding of the query.
     """
     words = _query_words(query, ())
     values = query_features(document, query, vector)
@@ -77,18 +78,18 @@ def relevance_of(document: Sentences, query: str, vector: np.ndarray) -> Relevan
 
 
 def weighted(values: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:
-    """The weighted sum of some features, `(N,)`, in standard deviations."""
+    """Returns the weighted sum of some features, `(N,)`, in standard deviations."""
     return standardised(
         sum((weight * values[name] for name, weight in weights.items()), np.zeros(len(values["words"])))
     )
 
 
 def query_features(document: Sentences, query: str, vector: np.ndarray) -> dict[str, np.ndarray]:
-    """By name, what tells that each sentence has to do with a query, `(N,)` each, in standard deviations.
+    """Returns features of each sentence's relevance to a query by name, `(N,)` each, in standard deviations.
 
-    meaning: cosine of sentence and query. words: the words they share, the rarer in the document the more.
-    words around: these in a long stretch. together: how many of the query's words a stretch has, however often.
-    speaker around: whether somebody speaks whom the query names. speaker on it: these, where its words are near.
+    meaning: cosine of sentence and query. words: shared words, weighted by their rarity in the document. words around:
+    the same in a long stretch. together: number of distinct query words in a stretch. speaker around: whether a speaker
+    named by the query speaks. speaker on it: the same, where its words are near.
     """
     count = len(document)
     speakers = named_speakers(query, document.speakers)
@@ -116,7 +117,7 @@ def query_features(document: Sentences, query: str, vector: np.ndarray) -> dict[
 
 
 def named_speakers(query: str, speakers: Sequence[str | None]) -> frozenset[str]:
-    """The speakers that a query names, by all of a role ("Project Manager") or a part of a name that others lack."""
+    """Returns the speakers that a query names, by a whole role ("Project Manager") or a distinctive part of a name."""
     names = {name: set(split_words(re.sub(r"\(.*", "", name))) for name in speakers if name}
     have = Counter(word for words in names.values() for word in words)
     asked = set(split_words(query))
@@ -130,26 +131,26 @@ def named_speakers(query: str, speakers: Sequence[str | None]) -> frozenset[str]
 
 
 def _query_words(query: str, speakers: Collection[str]) -> frozenset[str]:
-    """The content words of a query without those that ask, where others are left, and those that name who speaks."""
+    """Returns the content words of a query without request words, if others are left, and without names of speakers."""
     every = frozenset(contents_of(query))
     asked = (every - GIST) or every
     return asked - {word for name in speakers for word in contents_of(name)}
 
 
 def smoothed(values: np.ndarray, reach: int) -> np.ndarray:
-    """Values `(N,)` with those on both sides, a value counting 1/e of another that is `reach` nearer."""
+    """Smooths values `(N,)` with exponential weights on both sides, falling to 1/e at distance `reach`."""
     weights = np.exp(-np.abs(np.arange(-3 * reach, 3 * reach + 1)) / reach)
     padded = np.pad(values, 3 * reach, mode="edge")
     return np.convolve(padded, weights / weights.sum(), mode="valid")
 
 
 def word_features(table: WordTable, chances: np.ndarray, relevance: Relevance) -> np.ndarray:
-    """What tells of each word whether a summary about a query names it, `(W, 5)`; columns as in `WORD`.
+    """Returns features of each word for a summary about a query, `(W, 5)`; columns as in `WORD`.
 
     Args:
         table: the words of the document.
-        chances: `(W,)`, that a summary of the whole document names each.
-        relevance: what its sentences are to the query.
+        chances: `(W,)`, probability of each in a summary of the whole document.
+        relevance: relevance of its sentences to the query.
     """
     share = np.exp(relevance.place - relevance.place.max())
     share *= PLACES / share.sum()
@@ -160,7 +161,8 @@ def word_features(table: WordTable, chances: np.ndarray, relevance: Relevance) -
 
 
 def chances_about(table: WordTable, chances: np.ndarray, relevance: Relevance) -> np.ndarray:
-    """The chances of words to be named at least 1, 2, 3 and 5 times, `(W, 4)`, in a summary about a query."""
+    """Returns the probabilities of words to be named at least 1, 2, 3 and 5 times, `(W, 4)`, in a summary about a
+    query."""
     if not len(chances):
         return chances
     first = chances[:, 0]
@@ -169,6 +171,6 @@ def chances_about(table: WordTable, chances: np.ndarray, relevance: Relevance) -
 
 
 def logit(chances: np.ndarray) -> np.ndarray:
-    """Log odds of chances, which are kept a millionth from 0 and 1."""
+    """Returns log odds of probabilities, clipped to a millionth from 0 and 1."""
     clipped = np.clip(chances, 1e-6, 1 - 1e-6)
     return np.log(clipped / (1 - clipped))

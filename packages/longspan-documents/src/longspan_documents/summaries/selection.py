@@ -1,15 +1,15 @@
-"""From scores to a summary: which sentences to take, without saying the same thing twice.
+"""From scores to a summary: the selection of sentences without repetition.
 
-`choose` and `fill` take the sentences with the best scores. `cover` says in what order sentences enter a summary that
-is to name the document's words: each time the one that adds most to what those before it say. What a sentence adds is
-the expected number of the summary's words that it brings, for its length (a concept-based summariser, Gillick and Favre
-2009, whose concepts are words with learned chances), and what the sentence scorer makes of it. A word that was said
-counts again as often as a summary is likely to say it again. A sentence that refers to those before it ("But this…") is
-weighed together with them, and enters after them.
+`choose` and `fill` select the sentences with the best scores. `cover` orders sentences for a summary that covers the
+document's words: each time the one that adds most to the previous ones. A sentence adds the expected number of the
+summary's words that it contains, relative to its length (a concept-based summariser, Gillick and Favre 2009, whose
+concepts are words with learned probabilities), and its value from the sentence scorer. A repeated word counts again as
+often as a summary is likely to repeat it. A sentence that refers to previous ones ("But this…") is weighted together
+with them, and follows them.
 
-The chances of words are logistic regressions: from how often a content word occurs, where, in what sentences, and how
-long the summary is to be, the chance that the summary names it at least once, twice, three and five times. So a name
-that a story repeats counts several times, and a rare side word hardly at all.
+The probabilities of words are logistic regressions: from the frequency of a content word, its positions, its sentences,
+and the length of the summary, the probability that the summary names it at least once, twice, three and five times. So
+a name that a story repeats counts several times, and a rare minor word hardly at all.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def default_count(sentences: int) -> int:
-    """How many sentences summarise a document of so many: half the square root, between 3 and 20."""
+    """Returns the number of sentences of a summary: half the square root of the document's, between 3 and 20."""
     return min(sentences, max(3, min(20, round(sentences**0.5 / 2))))
 
 
 def ranking(scores: Sequence[float] | np.ndarray) -> list[int]:
-    """Indices from the best to the worst; equal scores keep the document's order."""
+    """Returns indices from the best to the worst; ties keep the document's order."""
     return np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable").tolist()
 
 
 def choose(
     sentences: Sequence[str], scores: Sequence[float] | np.ndarray, count: int, *, block_repeats: bool = True
 ) -> list[int]:
-    """The `count` best sentences, as indices in the document's order.
+    """Returns the indices of the `count` best sentences, in the document's order.
 
     Args:
         sentences: the document's sentences.
         scores: one number for each; higher is better.
-        count: how many to take; fewer are returned only where the document has fewer.
-        block_repeats: pass over a sentence when half of its runs of three words, or more, were already taken, as long
-            as others are left. (Trigram blocking, Paulus et al. 2018, passes over it for a single one; that cost 2
-            points of ROUGE-2 on biomedical papers, which repeat their terms.)
+        count: number of sentences; fewer are returned only if the document has fewer.
+        block_repeats: skip a sentence if at least half of its trigrams are already covered, as long as others are left.
+            (Trigram blocking, Paulus et al. 2018, skips it for a single one; that cost 2 points of ROUGE-2 on
+                biomedical
+            papers, which repeat their terms.)
     """
     return sorted(islice(preferred(sentences, scores, block_repeats=block_repeats), count))
 
@@ -62,13 +63,13 @@ def preferred(
     block_repeats: bool = True,
     said: Collection[int] = (),
 ) -> Iterator[int]:
-    """All sentences, those first that `choose` takes first; arguments as there, and those in `said` are taken for
-    sentences whatever their form."""
+    """Yields all sentences in the order of `choose`; arguments as there. Indices in `said` count as sentences whatever
+    their form."""
     words = [split_words(sentence) for sentence in sentences]
     order = ranking(scores)
     taken: set[int] = set()
     used: set[tuple[str, ...]] = set()
-    # Whole, new sentences first; where the summary is still too short then, new pieces of any kind, then any at all.
+    # Complete, new sentences first; if the summary is still too short, new pieces of any kind, then any at all.
     for wants_whole, wants_new in ((True, block_repeats), (False, block_repeats), (False, False)):
         for index in order:
             if index in taken or (wants_whole and index not in said and not is_whole(sentences[index], words[index])):
@@ -82,14 +83,14 @@ def preferred(
 
 
 def supported(order: Iterable[int], needs: Sequence[tuple[int, ...] | None]) -> Iterator[int]:
-    """The same sentences in the same order, but that one which needs others waits until they have been taken.
+    """Yields the sentences in the same order, except that one with dependencies waits until they have been yielded.
 
     Args:
-        order: indices, the best first.
-        needs: for each sentence those before it that it refers to; None for more of them than can be taken with it.
+        order: indices, best first.
+        needs: for each sentence the previous ones that it refers to; None for more than can be added with it.
     """
     taken: set[int] = set()
-    waiting: dict[int, list[int]] = {}  # by what is missing
+    waiting: dict[int, list[int]] = {}  # by missing dependency
     for index in order:
         ready = [index]
         while ready:
@@ -118,17 +119,17 @@ _SEVERE = (
     (0.7, re.compile(r"\b(?:WARN|WARNING|denied|refused|timed? ?out|timeout|unreachable|retry(?:ing)?)\b", re.I)),
 )
 RARE, AGAIN = 1.5, 10.0
-"""What a line of a log is worth whose kind comes once, in a long one; what another of the same kind is held back by."""
+"""Value of a log line of a unique kind in a long log; penalty of another line of the same kind."""
 TOO_LONG, LONG_LINE = 1.0, 400
-"""What a line of more than so many characters is held back by."""
+"""Penalty of a line longer than this number of characters."""
 VALUES, SHARE, MANY = 3, 0.1, 18
-"""Different words at a place of lines that are otherwise alike, beside this share of the lines, above which they are
-values, such as names; more than so many always are."""
+"""Number of distinct words at a position of otherwise equal lines, in addition to this share of the lines, above which
+they are variable values, such as names; more than the last number always are."""
 
 
 def scores_of_log(lines: Sequence[str]) -> np.ndarray:
-    """How much each line of a log tells, between 0 and 1, `(N,)`: errors and warnings, and lines of a rare kind; one of
-    each kind comes first."""
+    """Returns scores of the lines of a log, between 0 and 1, `(N,)`: high for errors, warnings and rare kinds of lines;
+    one of each kind comes first."""
     kinds = kinds_of_lines(lines)
     times, taken = Counter(kinds), Counter[str]()
     common = math.log(max(len(lines), 2))
@@ -142,10 +143,11 @@ def scores_of_log(lines: Sequence[str]) -> np.ndarray:
 
 
 def kinds_of_lines(lines: Sequence[str]) -> list[str]:
-    """What is the same in lines of one kind: they differ only in numbers, addresses, paths, what is quoted, and values.
+    """Returns the constant part of each line, which identifies its kind: without numbers, addresses, paths, quotations,
+    and variable values.
 
-    Of lines with as many words and the same first one, a place holds values where its words are many. Where more than
-    half of the places would, the lines tell different things, and each is left as it is.
+    Among lines with equal length and first word, a position with many distinct words is variable. If more than half of
+    the positions would be, the lines are of different kinds, and unchanged.
     """
     plain = [["#" if "#" in word else word for word in _VARIES.sub("#", line).split()] for line in lines]
     alike: dict[tuple[int, str], list[int]] = {}
@@ -165,9 +167,10 @@ def kinds_of_lines(lines: Sequence[str]) -> list[str]:
 
 
 def fill(sentences: Sequence[str], order: Sequence[int], words: int, *, block_repeats: bool = False) -> list[str]:
-    """Take sentences in `order` until there are exactly `words` words, cutting the last one; in the document's order.
+    """Adds sentences in `order` until there are exactly `words` words, truncating the last one; returns them in the
+    document's order.
 
-    So every method that is compared gets the same length to say something in.
+    So every compared method has the same length.
     """
     left = words
     taken: dict[int, str] = {}
@@ -196,11 +199,11 @@ def _repeats(triples: set[tuple[str, ...]], used: set[tuple[str, ...]]) -> bool:
 
 
 TIMES = (1, 2, 3, 5)
-"""How many times a summary names a word, at least: one regression for each."""
+"""Minimum numbers of times that a summary names a word: one regression for each."""
 EARLY = 0.15
 """Share of the document that is its beginning."""
 PARTS = 8
-"""A document without headings is taken for so many sections."""
+"""A document without headings is divided into this number of sections."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,9 +211,9 @@ class WordTable:
     """The content words of a document.
 
     Attributes:
-        words: W different ones.
-        sentences: for each, the indices of the sentences that have it, rising.
-        numbers: `(W, F)` float32, what is known of each.
+        words: W distinct ones.
+        sentences: for each, the ascending indices of the sentences with it.
+        numbers: `(W, F)` float32, features of each.
     """
 
     words: tuple[str, ...]
@@ -219,7 +222,7 @@ class WordTable:
 
 
 def word_table(document: Sentences) -> WordTable:
-    """The content words of a document, in the order of their first places."""
+    """Returns the content words of a document, in the order of first occurrence."""
     count = len(document)
     near = standardised(document.vectors @ document.vectors.mean(0))
     sections = document.sections if document.headings else np.arange(count) * PARTS // max(count, 1)
@@ -252,7 +255,7 @@ def word_table(document: Sentences) -> WordTable:
 
 
 def with_length(table: WordTable, words: int) -> np.ndarray:
-    """The numbers of each word beside the length of the summary in words, `(W, F + 4)`."""
+    """Appends features of the summary length to those of each word, `(W, F + 4)`."""
     log = math.log(max(words, 20))
     expected = table.numbers[:, 2] * words
     more = [np.full(len(expected), log), table.numbers[:, 0] * log, expected, np.minimum(expected, 20)]
@@ -260,7 +263,7 @@ def with_length(table: WordTable, words: int) -> np.ndarray:
 
 
 def worth_of_sentences(document: Sentences, table: WordTable, chances: np.ndarray) -> np.ndarray:
-    """Mean, sum and largest chance of each sentence's words to be named, `(N, 3)`; `chances` `(W,)`."""
+    """Returns mean, sum and maximum probability of each sentence's words to be named, `(N, 3)`; `chances` `(W,)`."""
     total, most, kinds = (np.zeros(len(document)) for _ in range(3))
     for indices, chance in zip(table.sentences, chances, strict=True):
         total[indices] += chance
@@ -270,15 +273,15 @@ def worth_of_sentences(document: Sentences, table: WordTable, chances: np.ndarra
 
 
 FADING = 0.7
-"""What is left of a word's worth each time it is said more than five times."""
+"""Factor on a word's value for each further repetition beyond five."""
 OFFSET = 6.0
-"""Words that each sentence is charged beside its own."""
+"""Words added to the length of each sentence."""
 PICKED = 1000
-"""Sentences that are picked one by one; the others follow by what they would add then."""
+"""Number of sentences selected one by one; the others are ordered by their value at that point."""
 ALIKE = 0.92
-"""Cosine from which on a sentence says the same as one that was picked."""
+"""Minimum cosine of a repetition of a selected sentence."""
 LAST = 5.0
-"""What a sentence that says the same again is held back by: it comes after all others."""
+"""Penalty of a repetition: it comes after all others."""
 
 
 def cover(
@@ -291,20 +294,20 @@ def cover(
     words: int,
     first: Sequence[int] = (),
 ) -> list[int]:
-    """All sentences in the order in which they enter a summary.
+    """Returns all sentences in the order in which they enter a summary.
 
     Args:
         table: the words of the document.
-        chances: `(W, 4)`, for each word the chance that a summary names it at least 1, 2, 3 and 5 times.
-        own: `(N,)`, what a sentence is worth for itself, in expected words of the summary per word.
-        lengths: `(N,)`, their words.
-        needs: for each sentence the indices, rising, of those that must stand before it.
-        vectors: `(N, D)` of length 1.
-        words: length of the summary; those who need others enter it only where all of them have room.
-        first: indices of those that stand before all others, in this order.
+        chances: `(W, 4)`, for each word the probability that a summary names it at least 1, 2, 3 and 5 times.
+        own: `(N,)`, own value of a sentence, in expected words of the summary per word.
+        lengths: `(N,)`, in words.
+        needs: for each sentence the ascending indices of its dependencies.
+        vectors: `(N, D)`, normalised.
+        words: length of the summary; sentences with dependencies enter it only if all of them fit.
+        first: indices of sentences that precede all others, in this order.
 
     Returns:
-        N indices, the best first.
+        N indices, best first.
     """
     covered = _Coverage(table, chances, len(lengths))
     own = own.copy()
@@ -338,14 +341,14 @@ def cover(
 
 
 class _Coverage:
-    """How many times each word was said so far, and what each sentence would add.
+    """Counts the repetitions of each word, and the value that each sentence would add.
 
     Attributes:
         worth: `(N,)`, expected words of the summary that a sentence would add.
     """
 
     def __init__(self, table: WordTable, chances: np.ndarray, sentences: int) -> None:
-        # What it adds to name a word for the first, second … fifth time.
+        # The value of naming a word for the first, second … fifth time.
         self.steps = np.stack([*chances[:, :3].T, chances[:, 2:].mean(1), chances[:, 3]], axis=1)
         self.sentences_of = table.sentences
         self.times = np.zeros(len(table.words), int)
@@ -357,13 +360,13 @@ class _Coverage:
                 self.words[index].append(word)
 
     def add(self, sentence: int) -> None:
-        """Take a sentence into the summary: its words count less for all sentences that have them."""
+        """Adds a sentence to the summary: its words then count less in all sentences."""
         for word in self.words[sentence]:
             before = self._step(word)
             self.times[word] += 1
             self.worth[self.sentences_of[word]] -= before - self._step(word)
 
     def _step(self, word: int) -> float:
-        """What it adds to name a word once more."""
+        """Returns the value of naming a word once more."""
         last = self.steps.shape[1] - 1
         return float(self.steps[word, min(self.times[word], last)] * FADING ** max(self.times[word] - last, 0))

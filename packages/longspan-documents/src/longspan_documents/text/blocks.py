@@ -1,6 +1,6 @@
-"""A document as a person sees it: headings, paragraphs, items, turns of speakers, in order and with their places.
+"""Documents as blocks in reading order, with their positions: headings, paragraphs, items, turns of speakers.
 
-`Traced` is a text that has been tidied and still knows where each of its characters came from; a `Block` has one.
+`Traced` is a text that was edited and still maps each of its characters to the original; a `Block` has one.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from operator import itemgetter
 from typing import Literal
 
 Edit = tuple[int, int, str]
-"""Characters `start … end − 1` and what takes their place; empty to leave them out."""
+"""Characters `start … end − 1` and their replacement; empty to delete them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A text and its origin, the text that it was made from.
+    """A text with a mapping to its origin, the text it was made from.
 
     Attributes:
-        text: the words as they are to be read.
-        anchors: pairs (place in `text`, place in the origin), both rising, the first at 0. Between two anchors the
-            characters correspond one to one; what an edit put in corresponds to the place where it was put.
-        end: the place in the origin where the text ends, exclusive.
+        text: the edited text.
+        anchors: pairs (position in `text`, position in the origin), both ascending, the first at 0. Between two anchors
+            the characters correspond one to one; inserted text corresponds to the position of the insertion.
+        end: the position in the origin where the text ends, exclusive.
     """
 
     text: str
@@ -36,41 +36,41 @@ class Traced:
 
     @classmethod
     def whole(cls, text: str, start: int = 0) -> Traced:
-        """A text that stands in its origin as it is, from `start` on."""
+        """Returns an unedited text that begins at `start` in its origin."""
         return cls(text, ((0, start),), start + len(text))
 
     @property
     def start(self) -> int:
-        """The place in the origin where the text begins."""
+        """The position in the origin where the text begins."""
         return self.origin(0)
 
     def origin(self, place: int) -> int:
-        """The place in the origin of the character at `place`."""
+        """Returns the position in the origin of the character at `place`."""
         here, there = self.anchors[bisect_right(self.anchors, place, key=itemgetter(0)) - 1]
         return min(there + place - here, self.end)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """The part of the origin that `text[start:end]` was made from, end exclusive."""
+        """Returns the range of the origin that `text[start:end]` was made from, end exclusive."""
         first = self.origin(start)
-        # What the origin lacks lies at its end, and reaches no further.
+        # Positions missing in the origin are clipped to its end.
         return first, (min(self.origin(end - 1) + 1, self.end) if end > start else first)
 
     def place(self, origin: int) -> int:
-        """The first place in `text` of what was made from `origin` or from what follows it."""
+        """Returns the first position in `text` made from `origin` or from what follows it."""
         return bisect_left(range(len(self.text)), origin, key=self.origin)
 
     def part(self, start: int, end: int) -> Traced:
-        """`text[start:end]` with its origin."""
+        """Returns `text[start:end]` with its origin."""
         first = bisect_right(self.anchors, start, key=itemgetter(0))
         last = bisect_left(self.anchors, end, lo=first, key=itemgetter(0))
         inside = [(here - start, there) for here, there in self.anchors[first:last]]
         return Traced(self.text[start:end], ((0, self.origin(start)), *inside), self.span(start, end)[1])
 
     def edited(self, edits: Iterable[Edit]) -> Traced:
-        """The text with stretches of it replaced.
+        """Returns the text with replaced ranges.
 
         Args:
-            edits: in order, without overlap. A replacement of the same length keeps each character's place.
+            edits: in order, without overlap. A replacement of equal length keeps each character's position.
         """
         pieces: list[str] = []
         anchors: list[tuple[int, int]] = []
@@ -94,7 +94,7 @@ class Traced:
 
 
 def simplified(anchors: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    """The anchors without those that say what the one before them says already."""
+    """Yields the anchors without redundant ones."""
     last: tuple[int, int] | None = None
     for here, there in anchors:
         if last is None or there - here != last[1] - last[0]:
@@ -103,26 +103,26 @@ def simplified(anchors: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
 
 
 BYTES_EVERY = 4_096
-"""Characters between two whose bytes are remembered."""
+"""Interval, in characters, of stored byte offsets."""
 
 Kind = Literal["paragraph", "heading", "item", "turn", "code", "table", "caption", "references", "note", "boilerplate"]
-"""What a block is."""
+"""Kind of a block."""
 
 SPOKEN: frozenset[Kind] = frozenset({"paragraph", "item", "turn"})
-"""Kinds that sentences are found in; the others are kept for their places."""
+"""Kinds that contain sentences; the others are kept for their positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A stretch of a document that is one thing, on one line (code and tables keep their lines).
+    """A unit of a document, on one line (code and tables keep their lines).
 
     Attributes:
-        kind: what it is.
-        body: its words as they are to be read, and where in the document's text they came from.
-        level: of a heading, from 1; of an item, how deep it stands; else 0.
-        speaker: who says a turn, else None; the name is no part of the body.
+        kind: its kind.
+        body: its edited words, with their positions in the document's text.
+        level: level of a heading, from 1; depth of an item; otherwise 0.
+        speaker: speaker of a turn, otherwise None; the name is not part of the body.
         abstract: whether it belongs to the document's own abstract or executive summary.
-        label: the words at its beginning that the style of the file sets apart, in bold; they may be a run-in head.
+        label: words in bold at its beginning, set apart by the style of the file; they may be a run-in head.
     """
 
     kind: Kind
@@ -134,7 +134,7 @@ class Block:
 
     @property
     def text(self) -> str:
-        """The words as they are to be read, `body.text`."""
+        """The edited words, `body.text`."""
         return self.body.text
 
 
@@ -143,17 +143,18 @@ class Document:
     """A document that has been read.
 
     Attributes:
-        text: what places count in: of .txt and .md files the file's own text, else the text as it was extracted.
-        blocks: in order; their places rise.
-        pages: the characters at which the pages of a PDF file begin; empty where there are no pages.
-        title: the document's own title, where it tells one.
-        name: what messages call it.
-        is_log: whether it is what a program wrote while it ran, every line of which is a sentence.
-        pictures: the pages, from 1, that are pictures, as scanned ones are.
-        recognised: those of them that were read by text recognition (OCR) all the same.
-        remarks: what else was not read, or read otherwise than it seems, as parts of a sentence.
-        extracted: whether `text` was taken out of the file (a page, a PDF file, a book) and is not the file's own.
-        abbreviations: further words that no sentence of it ends with, as `abbreviations_from` gives them.
+        text: the text that positions refer to: the file's own text for .txt and .md files, otherwise the extracted
+            text.
+        blocks: in order, with ascending positions.
+        pages: the characters at which the pages of a PDF file begin; empty without pages.
+        title: the document's own title, if it has one.
+        name: its name in messages.
+        is_log: whether it is the log of a program, in which every line is a sentence.
+        pictures: the pages, from 1, that are images, such as scanned ones.
+        recognised: those of them that were read by text recognition (OCR).
+        remarks: what else was not read, or read with changes, as parts of a sentence.
+        extracted: whether `text` was extracted from the file (a page, a PDF file, a book) instead of being its own.
+        abbreviations: further words that never end a sentence, as returned by `abbreviations_from`.
     """
 
     text: str
@@ -170,7 +171,7 @@ class Document:
 
     @property
     def note(self) -> str | None:
-        """What those should know who read what was made of it; None where there is nothing."""
+        """A note for readers of results made from the document; None if there is none."""
         unread = tuple(page for page in self.pictures if page not in self.recognised)
         told = [
             f"{'pages' if len(pages) > 1 else 'page'} {numbers_in_words(pages)} of {len(self.pages)} "
@@ -182,20 +183,20 @@ class Document:
 
     @property
     def words(self) -> str:
-        """What is to be read, block after block: without boilerplate and lists of references."""
+        """Returns the readable text, block by block: without boilerplate and reference lists."""
         blocks_read = (block for block in self.blocks if block.kind not in {"boilerplate", "references"})
         return "\n\n".join(f"{block.speaker}: {block.text}" if block.speaker else block.text for block in blocks_read)
 
     def line(self, place: int) -> int:
-        """The line of a character of `text`, from 1."""
+        """Returns the line of a character of `text`, from 1."""
         return bisect_right(self._line_starts, place)
 
     def page(self, place: int) -> int | None:
-        """The page of a character of `text`, from 1; None where there are no pages."""
+        """Returns the page of a character of `text`, from 1; None without pages."""
         return bisect_right(self.pages, place) or None
 
     def byte(self, place: int) -> int:
-        """The byte at which the character at `place` begins, in the UTF-8 form of the text."""
+        """Returns the byte offset of the character at `place` in the UTF-8 form of the text."""
         if self.text.isascii():
             return place
         step = place // BYTES_EVERY
@@ -212,7 +213,7 @@ class Document:
 
 
 def numbers_in_words(numbers: Sequence[int]) -> str:
-    """Rising numbers as people write them: "2, 4–7 and 9"."""
+    """Formats ascending numbers: "2, 4–7 and 9"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -224,11 +225,11 @@ def numbers_in_words(numbers: Sequence[int]) -> str:
 
 
 Part = tuple[Kind, str, int] | tuple[Kind, str, int, str]
-"""The kind of a block, its text, its level, and its label where it has one."""
+"""The kind of a block, its text, its level, and its label if it has one."""
 
 
 def document_from_parts(parts: Iterable[Part], name: str, title: str | None = None) -> Document:
-    """The document of which a file tells the blocks: its text is theirs, with blank lines between them."""
+    """Returns the document of a file that defines blocks: its text is theirs, separated by blank lines."""
     blocks: list[Block] = []
     length = 0
     for kind, text, level, *labels in parts:
@@ -239,20 +240,20 @@ def document_from_parts(parts: Iterable[Part], name: str, title: str | None = No
 
 
 _UNSPACED = "[\u2e80-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uff60\U00020000-\U0003ffff]"
-"""A character of Chinese or Japanese, which have no spaces between words."""
+"""A Chinese or Japanese character; these scripts have no spaces between words."""
 _WIDE_GAP = re.compile(r" \s+|[^\S ]\s*")
 UNSPACED_LINE_END = re.compile(rf"(?<={_UNSPACED})[^\S\n]*\n[^\S\n]*(?={_UNSPACED})")
-"""A line end that stands for nothing."""
+"""A line end without meaning."""
 
 
 def space_between(line: str, following: str) -> str:
-    """What stands between two lines of a paragraph: a space, or nothing between characters of Chinese or Japanese."""
+    """Returns the separator of two lines of a paragraph: a space, or "" between Chinese or Japanese characters."""
     edge = f"{line[-1:]}\n{following[:1]}"
     return "" if not edge.isascii() and UNSPACED_LINE_END.search(edge) else " "
 
 
 def document_from_pieces(pieces: Iterable[tuple[str, Sequence[Block]]], name: str) -> Document:
-    """The document of several texts, each with its blocks, whose places are in that text; blank lines between them."""
+    """Returns the document of several texts, each with blocks whose positions refer to it, separated by blank lines."""
     texts: list[str] = []
     blocks: list[Block] = []
     length = 0
@@ -266,7 +267,7 @@ def document_from_pieces(pieces: Iterable[tuple[str, Sequence[Block]]], name: st
 
 
 def on_one_line(body: Traced) -> Traced:
-    """The words with single spaces between them and none around them; `space_between` tells what becomes of lines."""
+    """Returns the words with single spaces between them and none around them; `space_between` replaces line ends."""
     text = body.text.strip()
     if text != body.text:
         start = body.text.find(text) if text else 0
@@ -276,16 +277,16 @@ def on_one_line(body: Traced) -> Traced:
     gaps = list(_WIDE_GAP.finditer(text))
     if not gaps:
         return body
-    if all(one[0] == "\n" for one in gaps):  # one character for one: every place stays
+    if all(one[0] == "\n" for one in gaps):  # one character for one: every position stays
         return Traced(text.replace("\n", " "), body.anchors, body.end)
     return body.edited((one.start(), one.end(), " ") for one in gaps)
 
 
 NOVEL, TOLD = 20_000, 0.03
-"""Words of a novel at least, and the share of "he" and "she" among them."""
+"""Minimum words of a novel, and the share of "he" and "she" among them."""
 STAGED, DIRECTIONS, VERSES, VERSE = 2, 3, 20, 0.6
-"""Signs of a stage that make a text of speeches a play; stage directions that are one sign; lines that go on with a
-sentence and begin in capitals, of so many at least and with this share, are verses, which are two."""
+"""Signs of a stage that make a text of speeches a play; stage directions that count as one sign; lines that continue a
+sentence and begin with capitals are verses, with at least this number and share, and count as two."""
 _PERSON = re.compile(r"\b(?:he|she|him|his|her)\b", re.IGNORECASE)
 _SCENE = re.compile(
     r"\W*(?:act|scene)\s+(?:the\s+)?(?:[\divxlc]+|first|second|third|fourth|fifth|last|one|two|three|four|five)\b"
@@ -308,7 +309,7 @@ _GOES_ON = re.compile(r"[^\s.!?:;—–)\]\"”-]\n *(\w)")
 
 
 def kind_of_document(document: Document, sentences: Sequence[str]) -> str | None:
-    """ "log", "novel", "play", or None for what picked sentences summarise better."""
+    """Returns "log", "novel", "play", or None for documents that an extractive summary suits better."""
     if document.is_log:
         return "log"
     if _is_spoken(document) and _signs_of_a_stage(document) >= STAGED:
@@ -328,7 +329,7 @@ def _is_spoken(document: Document) -> bool:
 
 
 def _signs_of_a_stage(document: Document) -> int:
-    """How many of these there are: acts and scenes, a list of the cast, stage directions, verses."""
+    """Counts signs of a stage: acts and scenes, a list of the cast, stage directions, verses."""
     signs = 0
     for block in document.blocks:
         text = f"{block.speaker}: {block.text}" if block.speaker else block.text

@@ -1,7 +1,7 @@
-"""Subtitles, SubRip (.srt) and WebVTT (.vtt), as cues and as the text that is said.
+"""Subtitles, SubRip (.srt) and WebVTT (.vtt), as cues and as spoken text.
 
-Cues are sorted by when they begin, so that overlapping and disordered times do no harm. Captions that roll, where each
-cue repeats the last lines of the one before it and adds one, are read once.
+Cues are sorted by start time, so overlapping and unordered times do no harm. Rolling captions, in which each cue
+repeats the last lines of the previous one and adds one, are read once.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from html import unescape
 from itertools import pairwise
 
 Cue = tuple[float, float, str]
-"""From when to when a text is shown, in seconds."""
+"""Start time, end time and text, in seconds."""
 
 ROLLING = 0.3
-"""Share of the cues that begin with what the one before them shows, from which on the captions roll."""
+"""Minimum share of cues that begin with the previous cue's text in rolling captions."""
 APART = 1.0
-"""Seconds between two cues from which on the second repeats nothing."""
+"""Maximum seconds between two cues for repetition."""
 MARKED = 40
-"""Words for each mark at which a sentence ends; speech with more of them is without punctuation."""
+"""Words per end mark; speech with more has no punctuation."""
 PAUSE, ENOUGH = 2.0, 12
-"""Where there is no punctuation, a sentence ends with the cue before a pause of so many seconds, or with the cue that
-gives it so many words."""
+"""Without punctuation, a sentence ends with the cue before a pause of this many seconds, or at this many words."""
 
 _CLOCK = r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
 _TIMES = re.compile(rf"^\s*{_CLOCK}\s*-+>\s*{_CLOCK}")
@@ -34,18 +33,19 @@ _END = re.compile(r"[.!?…。！？؟।]")
 
 
 def cues_in(text: str) -> list[Cue]:
-    """The cues of SubRip and WebVTT by the time at which they begin, each with what it adds to the one before it."""
+    """Returns the cues of SubRip and WebVTT by start time, each with the text it adds to the previous one."""
     return _once(by_time(_cues_of(text.splitlines())))
 
 
 def lines_of(cues: Iterable[Cue]) -> list[str]:
-    """What is said, a line for each who speaks in a cue, "Name: words" where a voice tag names them."""
-    said = (part for _, _, shown in cues for part in parts_of(shown))
-    return [f"{voice}: {words}" if voice else words for voice, words in said if words]
+    """Returns the spoken text, a line for each speaker of a cue, "Name: words" if a voice tag names the speaker."""
+    parts = (part for _, _, shown in cues for part in parts_of(shown))
+    return [f"{voice}: {words}" if voice else words for voice, words in parts if words]
 
 
 def unmarked_paragraphs(cues: Sequence[Cue]) -> list[str] | None:
-    """Speech without punctuation, cut at the ends of cues; None where there is some, or where cues name who speaks."""
+    """Returns speech without punctuation, split at the ends of cues; None if there is punctuation, or if cues name
+    speakers."""
     lines = lines_of(cues)
     words = sum(len(line.split()) for line in lines)
     if words < 2 * MARKED or words < MARKED * sum(len(_END.findall(line)) for line in lines):
@@ -63,14 +63,14 @@ def unmarked_paragraphs(cues: Sequence[Cue]) -> list[str] | None:
 
 
 def _cues_of(lines: Sequence[str]) -> Iterator[Cue]:
-    """A line of times, and text up to a blank line; the line in which nothing but a space stands is a part of it."""
+    """Parses a line of times, and text up to a blank line; a line with only a space belongs to the text."""
     times: tuple[float, float] | None = None
     text: list[str] = []
     for line in [*lines, ""]:
         match = _TIMES.match(line)
         if (match or not line) and times is not None:
             if match and len(text) > 1 and text[-1].strip().isdigit() and not text[-2].strip():
-                text.pop()  # the number of the next cue, where the line between them holds a space
+                text.pop()  # the number of the next cue, if the line between them contains a space
             yield *times, "\n".join(text)
             times, text = None, []
         if match:
@@ -81,12 +81,12 @@ def _cues_of(lines: Sequence[str]) -> Iterator[Cue]:
 
 
 def by_time(cues: Iterable[Cue]) -> list[Cue]:
-    """The cues sorted by when they begin; those that begin together keep their order."""
+    """Returns the cues sorted by start time, stably."""
     return sorted(cues, key=lambda cue: cue[0])
 
 
 def _once(cues: list[Cue]) -> list[Cue]:
-    """The cues, of captions that roll each with its new lines only."""
+    """Returns the cues, with new lines only if captions roll."""
     shown = [[line for line in text.split("\n") if _plain(line)] for _, _, text in cues]
     plain = [[_plain(line) for line in lines] for lines in shown]
     repeated = [0] * len(cues)
@@ -99,12 +99,13 @@ def _once(cues: list[Cue]) -> list[Cue]:
 
 
 def _overlap(before: list[str], after: list[str]) -> int:
-    """How many lines at the beginning of a cue are the last ones of the cue before it."""
+    """Returns the number of lines at the beginning of a cue that end the previous cue."""
     return next((count for count in range(min(len(before), len(after)), 0, -1) if before[-count:] == after[:count]), 0)
 
 
 def parts_of(text: str) -> Iterator[tuple[str | None, str]]:
-    """A cue may hold what two people say, each behind a dash: whom a voice tag names, and the words without markup."""
+    """Yields the parts of a cue, which may contain two speakers, each after a dash: the speaker of a voice tag, and the
+    words without markup."""
     for part in _NEXT.split(text):
         voice = _VOICE.search(part)
         yield unescape(voice[1]) if voice else None, _plain(part)
@@ -115,7 +116,7 @@ def _plain(part: str) -> str:
 
 
 def moment_of(clock: str) -> float | None:
-    """The seconds of a time such as 00:01:02,500; None where it is none."""
+    """Returns the seconds of a time such as 00:01:02,500; None if it is invalid."""
     match = _TIME.match(clock)
     return _seconds(*match.groups()) if match else None
 

@@ -1,4 +1,4 @@
-"""The documents in a folder, by the endings of their names; and names that were given as texts."""
+"""The documents in a folder, by suffix; and detection of file names passed as texts."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from longspan.settings import show
 from longspan_documents.text.kinds.table import endings
 
 LONGEST_PATH = 4096
-"""Characters; a longer text is not looked up as the name of a file."""
+"""In characters; longer texts are not looked up as file names."""
 
 
 def documents_in(folder: Path) -> tuple[list[Path], str | None]:
-    """The documents of a folder by name, those of its folders too, and what was passed over, in words.
+    """Returns the documents of a folder and its subfolders by name, and a description of skipped files.
 
-    Hidden files and folders are passed over, links to folders are not followed.
+    Hidden files and folders are skipped, and links to folders are not followed.
 
     Raises:
         InputError: there is none, or the folder cannot be read.
@@ -51,7 +51,7 @@ def documents_in(folder: Path) -> tuple[list[Path], str | None]:
 
 
 def passed_over(others: Counter[str]) -> str | None:
-    """What of a folder was not read: "12 files passed over (7 .py, 3 .png, 2 hidden)"; None where that is nothing."""
+    """Describes skipped files: "12 files passed over (7 .py, 3 .png, 2 hidden)"; None if there are none."""
     total = others.total()
     if not total:
         return None
@@ -61,19 +61,19 @@ def passed_over(others: Counter[str]) -> str | None:
 
 
 def check_not_path(text: str, name: str, remedy: str = "give {path}", *, folders: bool = False) -> None:
-    """Refuse a text that is the name of a file, which a caller gave where a `Path` was meant.
+    """Raises `InputError` for a text that is a file name, where the caller should have passed a `Path`.
 
-    That is one line, without spaces around it, which is a file that exists, or which is one word with the ending of a
-    document. A sentence that ends in the name of a file is a text, as long as no file has the whole sentence as name.
+    This is a single line without surrounding spaces that is an existing file, or a single word with the suffix of a
+    document. A sentence that ends in a file name is a text, unless a file has the whole sentence as its name.
 
     Args:
-        text: what the caller gave as a text.
-        name: of the argument.
-        remedy: what to do instead; `{path}` stands for the `Path`.
-        folders: whether folders that exist are refused too.
+        text: the text passed by the caller.
+        name: name of the argument.
+        remedy: what to do instead; `{path}` is replaced by the `Path`.
+        folders: whether existing folders are refused too.
 
     Raises:
-        InputError: it names a file, or a folder where `folders` is true.
+        InputError: it names a file, or a folder if `folders` is True.
     """
     if len(text) > LONGEST_PATH or text.strip() != text or len(text.splitlines()) != 1:
         return

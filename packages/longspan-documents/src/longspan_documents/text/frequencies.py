@@ -1,4 +1,4 @@
-"""Which words are common in English, by the vocabulary of the bundled encoder, which has them by frequency."""
+"""Word frequency ranks in English, from the vocabulary of the bundled encoder, which is sorted by frequency."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ENTRY = re.compile(r'"([^"\\\W\d_]+)": ?(\d+)')
 
 
 class CommonWords:
-    """Words in small letters with their ranks, those that begin alike in one string: a tenth of the memory of a `dict`,
-    which would be most of what reading a short PDF file takes.
+    """Lower-case words with their ranks, grouped by prefix in strings: a tenth of the memory of a `dict`, which would
+    be most of the memory for reading a short PDF file.
 
     Args:
         ranked: the words and their ranks.
@@ -31,15 +31,15 @@ class CommonWords:
         return f" {word}:" in self._lines.get(word[:2], "")
 
     def rank(self, word: str) -> float:
-        """How many words are more frequent; infinite where the word is none of these."""
+        """Returns the number of more frequent words; infinite for unknown words."""
         _, found, behind = self._lines.get(word[:2], "").partition(f" {word}:")
         return int(behind.partition(" ")[0]) if found else inf
 
 
 @cache
 def common_words() -> CommonWords:
-    """The whole words of the vocabulary, about 28,000."""
-    # Line by line: a parser of JSON would hold the file many times over.
+    """Returns the whole words of the vocabulary, about 28,000."""
+    # Line by line: a JSON parser would take many times the size of the file.
     with VOCABULARY.open(encoding="utf-8") as file:
         entries = dropwhile(lambda line: '"vocab"' not in line, file)
         return CommonWords((match[1], match[2]) for line in entries for match in _ENTRY.finditer(line))

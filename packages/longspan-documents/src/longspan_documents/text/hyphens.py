@@ -1,10 +1,10 @@
-"""Words that line ends break, and whether their hyphens belong to them.
+"""Words broken at line ends, and whether their hyphens belong to them.
 
-The document itself decides where it can: the form that it has elsewhere, joined or with the hyphen. Else a joined word
-that is common in English is joined. Where neither is known, habits decide: two words that are common by themselves keep
-the hyphen ("cost-effective", "long-term"), unless they are halves of a closed compound or one is a mere ending
-("there|fore", "over|grown", "interconnect|ed"); so do "self-", "non-" and "-based". Everything else is joined, and in
-documents in other languages than English all that they do not have with a hyphen.
+If possible, the document itself decides: by the form that occurs elsewhere, joined or with the hyphen. Otherwise a
+joined word that is common in English is joined. If neither is known, heuristics decide: two words that are common by
+themselves keep the hyphen ("cost-effective", "long-term"), unless they are halves of a closed compound or one is a mere
+suffix ("there|fore", "over|grown", "interconnect|ed"); so do "self-", "non-" and "-based". Everything else is joined;
+in other languages than English, all words that do not occur with a hyphen.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from longspan_documents.text.frequencies import common_words
 HYPHENS = frozenset("-\u2010\u00ad")
 
 ENGLISH, FEW = 0.02, 60
-"""Share of "the", "of" and "and" in the words of an English text; with fewer words than the second number, a text
-counts as English."""
+"""Minimum share of "the", "of" and "and" in an English text; with fewer words than the second number, a text counts as
+English."""
 
 _HYPHENED = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
 _HEAD = re.compile(r"(?:^|[^\W_][-\u2010]|[^\w])([^\W\d_]+)[-\u2010\u00ad]$")
@@ -32,7 +32,7 @@ _SUSPENDED_TEXT = """
 and or to nor but und oder bis et ou y o e och eller og en of sowie versus vs through rather as i ja tai
 """
 _SUSPENDED = frozenset(_SUSPENDED_TEXT.split())
-"""What follows a hyphen that stands for a word said later: "two- and three-dimensional"."""
+"""Words after a suspended hyphen: "two- and three-dimensional"."""
 _KEPT_TAILS = re.compile(
     r"(?:independent|dependent|based|like|free|specific|related|aware|oriented|driven|invariant|agnostic|only|wide|scale"
     r"|level|term|time|known|defined|shaped|sized|dimensional|trained|supervised|sensitive|friendly|rich|poor|first|art"
@@ -64,10 +64,10 @@ _CLOSED_TAILS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of a document in small letters, with and without hyphens, and how often each occurs.
+    """The lower-case words of a document, with and without hyphens, and their counts.
 
     Attributes:
-        counts: without both parts of those that line ends break.
+        counts: excluding both parts of words broken at line ends.
         english: whether the document is in English, or too short to tell.
     """
 
@@ -75,11 +75,11 @@ class Words:
     english: bool
 
     def knows(self, word: str) -> bool:
-        """Whether a word in small letters occurs in the document or, in English, is common."""
+        """Whether a lower-case word occurs in the document or, in English, is common."""
         return word in self.counts or self.is_common(word)
 
     def is_common(self, word: str) -> bool:
-        """Whether a word in small letters, or its singular, is common in the document's language."""
+        """Whether a lower-case word, or its singular, is common in the document's language."""
         if not self.english:
             return False
         common = common_words()
@@ -87,7 +87,7 @@ class Words:
 
 
 def words_of(lines: Iterable[str]) -> Words:
-    """The words of lines that follow one another."""
+    """Counts the words of consecutive lines."""
     counts = Counter[str]()
     broken = False
     for line in lines:
@@ -100,7 +100,7 @@ def words_of(lines: Iterable[str]) -> Words:
 
 
 def joined(line: str, following: str, words: Words) -> tuple[str, str] | None:
-    """The two lines with a broken word whole at the end of the first; None where no word is broken."""
+    """Returns the two lines with a broken word joined at the end of the first; None if no word is broken."""
     tail = _TAIL.match(following)
     if tail is None:
         return None
@@ -118,7 +118,7 @@ def joined(line: str, following: str, words: Words) -> tuple[str, str] | None:
 
 
 def _stays(first: str, second: str, words: Words, compound: bool) -> bool:
-    """Whether the hyphen between two parts of a word belongs to it; `compound` where another one stands before them."""
+    """Whether the hyphen between two parts of a word belongs to it; `compound` if another one precedes them."""
     head, (tail, *more) = first.casefold(), second.casefold().split("-")
     whole, hyphened = f"{head}{second.casefold()}", f"{head}-{second.casefold()}"
     if compound and words.knows(head) and words.knows(tail) and len(head) < 5:  # "day-to-day", not "day-today"
@@ -128,7 +128,7 @@ def _stays(first: str, second: str, words: Words, compound: bool) -> bool:
     capitals = first.isupper() and second.isupper() and len(first) > 1
     if not second[0].islower() and not (capitals and words.knows(whole)):
         return True
-    if len(first) == 1 or (first.isupper() and not capitals):  # nothing is broken behind one letter or an acronym
+    if len(first) == 1 or (first.isupper() and not capitals):  # no word is broken after a single letter or an acronym
         return True
     if words.is_common(f"{head}{tail}"):
         return False
@@ -140,7 +140,7 @@ def _stays(first: str, second: str, words: Words, compound: bool) -> bool:
 
 
 def _is_compound(head: str, tail: str, words: Words) -> bool:
-    """Whether two parts of an English word that is not known keep their hyphen."""
+    """Whether two parts of an unknown English word keep their hyphen."""
     if _KEPT_TAILS.fullmatch(tail) and (words.knows(head) or len(head) > 4):
         return True
     if head in _KEPT_HEADS:

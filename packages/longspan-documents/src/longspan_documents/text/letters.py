@@ -1,4 +1,4 @@
-"""The body of a letter, as mails have it: what its sender writes, what is quoted, and how it is signed."""
+"""The body of a letter or mail: what its sender writes, what is quoted, and the signature."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from longspan_documents.text.tidying.structure import with_items
 from longspan_documents.text.web_pages import parsed
 
 FEWEST = 3
-"""Fields above a mail, one of which says who wrote it."""
+"""Minimum number of header fields above a mail, one of which is the sender."""
 FROM = "From|Von|De|Da|Van|Från|Fra"
 _FIELD = (
     rf"(?:{FROM}|To|Cc|Bcc|Date|Sent|Subject|Reply-To|An|Datum|Gesendet|Betreff|À|Envoyé|Objet|Para|Fecha|Enviado|Asunto"
@@ -25,7 +25,7 @@ HEAD = re.compile(
     rf"\s*(?:[-_]{{2,}}[^\n]{{0,60}}\n)?(?:[*>]*{_FIELD}\s?:[^\n]*(?:\n[ \t]+[^\n]*)*(?:\n|$)){{{FEWEST},12}}"
 )
 LONGEST_CLOSE = 400
-"""Characters from the formula that closes a letter to its end."""
+"""Maximum characters from the closing formula of a letter to its end."""
 
 _QUOTED = re.compile(r"^[^\S\n]*[>|]")
 _SAYS = re.compile(
@@ -41,7 +41,7 @@ _REST = re.compile(
     r"|From:[^\n]{1,300}\n(?:[A-Z][\w-]{1,20}:[^\n]{0,300}\n){1,6})[^\S\n]*$",
     re.MULTILINE,
 )
-"""From here on a mail is a signature, a list's foot, or an older mail."""
+"""From here on a mail is a signature, the footer of a list, or an older mail."""
 _CLOSING = re.compile(
     r"\s*(?:(?:(?:kind|best|warm|many|with (?:kind|best))\s)*(?:regards|wishes|greetings)|best|cheers|thanks|thank you"
     r"|many thanks|sincerely|yours(?: \w+){0,2}|respectfully|love|mit freundlichen grüßen"
@@ -58,17 +58,18 @@ _CITED = re.compile(
 
 
 def sender_of(field: str) -> str | None:
-    """The name in a field "From", else the address: of "Weber, Anna <a@example.org>" all before the bracket."""
-    from email.utils import parseaddr  # late: most documents are no mails, and it brings much along
+    """Returns the name in a field "From", otherwise the address: for "Weber, Anna <a@example.org>" everything before
+    the bracket."""
+    from email.utils import parseaddr  # late: most documents are not mails, and it imports much
 
     name, address = parseaddr(field)
-    if "@" not in address or "@" in name:  # a name alone, or one with a comma, which would part two addresses
+    if "@" not in address or "@" in name:  # a name alone, or one with a comma, which would be parsed as two addresses
         name = field.partition("<")[0].strip(" \t\"'") or name
     return " ".join((name or address or field).split()) or None
 
 
 def blocks_of_letter(text: str, sender: str | None) -> list[Block]:
-    """The paragraphs of a letter as turns of its sender; quotations and the signature are notes."""
+    """Returns the paragraphs of a letter as turns of its sender; quotations and the signature are notes."""
     rest = next((match.start() for match in _REST.finditer(text)), len(text))
     notes = list(_note_spans(text, rest))
     blocks: list[Block] = []
@@ -76,7 +77,7 @@ def blocks_of_letter(text: str, sender: str | None) -> list[Block]:
         place = block.body.start
         is_note = any(start <= place < end for start, end in notes)
         head = HEAD.match(block.text) if is_note else None
-        if head is not None:  # above a mail that is quoted: no words of anybody
+        if head is not None:  # above a quoted mail: no text of its own
             blocks.append(Block(kind="boilerplate", body=block.body.part(0, head.end())))
             block = replace(block, body=block.body.part(head.end(), len(block.text)))
         if block.text.strip():
@@ -85,7 +86,7 @@ def blocks_of_letter(text: str, sender: str | None) -> list[Block]:
 
 
 def blocks_of_letter_page(page: str, sender: str | None) -> tuple[str, list[Block]]:
-    """The text and the blocks of a letter that is a page; see `blocks_of_letter`."""
+    """Returns the text and the blocks of a letter that is an HTML page; see `blocks_of_letter`."""
     tree = parsed(page)
     if tree is None:
         return "", []
@@ -98,7 +99,8 @@ def blocks_of_letter_page(page: str, sender: str | None) -> tuple[str, list[Bloc
 
 
 def signed(blocks: Sequence[Block], sender: str | None) -> list[Block]:
-    """Paragraphs are turns of the sender; what closes the letter, and a line that is a part of his name, are notes."""
+    """Converts paragraphs to turns of the sender, and the closing and a line with part of the sender's name to
+    notes."""
     result: list[Block] = []
     names = {name.lower() for name in re.findall(r"[^\W\d_]+", sender or "")}
     left = sum(len(block.text) for block in blocks if block.kind != "note")
@@ -118,13 +120,13 @@ def signed(blocks: Sequence[Block], sender: str | None) -> list[Block]:
 
 
 def is_quoted(text: str) -> bool:
-    """Whether every line of a paragraph is quoted, or it only says whose words follow."""
+    """Whether every line of a paragraph is quoted, or it only introduces a quotation."""
     lines = [line for line in text.split("\n") if line.strip()]
     return all(map(_QUOTED.match, lines)) or says_whose(text)
 
 
 def says_whose(text: str) -> bool:
-    """Whether a paragraph only says whose words follow."""
+    """Whether a paragraph only introduces a quotation."""
     return bool(_SAYS.fullmatch(text.strip()))
 
 
@@ -134,7 +136,7 @@ def _is_cited(element: Any) -> bool:
 
 
 def _note_spans(text: str, rest: int) -> Iterator[tuple[int, int]]:
-    """The places of quotations, of the lines that say whose they are, and of what ends the mail."""
+    """Yields the ranges of quotations, of lines that introduce them, and of the end of the mail."""
     place, start = 0, -1
     for line in text[:rest].split("\n"):
         if _QUOTED.match(line):
@@ -152,7 +154,7 @@ def _note_spans(text: str, rest: int) -> Iterator[tuple[int, int]]:
 
 
 def _with_gaps(text: str, notes: Sequence[tuple[int, int]]) -> str:
-    """The text, whose line ends around notes make paragraphs end: form feeds, which keep every place."""
+    """Returns the text with line ends around notes as paragraph ends: form feeds, which keep all positions."""
     characters = list(text) if notes else []
     for start, end in notes:
         for place in (start - 1, end - 1):

@@ -1,7 +1,7 @@
-"""A Markdown file as blocks: what a reader of the rendered page would see, with places in the file itself.
+"""A Markdown file as blocks of the visible text of the rendered page, with positions in the file itself.
 
-The rendered page is laid out as any page is; each element knows which lines of the file it comes from. Within these
-lines its words are looked for, one after the other.
+The rendered page is laid out like any page; each element has the range of lines in the file that it comes from. Within
+these lines its words are located in order.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ _HIDDEN = re.compile(
     r"(?<=\])\((?:[^()\n]|\([^()\n]*\))*\)|(?<=\])\[[^\]\n]*\]|\[\^[^\]\s]{1,60}\]|</?[A-Za-z][\w-]*(?:\s[^<>]*)?/?>"
 )
 FEW, SHARE = 100_000, 5
-"""A source in which more characters than the first number, and more than one in the second, are marks or line ends is
-read as it is: no prose, and the parser takes ten microseconds for each of them."""
+"""A source with more characters than the first number, of which more than one in the second is markup or a line end, is
+read as plain text: it is not prose, and the parser takes ten microseconds for each of them."""
 REACH, NEAR = 4_000, 40
-"""Characters within which a word, or a character of one that is written otherwise, is looked for."""
+"""Number of characters searched for a word, or for a character that is written differently."""
 
 
 def is_made_of_marks(source: str) -> bool:
-    """Whether a file is made of Markdown's marks rather than of words."""
+    """Whether a file consists of Markdown's markup rather than of words."""
     marks = sum(1 for _ in _SPECIAL.finditer(source))
     return marks > FEW and marks * SHARE > len(source)
 
 
 def blocks_of_markdown(source: str) -> list[Block]:
-    """The blocks of a Markdown file; front matter, comments, link targets and marks of style are left out.
+    r"""Returns the blocks of a Markdown file, without front matter, comments, link targets and style markup.
 
-    Tables become lines of cells between bars, pictures leave their description, footnotes their text where it stands;
-    raw HTML is read as such. Lines end with "\\n".
+    Tables become lines of cells between bars, pictures their description, footnotes their text in place; raw HTML is
+    read as HTML. Lines end with "\\n".
     """
     source = without_marks(source)
     front = _FRONT_MATTER.match(source)
@@ -57,7 +57,7 @@ def blocks_of_markdown(source: str) -> list[Block]:
 
 
 def _rendered(source: str) -> str:
-    """The page, each of whose elements says which characters of the source it comes from."""
+    """Returns the rendered page, whose elements have the source range that they come from."""
     breaks = [match.start() for match in _DEFINED.finditer(source)]  # a footnote begins a paragraph
     spaced = _DEFINED.sub("\n", source)
     moved = [place + number for number, place in enumerate(breaks)]
@@ -73,7 +73,7 @@ def _rendered(source: str) -> str:
 
 
 def _visible(source: str) -> str:
-    """The source with spaces for what no reader sees: targets of links, tags, comments."""
+    """Returns the source with spaces for what is invisible: link targets, tags, comments."""
     pieces: list[str] = []
     done = 0
     while (start := source.find("<!--", done)) >= 0 and (end := source.find("-->", start)) >= 0:
@@ -95,7 +95,7 @@ def _bodies(pieces: list[Piece], rendered: str) -> Iterator[Traced]:
 
 
 def _placed(text: str, rendered: str, start: int, end: int) -> Traced:
-    """A text whose words stand between two places of a source, in order, with marks among them."""
+    """Locates the words of a text between two positions of a source, in order, with markup among them."""
     anchors: list[tuple[int, int]] = []
     done = start
     for word in re.finditer(r"\S+", text):
@@ -104,7 +104,7 @@ def _placed(text: str, rendered: str, start: int, end: int) -> Traced:
             anchors.append((word.start(), place))
             done = place + len(word[0])
             continue
-        for index, character in enumerate(word[0], word.start()):  # an entity, an escape, a mark inside the word
+        for index, character in enumerate(word[0], word.start()):  # an entity, an escape, or markup inside the word
             place = rendered.find(character, done, min(end, done + NEAR))
             anchors.append((index, max(place, done)))
             done = max(place + 1, done)

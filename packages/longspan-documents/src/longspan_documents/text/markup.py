@@ -1,9 +1,9 @@
-"""A tree of HTML elements laid out for reading: one walk for saved pages and for rendered Markdown.
+"""Layout of a tree of HTML elements as text, for saved pages and rendered Markdown.
 
-Blocks are separated by blank lines. An item of a list is a line with its mark ("- ", "3. "), a row of a table a line
-of cells between bars, code keeps its lines and indentation. The elements that trafilatura makes (`head`, `item`, `cell`
-and so on) are known beside those of HTML. `blocks_of_pieces` makes blocks of the lines, with their places in the text
-that the lines make.
+Blocks are separated by blank lines. A list item is a line with its mark ("- ", "3. "), a table row a line of cells
+between bars, and code keeps its lines and indentation. The elements of trafilatura (`head`, `item`, `cell` and so on)
+are supported in addition to those of HTML. `blocks_of_pieces` converts the lines to blocks, with positions in the text
+of the lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOT_TEXT = frozenset(
     | {"svg", "math", "iframe", "object", "title"}
 )
 PLACE = "data-place"
-"""An attribute that says where in a source an element comes from; `Line.place` has that of the innermost element."""
+"""An attribute with the position of an element in its source; `Line.place` has that of the innermost element."""
 
 _INLINE = frozenset(
     {"a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins"}
@@ -39,8 +39,8 @@ _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _SCRIPTS = {"sup": (RAISED, LEVEL), "sub": (LOWERED, LEVEL)}
 _CAPTIONS = frozenset({"figcaption", "caption"})
 
-# Private-use characters, which no page means as text, stand for what the layout puts between words, and for where links
-# begin and end. Behind the end of a block or a line stands the number of what begins, counted from `_STATES` on.
+# Private-use characters, which no page uses as text, mark separators of the layout, and the beginning and end of links.
+# After the end of a block or a line follows the state of the next one, counted from `_STATES`.
 _BLOCK, _LINE, _CELL, _SPACE, _ITEM, _LINK, _LINKED, _BOLD, _LIGHT = map(chr, range(0xE000, 0xE009))
 _STATES, _LAST_STATE = 0xF0000, 0x10FFFD
 _STATE = re.compile(f"[{chr(_STATES)}-{chr(_LAST_STATE)}]")
@@ -52,7 +52,7 @@ _STRONG = re.compile(r"(?:^|;)\s*font-weight\s*:\s*(?:bold(?:er)?|[6-9]00)\b", r
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a line belongs to: a kind of block, a heading's level or an item's depth, the place of its element."""
+    """The context of a line: kind of block, heading level or item depth, position of its element."""
 
     kind: Kind = "paragraph"
     level: int = 0
@@ -61,14 +61,14 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line as it is laid out.
+    """A line of the layout.
 
     Attributes:
-        text: with the mark of an item.
-        state: what it belongs to.
-        mark: how many characters of an item's mark it begins with; 0 where no item begins.
-        linked: how many of its characters are the words of links or the descriptions of pictures.
-        label: the words in bold that it begins with, behind the mark.
+        text: the text, including the mark of an item.
+        state: its context.
+        mark: length of an item's mark at its beginning; 0 if no item begins.
+        linked: number of its characters in links or descriptions of pictures.
+        label: the bold words at its beginning, after the mark.
     """
 
     text: str
@@ -79,26 +79,26 @@ class Line:
 
 
 def without_marks(page: str) -> str:
-    """The page without the private-use characters that `laid_out` works with: icons of web fonts."""
+    """Replaces the private-use characters that `laid_out` uses, such as icons of web fonts."""
     return _MARKS.sub(" ", page)
 
 
 def text_of_tree(root: Any, skip: Callable[[Any], bool] | None = None) -> str:
-    """The text of an lxml element, laid out; arguments as in `laid_out`."""
+    """Returns the text of an lxml element; arguments as in `laid_out`."""
     return text_of_lines(laid_out(root, skip))
 
 
 def text_of_lines(blocks: list[list[Line]]) -> str:
-    """The text that laid out lines make: blocks separated by blank lines."""
+    """Returns the text of laid-out lines: blocks separated by blank lines."""
     return "\n\n".join("\n".join(line.text for line in block) for block in blocks)
 
 
 def laid_out(root: Any, skip: Callable[[Any], bool] | None = None) -> list[list[Line]]:
-    """The blocks of an lxml element, each with one line or more.
+    """Returns the blocks of an lxml element, each with one or more lines.
 
     Args:
-        root: the element; `without_marks` has been over its source.
-        skip: tells elements to leave out.
+        root: the element, from a source after `without_marks`.
+        skip: selects elements to leave out.
     """
     states = _States()
     text = "".join(_walk(root, skip or (lambda element: element.tag in NOT_TEXT), states))
@@ -117,26 +117,26 @@ def laid_out(root: Any, skip: Callable[[Any], bool] | None = None) -> list[list[
 
 
 class _States:
-    """The states of a tree by their numbers, as far as there are characters for them."""
+    """Numbers the states of a tree, up to the number of available characters."""
 
     def __init__(self) -> None:
         self.known: list[State] = []
         self.numbers: dict[State, int] = {}
 
     def mark(self, state: State) -> str:
-        """The character that stands for a state in the text; "" where there are none left."""
+        """Returns the character of a state; "" if none are left."""
         if state not in self.numbers:
             if _STATES + len(self.known) > _LAST_STATE:
-                return ""  # more elements than numbers: the line belongs to what the one before it belongs to
+                return ""  # more elements than numbers: the line gets the state of the previous one
             self.numbers[state] = len(self.known)
             self.known.append(state)
         return chr(_STATES + self.numbers[state])
 
 
 def _line(marked: str, state: State) -> Line:
-    """A line with single spaces; cells between bars, where there is more than one."""
+    """Returns a line with single spaces, and bars between several cells."""
     linked = 0
-    if _LINK in marked or _LINKED in marked:  # a link of several lines ends in another one than it begins in
+    if _LINK in marked or _LINKED in marked:  # a link over several lines ends in another one than it begins in
         linked = sum(len(" ".join(words.split())) for words in _LINKS.findall(marked))
     label = _LABEL.match(marked, marked.rfind(_ITEM) + 1) if _BOLD in marked else None
     for mark in (_LINK, _LINKED, _BOLD, _LIGHT):
@@ -152,16 +152,15 @@ def _line(marked: str, state: State) -> Line:
 
 
 def _walk(root: Any, skip: Callable[[Any], bool], states: _States) -> Iterator[str]:
-    """Texts and marks in reading order; without recursion, since unclosed tags nest thousands deep."""
-    # What waits: a string that is ready, or an element, whether it is verbatim, how deep in lists, its mark as an item,
-    # and what it stands in.
+    """Yields texts and marks in reading order, without recursion, since unclosed tags may be nested thousands deep."""
+    # Pending: a finished string, or an element, whether it is verbatim, its list depth, its item mark, and its context.
     waiting: list[tuple[Any, bool, int, str, State]] = [(root, False, 0, "", State())]
     while waiting:
         element, verbatim, depth, item, outer = waiting.pop()
         if isinstance(element, str):
             yield element
             continue
-        if not isinstance(element.tag, str) or skip(element):  # not a string: a comment or an instruction
+        if not isinstance(element.tag, str) or skip(element):  # not a string: a comment or a processing instruction
             continue
         verbatim = verbatim or element.tag == "pre" or (element.tag == "code" and "\n" in (element.text or ""))
         state = _state(element, verbatim, depth, outer)
@@ -181,7 +180,7 @@ def _walk(root: Any, skip: Callable[[Any], bool], states: _States) -> Iterator[s
 
 
 def _state(element: Any, verbatim: bool, depth: int, outer: State) -> State:
-    """What the lines of an element belong to."""
+    """Returns the context of an element's lines."""
     tag, place = element.tag, element.get(PLACE) or outer.place
     if tag in _INLINE and not (tag == "code" and verbatim):
         return outer
@@ -203,7 +202,7 @@ def _state(element: Any, verbatim: bool, depth: int, outer: State) -> State:
 
 
 def _item_marks(parent: Any, depth: int) -> Iterator[str]:
-    """The marks of a parent's children: of a list's items "- ", or numbers, which may begin elsewhere than at 1."""
+    """Yields the item marks of a list's children: "- ", or numbers, which may start elsewhere than at 1."""
     ordered = parent.tag == "ol" or parent.get("rend") == "ol"
     start = parent.get("start") or "1"
     number = int(start) if re.fullmatch(r"[0-9]{1,6}", start) else 1
@@ -224,7 +223,7 @@ def _text(text: str | None, verbatim: bool) -> str:
 
 
 def _around(element: Any, verbatim: bool, depth: int) -> tuple[str, str]:
-    """What stands before and after an element; what is not known to stand inside a line is a block of its own."""
+    """Returns the separators before and after an element; unknown elements are blocks."""
     tag = element.tag
     if tag == "a":
         return _LINK, _LINKED
@@ -252,24 +251,24 @@ def _around(element: Any, verbatim: bool, depth: int) -> tuple[str, str]:
 
 
 def _is_data(cell: Any) -> bool:
-    """Whether a cell holds a line of text; old pages lay out whole columns of paragraphs in cells."""
+    """Whether a cell is a line of text; old pages lay out whole columns of paragraphs in cells."""
     inside = [child.tag for child in cell]
     return inside.count("p") < 2 and not _BIG.intersection(inside)
 
 
 LINKED = 0.8
-"""Share of a block's characters in links from which on it is navigation, or a row of badges."""
+"""Minimum share of a block's characters in links for navigation, or a row of badges."""
 FEWEST = 3
-"""Items with nothing but links in a row that are a list of links."""
+"""Minimum number of consecutive items with only links in a list of links."""
 
 
 @dataclass(slots=True)
 class Piece:
-    """A block before its places are known.
+    """A block before its positions are known.
 
     Attributes:
-        lines: that it consists of.
-        start: where the first one begins in the text of all lines, without an item's mark.
+        lines: its lines.
+        start: start of the first one in the text of all lines, without an item's mark.
     """
 
     lines: list[Line]
@@ -277,7 +276,7 @@ class Piece:
 
     @property
     def kind(self) -> Kind:
-        """That of its first line."""
+        """The kind of its first line."""
         return self.lines[0].state.kind
 
     @property
@@ -287,13 +286,13 @@ class Piece:
 
     @property
     def links_only(self) -> bool:
-        """Whether links and pictures make it up, and no sentence."""
+        """Whether it consists of links and pictures, without a sentence."""
         text = self.text.strip()
         return bool(text) and sum(line.linked for line in self.lines) >= LINKED * len(text) and not ENDED.search(text)
 
 
 def pieces_of(blocks: list[list[Line]]) -> list[Piece]:
-    """What belongs together: an item with its further lines, the rows of a table, the lines of a paragraph."""
+    """Groups lines: an item with its further lines, the rows of a table, the lines of a paragraph."""
     pieces: list[Piece] = []
     place = 0
     for lines in blocks:
@@ -316,7 +315,7 @@ def _begins_piece(before: Line, line: Line) -> bool:
 
 
 def blocks_of_pieces(pieces: list[Piece], bodies: Iterator[Traced] | None = None) -> list[Block]:
-    """The blocks; places are in the lines' own text, unless `bodies` has them."""
+    """Returns the blocks; positions refer to the lines' own text, unless `bodies` is passed."""
     bodies = bodies or (Traced.whole(piece.text, piece.start) for piece in pieces)
     lists = _lists_of_links(pieces)
     return [
@@ -328,7 +327,7 @@ def blocks_of_pieces(pieces: list[Piece], bodies: Iterator[Traced] | None = None
 
 
 def _lists_of_links(pieces: list[Piece]) -> set[int]:
-    """Items with nothing but links, where there are several in a row."""
+    """Returns items with only links, if several are consecutive."""
     indices: set[int] = set()
     run: list[int] = []
     for index, piece in enumerate([*pieces, None]):

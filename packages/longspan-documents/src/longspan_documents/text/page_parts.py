@@ -1,7 +1,7 @@
-"""What of a page's tree a reader sees: formulas as words, what is hidden gone, and the elements that are text although
-their tags (`form`, `button`, `aside`) mostly are not.
+"""Preparation of a page's tree: formulas become words, hidden elements are removed, and elements that are text despite
+their tags (`form`, `button`, `aside`) are kept.
 
-The tree is changed in place, before an article is looked for in it.
+The tree is modified in place, before the article is extracted.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 EMPTY = frozenset({"script", "style", "template", "noscript", "svg", "iframe", "object", "title", "select", "textarea"})
-"""Elements whose text nobody reads in place."""
+"""Elements whose text is not read in place."""
 SHORTEST_CELL = 300
-"""Characters; a cell of a table with headings is one line up to here, whatever lists and paragraphs it is made of."""
+"""In characters; a cell of a table with headings is one line up to this length, whatever lists and paragraphs it
+contains."""
 FEWEST = 5
-"""Words outside links of an element that a button opens; one of fewer is a menu."""
+"""Minimum words outside links of an element that a button opens; with fewer, it is a menu."""
 MOST = 0.9
 """Share of a page's words in an element that is hidden until a script shows the page."""
 
@@ -48,7 +49,7 @@ _BLOCKS = frozenset({"ul", "ol", "dl", "li", "dt", "dd", "p", "div", "menu"})
 
 
 def keep_what_is_read(root: Any) -> None:
-    """Change a tree so that it holds what a person reads: see the parts of this file."""
+    """Modifies a tree so that it contains the visible text."""
     _mark_formulas(root)
     _show_what_opens(root)
     _drop_hidden(root)
@@ -57,7 +58,7 @@ def keep_what_is_read(root: Any) -> None:
 
 
 def count(root: Any, worth: Callable[[Any, str], int], empty: Callable[[Any], bool]) -> dict[Any, int]:
-    """For each element the sum of `worth` over its texts that are not blank; those that are `empty` have 0."""
+    """Sums for each element `worth` over its texts that are not blank; `empty` elements have 0."""
     counts: dict[Any, int] = {}
     for element in reversed(list(root.iter())):
         total = 0
@@ -72,7 +73,7 @@ def count(root: Any, worth: Callable[[Any, str], int], empty: Callable[[Any], bo
 
 
 def _words(root: Any, empty: frozenset[str] = EMPTY) -> dict[Any, int]:
-    """For each element its words outside links."""
+    """Counts for each element its words outside links."""
     return count(
         root,
         lambda element, text: 0 if element.tag == "a" else len(_WORD.findall(text)),
@@ -85,16 +86,16 @@ def _named(element: Any) -> str:
 
 
 def _drop(element: Any) -> None:
-    """Take an element out of its tree; the text behind it stays."""
+    """Removes an element from its tree, keeping the text after it."""
     element.clear(keep_tail=True)
     element.tag = "script"
 
 
-# What is hidden
+# Hidden elements
 
 
 def _drop_hidden(root: Any) -> None:
-    """What no reader sees, inside elements that are seen; what a reader opens with a click stays."""
+    """Removes invisible elements inside visible ones; elements opened by a click are kept."""
     names = _hidden_names(root)
     hidden = [element for element in root.iter() if isinstance(element.tag, str) and _is_hidden(element, names)]
     if not hidden:
@@ -106,13 +107,15 @@ def _drop_hidden(root: Any) -> None:
             continue
         if element.tag == "span" and element.get("data-formula"):
             continue
-        if any(one.get("data-formula") for one in element.iter("span")) and not _visible_twin(element):
+        if any(element_inside.get("data-formula") for element_inside in element.iter("span")) and not _visible_twin(
+            element
+        ):
             continue
         _drop(element)
 
 
 def _hidden_names(root: Any) -> set[str]:
-    """The classes ("." before them) and ids ("#") that the page's own style sheets hide everywhere."""
+    """Returns the classes (prefixed ".") and ids ("#") that the page's style sheets hide everywhere."""
     names: set[str] = set()
     for sheet in root.iter("style"):
         for selectors, rules in _RULE.findall(_BLOCK_OF_RULES.sub(" ", sheet.text or "")):
@@ -140,7 +143,7 @@ def _is_hidden(element: Any, names: set[str]) -> bool:
 
 
 def _is_invisible_ink(style: str) -> bool:
-    """Whether letters have the colour of what they stand on, where one declaration gives both."""
+    """Whether text has the colour of its background in one declaration."""
     colours = {name.lower()[:5]: "".join(value.lower().split()) for name, value in _COLOURS.findall(style)}
     return colours.get("color") == "transparent" or ("backg" in colours and colours.get("color") == colours["backg"])
 
@@ -150,7 +153,7 @@ def _in_code(element: Any) -> bool:
 
 
 def _controls(element: Any) -> Iterator[str]:
-    """The ids of what an element opens."""
+    """Yields the ids of elements that an element opens."""
     for name in ("aria-controls", "data-target", "data-bs-target"):
         for one in (element.get(name) or "").split():
             yield one.removeprefix("#")
@@ -172,7 +175,7 @@ def _is_opened(element: Any, controlled: set[str]) -> bool:
 
 
 def _show_what_opens(root: Any) -> None:
-    """The button or link that opens an answer is its question: a heading, unless it stands in one."""
+    """Makes the button or link that opens an answer a heading, unless it is inside one."""
     words: dict[Any, int] = {}
     ids: dict[str, Any] = {}
     for button in list(root.iter("button", "a")):
@@ -190,11 +193,11 @@ def _show_what_opens(root: Any) -> None:
 
 
 def _keep_words_of_forms(root: Any) -> None:
-    """Forms, buttons and asides with at least half of the page's words are its text, and so are admonitions; notes of
-    books are notes."""
+    """Keeps forms, buttons and asides with at least half of the page's words, and admonitions, as text, and notes of
+    books as notes."""
     waiting = [element for tag in ("form", "button", "aside") for element in root.iter(tag)]
     most = max((len(_WORD.findall("".join(element.itertext()))) for element in waiting), default=0)
-    # Of a page with small buttons only, not every word is counted.
+    # On a page with small buttons only, not every word is counted.
     words = _words(root) if waiting and not _has_more_words(root, 2 * most) else {}
     for element in waiting:
         named = _named(element)
@@ -207,7 +210,7 @@ def _keep_words_of_forms(root: Any) -> None:
 
 
 def _has_more_words(root: Any, number: int) -> bool:
-    """Whether an element has more than so many words, counted as `_words` does."""
+    """Whether an element has more than `number` words, counted as in `_words`."""
     waiting, found = [root], 0
     while waiting and found <= number:
         element = waiting.pop()
@@ -221,7 +224,7 @@ def _has_more_words(root: Any, number: int) -> bool:
 
 
 def _join_cells(root: Any) -> None:
-    """Lists and paragraphs in short cells of a table with headings stand on one line."""
+    """Joins lists and paragraphs in short cells of a table with headings into one line."""
     for table in root.iter("table"):
         if table.get("role") in {"presentation", "none"} or next(table.iter("th"), None) is None:
             continue
@@ -246,7 +249,7 @@ def _join_cells(root: Any) -> None:
 
 
 def _mark_formulas(root: Any) -> None:
-    """Each formula as a `span` of its words."""
+    """Replaces each formula by a `span` with its words."""
     for formula in list(root.iter("math")):
         words = words_of_formula(formula)
         formula.clear(keep_tail=True)
@@ -255,7 +258,8 @@ def _mark_formulas(root: Any) -> None:
 
 
 def words_of_formula(formula: Any) -> str:
-    """A MathML element in a line of characters: its presentation, else what its annotation or `alttext` gives."""
+    """Returns a MathML element as a line of characters: from its presentation, otherwise from its annotation or
+    `alttext`."""
     words = " ".join(_line(formula).split())
     if words:
         return words
@@ -264,7 +268,7 @@ def words_of_formula(formula: Any) -> str:
 
 
 def _plain(tex: str) -> str:
-    """A formula of TeX with the marks that stand around single characters taken off."""
+    """Removes TeX markup around single characters of a formula."""
     tex = re.sub(r"\\(?:displaystyle|textstyle|left|right)\b\s*|\\([%$#&_{} ])|[$]", r"\1", tex)
     return " ".join(re.sub(r"([_^])\{(\w)\}", r"\1\2", tex).split())
 
@@ -275,7 +279,7 @@ _RELATIONS = frozenset("=≈≤≥<>≪≫≠≡∼∝→←↔∈⊂⊆±×+−
 
 
 def _line(element: Any) -> str:
-    """The characters of a formula; without recursion, since what is hostile nests thousands deep."""
+    """Returns the characters of a formula, without recursion, since hostile input may be nested thousands deep."""
     done: dict[Any, str] = {}
     for one in reversed([part for part in element.iter() if isinstance(part.tag, str)]):
         done[one] = _joined(one, [done[child] for child in one if isinstance(child.tag, str)])
@@ -311,7 +315,7 @@ def _group(text: str) -> str:
 
 
 def _visible_twin(element: Any) -> bool:
-    """Whether a hidden formula stands beside its picture; the picture then goes, and the words stay."""
+    """Whether a hidden formula is next to its picture; the picture is then removed, and the words are kept."""
     picture = element.getnext()
     if picture is not None and picture.tag in {"img", "image"}:
         _drop(picture)

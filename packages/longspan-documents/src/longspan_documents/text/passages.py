@@ -1,9 +1,9 @@
-"""A document in pieces: passages of whole sentences, which people read, and overlapping chunks of tokens for models.
+"""Documents in pieces: passages of whole sentences for people, and overlapping chunks of tokens for models.
 
-A passage is a run of whole sentences that is long enough to be understood alone and short to read. It stays inside one
-section. Paragraphs are kept whole where they fit; short turns of a dialogue that follow one another stand together,
-each with its speaker. Tables, code and captions, which have no sentences, are passages by lines, since answers stand in
-them too. `chunk_map` says which tokens each chunk holds, and which it answers for.
+A passage is a run of whole sentences, long enough to be understood alone and short enough to read. It stays inside one
+section. Paragraphs are kept whole if they fit; consecutive short turns of a dialogue are combined, each with its
+speaker. Tables, code and captions, which have no sentences, are passages by lines, since they may contain answers.
+`chunk_map` defines the tokens of each chunk, and those it is responsible for.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from longspan_documents.text.blocks import SPOKEN, Document
 from longspan_documents.text.reading import DocumentSentence, abbreviating, document_of, sentences_of
 
 MOST = 120
-"""Words of a passage: no further sentence makes it longer."""
+"""Maximum words of a passage."""
 FEWEST = MOST // 2
-"""Words from which on a passage ends with its paragraph; half of the most, whatever that is."""
+"""Minimum words for a passage to end with its paragraph; half of the maximum."""
 
 BY_LINES = frozenset({"table", "code", "caption"})
-"""Kinds of blocks without sentences that may answer."""
+"""Kinds of blocks without sentences that may contain answers."""
 ANSWERING = SPOKEN | BY_LINES | {"note"}
-"""Kinds of blocks that passages are made of; notes have sentences, but no summary takes them."""
+"""Kinds of blocks that passages are made of; notes have sentences, but are not in summaries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +33,11 @@ class Passage:
     """A run of sentences of one section.
 
     Attributes:
-        sentences: at least one, in order, each with its place and, in a dialogue, its speaker.
-        first: the number of its first sentence among those of the document.
-        heading: of the section; None above the first one.
-        page: from 1, of a document with pages.
-        by_lines: the blocks in it (`DocumentSentence.block`) whose every line stands on its own, such as tables.
+        sentences: at least one, in order, with positions and, in a dialogue, speakers.
+        first: index of its first sentence in the document.
+        heading: heading of the section; None before the first one.
+        page: page number from 1, in a document with pages.
+        by_lines: the blocks in it (`DocumentSentence.block`) whose lines are independent, such as tables.
     """
 
     sentences: tuple[DocumentSentence, ...]
@@ -53,17 +53,17 @@ class Passage:
 
     @property
     def end(self) -> int:
-        """The character behind its last one."""
+        """The character after its last one."""
         return self.sentences[-1].end
 
     @property
     def speakers(self) -> tuple[str, ...]:
-        """The names of those who speak in it, each once, in the order of their first turns."""
+        """The names of its speakers, in the order of their first turns."""
         return tuple(dict.fromkeys(one.speaker for one in self.sentences if one.speaker))
 
     @property
     def text(self) -> str:
-        """The words: each paragraph, item, line of a table and turn on its own line, turns behind their speaker."""
+        """The words: each paragraph, item, line of a table and turn on its own line, turns after their speaker."""
         lines = []
         for (block, speaker), group in groupby(self.sentences, key=lambda one: (one.block, one.speaker)):
             if block in self.by_lines:
@@ -77,29 +77,29 @@ class Passage:
         return "\n".join(lines)
 
     def place_in_text(self, number: int) -> tuple[int, int]:
-        """The characters of one of its sentences in `text`."""
+        """Returns the characters of one of its sentences in `text`."""
         end = len(replace(self, sentences=self.sentences[: number + 1]).text)
         return end - len(self.sentences[number].text), end
 
 
 Measure = Callable[[Sequence[str]], Sequence[int]]
-"""Gives the length of each of some texts."""
+"""Returns the length of each text."""
 
 
 def words_in(texts: Sequence[str]) -> list[int]:
-    """How many words each of some texts has."""
+    """Returns the number of words of each text."""
     return [len(split_words(text)) for text in texts]
 
 
 def within(document: Document, passage: Passage, most: int, measure: Measure) -> Iterator[Passage]:
-    """A passage of a document, in parts of at most a length by their `text`: in halves of sentences, of a sentence that
-    is longer between words, and of a longer word between characters.
+    """Yields a passage in parts of at most `most` by their `text`: halves of its sentences, of a longer sentence
+    between words, and of a longer word between characters.
 
     Args:
-        document: of the passage.
-        passage: as `passages_of` gave it.
-        most: the bound.
-        measure: gives the length of a text.
+        document: the passage's document.
+        passage: one of `passages_of`.
+        most: maximum length.
+        measure: returns the length of a text.
     """
     units = passage.sentences
     if measure([passage.text])[0] <= most:
@@ -114,16 +114,17 @@ def within(document: Document, passage: Passage, most: int, measure: Measure) ->
     for sentences, first in parts:
         blocks, page = {unit.block for unit in sentences}, document.page(sentences[0].start)
         part = replace(passage, sentences=sentences, first=first, page=page, by_lines=passage.by_lines & blocks)
-        if len(units) == 1 and len(parts) == 1:  # a character alone
+        if len(units) == 1 and len(parts) == 1:  # a single character
             yield part
         else:
             yield from within(document, part, most, measure)
 
 
 def _halves(document: Document, unit: DocumentSentence) -> list[DocumentSentence]:
-    """A unit cut at the space nearest to its middle, or else there; what is too short to be cut, alone."""
+    """Splits a unit at the space nearest to its middle, or in the middle; a unit too short to be split is returned
+    alone."""
     spoken = document.blocks[unit.block].kind in ANSWERING if unit.block < len(document.blocks) else False
-    home = document if spoken else document_of(document.text, raw=True)  # as `units_of` found it
+    home = document if spoken else document_of(document.text, raw=True)  # as in `units_of`
     body = home.blocks[unit.block].body
     start, end = body.place(unit.start), body.place(unit.end - 1) + 1
     words = body.text[start:end]
@@ -141,9 +142,9 @@ def _halves(document: Document, unit: DocumentSentence) -> list[DocumentSentence
 
 
 def units_of(document: Document) -> list[DocumentSentence]:
-    """The sentences of a document and of its notes, and the lines of its tables, code and captions, in order.
+    """Returns the sentences of a document and of its notes, and the lines of its tables, code and captions, in order.
 
-    Where it has none of these (a heading alone, references alone), every paragraph counts as one.
+    If there are none (a heading alone, references alone), every paragraph is one unit.
 
     Raises:
         InputError: as `sentences_of`.
@@ -168,7 +169,7 @@ def units_of(document: Document) -> list[DocumentSentence]:
 
 
 def _lines_of(text: str) -> Iterator[tuple[int, str]]:
-    """Where each line that is not blank begins, and its words."""
+    """Yields the position and the text of each line that is not blank."""
     place = 0
     for line in text.splitlines(keepends=True):
         if words := line.strip():
@@ -184,15 +185,15 @@ def passages_of(
     overlap: int = 0,
     measure: Measure = words_in,
 ) -> list[Passage]:
-    """The passages of a document, in order; together they hold every unit, and without overlap each once.
+    """Returns the passages of a document, in order; without overlap, each unit is in exactly one.
 
     Args:
-        document: what `read` or `document_of` gave.
-        units: what `units_of` gave for it, where that is known.
-        most: length that no further sentence exceeds; from half as much on, a passage ends with its paragraph. A
-            sentence that is longer stands whole, alone.
-        overlap: units at the end of a passage that the next one of the section repeats, where both fit.
-        measure: gives the length of each unit; by default in words.
+        document: a result of `read` or `document_of`.
+        units: its `units_of`, if already computed.
+        most: maximum length; from half of it, a passage ends with its paragraph. A longer sentence is a passage by
+            itself.
+        overlap: units at the end of a passage that the next one of the section repeats, if both fit.
+        measure: returns the length of each unit; by default in words.
 
     Raises:
         InputError: as `sentences_of`.
@@ -218,9 +219,9 @@ def passages_of(
 
 
 def _grouped(units: list[DocumentSentence], lengths: Sequence[int], most: int, overlap: int) -> list[range]:
-    """The places of the units of one section, cut so that each group is about `most // 2` to `most` long."""
+    """Groups the units of one section so that each group has a length of about `most // 2` to `most`."""
     fewest = most // 2
-    cuts, firsts = [0], [0]  # where a group's own units begin, and those that it repeats
+    cuts, firsts = [0], [0]  # the first new unit of each group, and the first repeated one
     own = together = 0
     for index, length in enumerate(lengths):
         new_block = index > 0 and units[index].block != units[index - 1].block
@@ -235,7 +236,7 @@ def _grouped(units: list[DocumentSentence], lengths: Sequence[int], most: int, o
             own = 0
         own += length
         together += length
-    if len(cuts) > 1 and own < fewest // 2:  # a rest too short to stand alone
+    if len(cuts) > 1 and own < fewest // 2:  # a rest too short to be a passage
         cuts.pop()
         firsts.pop()
     return [range(first, end) for first, end in zip(firsts, [*cuts[1:], len(units)], strict=True)]
@@ -243,10 +244,10 @@ def _grouped(units: list[DocumentSentence], lengths: Sequence[int], most: int, o
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Tokens `start … end − 1` of a document, of which `first … last − 1` are this chunk's own.
+    """Tokens `start … end − 1` of a document, of which the chunk is responsible for `first … last − 1`.
 
-    Each token of the document lies in one or more chunks and is one chunk's own. What two neighbours share is halved
-    between them, so that a token belongs to the chunk that shows more of its surroundings.
+    Each token of the document is in one or more chunks, exactly one of which is responsible for it. Overlaps of
+    neighbours are halved, so that a token belongs to the chunk that shows more of its context.
     """
 
     start: int
@@ -259,15 +260,15 @@ class Chunk:
 
 
 def chunk_map(length: int, size: int, stride: int | None = None) -> list[Chunk]:
-    """Cut `length` tokens into chunks of `size` that begin every `stride` tokens; the last one may be shorter.
+    """Splits `length` tokens into chunks of `size` that begin every `stride` tokens; the last one may be shorter.
 
-    No chunk lies within another, every token is in at least one chunk and exactly one chunk's own. A sequence without
-    tokens has no chunks.
+    No chunk is inside another; every token is in at least one chunk, and exactly one is responsible for it. A sequence
+    without tokens has no chunks.
 
     Args:
         length: number of tokens of the document.
         size: tokens in a chunk.
-        stride: tokens between the beginnings of neighbours; None means `size`, so that nothing overlaps.
+        stride: tokens between the beginnings of neighbours; None means `size`, without overlap.
 
     Raises:
         InputError: a negative length, a size below 1, or a stride that is not from 1 to `size`.

@@ -1,4 +1,4 @@
-"""Plain text cut into blocks: by blank lines, by marks at the beginning of lines, and by what lines look like."""
+"""Plain text as blocks: by blank lines, marks at the beginning of lines, and the form of lines."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from longspan.data.text.sentences import WRAPPED_LINE
 from longspan_documents.text.blocks import Block, Traced
 
 TITLE = 100
-"""Characters; a longer line is no heading."""
+"""In characters; a longer line is not a heading."""
 
 WIDEST = 400
-"""Characters; a text is wrapped at this width at most."""
+"""In characters; maximum width of wrapped text."""
 
 LABEL = 40
-"""Characters of a line above lines that are set in."""
+"""Maximum characters of a label above indented lines."""
 EARLY, NEAR = 0.7, 12
-"""Part of the width of a group of lines, the longest of so many lines on both sides, at which a title ends."""
+"""Part of the width of a group of lines, the longest within this distance on both sides, before which a title ends."""
 
 BULLET = re.compile(r"[^\S\n]*[-*+•‣◦▪–●■○·][^\S\n]+(?=\S)")
 NUMBER = re.compile(
@@ -40,12 +40,12 @@ SECTIONS = re.compile(
     r"|limitations|(?:conclusions? and )?future work|key points|highlights|overview|notes|experiments|evaluation",
     re.IGNORECASE,
 )
-"""Names of sections that are headings wherever they have a line of their own."""
+"""Names of sections that are headings when alone on a line."""
 STATEMENT = re.compile(
     r"\s*(?:(?:async )?(?:def|class)\s+\w+|(?:async )?(?:if|for|while|elif|else|try|except|finally|with)\b"
     r"|[)\]}]+(?=:|\s*->)).*[:(]\s*$"
 )
-"""A line of code that opens a block, whose body is set in."""
+"""A line of code that opens an indented block."""
 ENDED = re.compile(r"[.!?…:;。！？।؟][\"'”’»)\]*_]*$")
 
 _LINE = re.compile(r"[^\n\f]*[\n\f]?")
@@ -55,7 +55,7 @@ _RULE = re.compile(r"[^\S\n]*(?:([=\-~^\"*+#_])\1{2,}|(?:[-_*=][ ]){2,}[-_*=])[^
 
 
 def paragraphs_of(text: str) -> list[Block]:
-    """The text's paragraphs as they are: what stands between blank lines, with its line ends."""
+    """Returns the text's paragraphs unchanged, separated by blank lines, with their line ends."""
     paragraphs: list[Block] = []
     start = end = -1
     for line in _LINE.finditer(text):
@@ -72,13 +72,14 @@ def paragraphs_of(text: str) -> list[Block]:
 
 
 def blocks_of_text(text: str) -> list[Block]:
-    """The text's paragraphs with their line ends, cut where an item, a title or a line that is a paragraph begins."""
+    """Returns the text's paragraphs with their line ends, split where an item, a title or a one-line paragraph
+    begins."""
     width = wrapped_width(text)
     return [block for group in paragraphs_of(text) for block in _pieces(group, width)]
 
 
 def wrapped_width(text: str) -> int:
-    """The longest line that is a part of a paragraph; a longer one is a paragraph.
+    """Returns the maximum length of a line that is part of a paragraph; a longer one is a paragraph.
 
     A text whose lines above `WRAPPED_LINE` mostly end near one width is wrapped at that width.
     """
@@ -90,11 +91,11 @@ def wrapped_width(text: str) -> int:
 
 
 def is_title(line: str) -> bool:
-    """Whether a line is a heading by its form alone, wherever it stands."""
+    """Whether a line is a heading by its form alone, at any position."""
     marked, line = line.rstrip(), line.strip()
     if len(line) > TITLE:
         return False
-    if ATX.match(marked) or WIKI.match(line):  # further to the right, # begins a comment in code
+    if ATX.match(marked) or WIKI.match(line):  # if indented, # begins a comment in code
         return True
     name = line.rstrip(":." if line.isupper() else ":")
     return line[:1].isupper() and bool(CHAPTER.match(line) or SECTIONS.fullmatch(name))
@@ -132,16 +133,16 @@ def _begins(lines: list[str], index: int, first: int, width: int, last: int) -> 
     """Whether a block begins at a line of a group.
 
     Args:
-        lines: of the group.
-        index: of the line, not the first.
-        first: the index of the line at which the last block began.
-        width: the longest line that is a part of a paragraph.
-        last: the number of the last item.
+        lines: lines of the group.
+        index: index of the line, not the first.
+        first: index of the line at which the last block began.
+        width: maximum length of a line that is part of a paragraph.
+        last: number of the last item.
     """
     before, line = lines[index - 1], lines[index]
     if max(len(before), len(line)) > width:
         return True
-    if first == index - 1:  # what stands above may be a title
+    if first == index - 1:  # the line above may be a title
         titled = is_title(before) or _PAGE.fullmatch(before) or (_SECTION.match(before) and _ends_early(lines, index))
         set_in = len(line) - len(line.lstrip()) > len(before) - len(before.lstrip()) + 2
         if set_in and _is_label_above(lines, index):
@@ -149,7 +150,7 @@ def _begins(lines: list[str], index: int, first: int, width: int, last: int) -> 
         if titled or (is_shouted(before) and not is_shouted(line) and (_apart(before) or set_in)):
             return True
     if _RULE.fullmatch(before) and not _RULE.fullmatch(line):
-        return True  # what stands above was underlined
+        return True  # the line above was underlined
     if is_title(line) and (line.lstrip()[0] in "#=" or _has_ended(lines, index)):
         return True
     if is_shouted(line) and not is_shouted(before) and _apart(line):
@@ -158,7 +159,7 @@ def _begins(lines: list[str], index: int, first: int, width: int, last: int) -> 
 
 
 def _is_label_above(lines: list[str], index: int) -> bool:
-    """Whether a short line stands further to the left than all that follow it, as names of sections and terms do."""
+    """Whether a short line is further left than all following lines, as names of sections and terms are."""
     before = lines[index - 1]
     margin = len(before) - len(before.lstrip())
     short = len(before.strip()) <= LABEL and not ENDED.search(before.rstrip()) and before.rstrip()[-1:] not in ",;-"
@@ -172,13 +173,13 @@ def _is_label_above(lines: list[str], index: int) -> bool:
 
 
 def _has_ended(lines: list[str], index: int) -> bool:
-    """Whether the paragraph above a line has come to its end, by its mark or its length."""
+    """Whether the paragraph above a line is complete, by its end mark or its length."""
     before = lines[index - 1].rstrip()
     return bool(ENDED.search(before)) or len(before) < EARLY * max(map(len, lines[max(0, index - NEAR) : index + NEAR]))
 
 
 def _is_set_in(lines: list[str], index: int, first: int) -> bool:
-    """Whether a line begins a paragraph by standing further to the right, as in books without blank lines."""
+    """Whether an indented line begins a paragraph, as in books without blank lines."""
     before, line = lines[index - 1], lines[index]
     if STATEMENT.match(before):
         return False
@@ -189,9 +190,9 @@ def _is_set_in(lines: list[str], index: int, first: int) -> bool:
 
 
 def _ends_early(lines: list[str], index: int) -> bool:
-    """Whether the line above ends long before the width of its group, without an end mark, and another sentence begins.
+    """Whether the line above ends long before the width of its group, without an end mark, and a sentence begins.
 
-    A title above its paragraph does; a wrapped line does not, since the next word would have fitted.
+    This is so for a title above its paragraph, but not for a wrapped line, in which the next word would have fitted.
     """
     before, line = lines[index - 1].rstrip(), lines[index].lstrip()
     width = max(map(len, lines[max(0, index - NEAR) : index + NEAR]))
@@ -199,13 +200,13 @@ def _ends_early(lines: list[str], index: int) -> bool:
 
 
 def _apart(title: str) -> bool:
-    """Whether a line of capitals is a title and no words of a sentence."""
+    """Whether a line of capitals is a title instead of words of a sentence."""
     title = title.strip()
     return not title.endswith((",", ";", "-", "—")) and (" " in title or len(title) > 7)
 
 
 def _is_numbered(lines: list[str], index: int, last: int) -> bool:
-    """Whether a line begins a numbered item, and not by chance: "see Table / 3. The results"."""
+    """Whether a line begins a numbered item, not by chance: "see Table / 3. The results"."""
     match = NUMBER.match(lines[index])
     if not match:
         return False
@@ -217,9 +218,8 @@ def _is_numbered(lines: list[str], index: int, last: int) -> bool:
 
 
 STAMPED, MACHINE, ALL_STAMPED, FEWEST_LINES, FEWEST_STAMPED, SAMPLED = 0.5, 0.5, 0.9, 8, 4, 2_000
-"""A log: so many of its lines begin with a time or a level, and of these so many have what programs write and people do
-not, or nearly all begin so; of so many lines at least, or of fewer that all begin so; looked at in a sample of at most
-so many."""
+"""A log: minimum share of lines that begin with a time or a level, of which a minimum share is machine-written, or
+nearly all begin so; a minimum number of lines, or fewer if all begin so; and the maximum size of the sample."""
 _STAMP = re.compile(
     r"\W{0,3}(?:[a-z][\w.-]{1,40}\s)?\W{0,3}(?:\d{4}[-/.]\d\d[-/.]\d\d[T _,]\s?\d\d:\d\d:\d\d"
     r"|[A-Z][a-z]{2}\s+\d{1,2}\s\d\d:\d\d:\d\d|\d\d:\d\d:\d\d[.,]\d{3}"
@@ -233,8 +233,8 @@ _MACHINE = re.compile(
 
 
 def is_log(text: str) -> bool:
-    """Whether a text is what a program wrote while it ran: most lines begin with a time or a level, and say what
-    people do not. Turns of a chat, which begin with times too, do not."""
+    """Whether a text is a program's log: most lines begin with a time or a level, and are machine-written. Chats, whose
+    turns begin with times too, are not."""
     lines = [line for line in text[: 200 * SAMPLED].split("\n", SAMPLED)[:SAMPLED] if line.strip()]
     stamped = [line for line in lines if _STAMP.match(line)]
     fewest = FEWEST_STAMPED if len(stamped) == len(lines) else FEWEST_LINES
@@ -251,7 +251,7 @@ _CHAT = re.compile(r"[^A-Za-z<]*(?:<[^>\s]+>\s|[A-Z][\w.’'-]*(?: [A-Z][\w.’'
 
 
 def lines_of_log(text: str) -> list[Block]:
-    """Each line of a log that is not blank as a paragraph of its own."""
+    """Returns each line of a log that is not blank as a paragraph."""
     return [
         Block(kind="paragraph", body=Traced.whole(line[0].strip(), line.start() + len(line[0]) - len(line[0].lstrip())))
         for line in _LINE.finditer(text)
@@ -260,5 +260,5 @@ def lines_of_log(text: str) -> list[Block]:
 
 
 def is_rule(text: str) -> bool:
-    """Whether a text is a line of dashes, stars or the like."""
+    """Whether a text is a line of dashes, stars or similar."""
     return bool(_RULE.fullmatch(text))

@@ -1,7 +1,7 @@
-"""A document of any kind in, its blocks and sentences out, each with its place in the document's text.
+"""Reading of documents of any kind into blocks and sentences, with positions in the document's text.
 
-A reader for each format gives blocks. The steps of `longspan_documents.text.tidying`, each a pure function from blocks
-to blocks, then tell what they are: turns, headings, items, references, boilerplate.
+A reader for each format returns blocks. The steps of `longspan_documents.text.tidying`, pure functions from blocks to
+blocks, then classify them: turns, headings, items, references, boilerplate.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ STEPS: tuple[Step, ...] = (
     structure.without_repeated_headings,
     structure.with_abstract,
 )
-"""What is done to the blocks, in this order."""
+"""Steps applied to the blocks, in this order."""
 GUESSES: frozenset[Step] = frozenset(
     {
         structure.without_paragraph_numbers,
@@ -76,7 +76,7 @@ GUESSES: frozenset[Step] = frozenset(
         structure.with_items,
     }
 )
-"""Steps that guess from its form what a text is; formats with a structure of their own need them not."""
+"""Steps that guess the structure of a text from its form; formats with their own structure do not need them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +84,11 @@ class DocumentSentence:
     """A sentence of a document.
 
     Attributes:
-        text: the words as they are to be read, on one line.
+        text: the edited words, on one line.
         start, end: its characters in `Document.text`, end exclusive.
-        block: the index of the block that it stands in.
-        section: the index of the nearest heading above it, or None.
-        speaker: who says it, where it belongs to a turn.
+        block: index of its block.
+        section: index of the nearest heading above it, or None.
+        speaker: its speaker, if it belongs to a turn.
         abstract: whether it belongs to the document's own abstract.
     """
 
@@ -110,28 +110,26 @@ def read(
     page_headers: bool = False,
     ocr: bool = False,
 ) -> Document:
-    """Read a document file of any kind in `longspan_documents.text.kinds.table.READERS`, or plain text.
+    r"""Reads a document file of any kind in `longspan_documents.text.kinds.table.READERS`, or plain text.
 
-    A kind is known by its contents first, so that standard input and files without an extension work, then by the
-    ending of its name. Line ends become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in
-    the log counts them.
+    The kind is detected from the content first, so that standard input and files without an extension work, then from
+    the suffix. Line ends become "\\n". Unpaired surrogates become U+FFFD, and a warning in the log counts them.
 
     Args:
         path: a file, or "-" for standard input.
-        encoding: the encoding of a text file. None takes the byte order mark, else what an HTML page declares, else
-            UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess cannot be noticed.
-        raw: leave nothing out and guess nothing: every block is a paragraph, and JSON a text like any other.
-        abbreviations: further words that no sentence ends with, such as "Anm.".
-        page_headers: read heads and feet of the pages of Word and OpenDocument texts too, each once, as notes.
+        encoding: the encoding of a text file. None uses the byte order mark, otherwise the declaration of an HTML page,
+            otherwise UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess would go unnoticed.
+        raw: leave nothing out and guess nothing: every block is a paragraph, and JSON is ordinary text.
+        abbreviations: further words that never end a sentence, such as "Anm.".
+        page_headers: also read page headers and footers of Word and OpenDocument texts, each once, as notes.
         ocr: read pages of PDF files that are pictures, and image files, by text recognition, which takes seconds a
-            page; `Document.recognised` has those pages.
+            page; `Document.recognised` lists those pages.
 
     Raises:
-        InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding,
-            encrypted, damaged, or one of images without text that `ocr` was not asked to read; it is of a kind that is
-            not read, JSON among them; it is no file but a device, a socket or a named pipe; it, or what it unpacks to,
-            is too large; or the 'documents' extra is not installed, or the 'ocr' extra for `ocr`, or a library of them
-            cannot be imported.
+        InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the passed encoding,
+            encrypted, damaged, or one of images without text and `ocr` is False; it is of an unsupported kind, such as
+            JSON; it is a device, a socket or a named pipe; it, or its uncompressed content, is too large; or the
+            'documents' extra is not installed, or the 'ocr' extra for `ocr`, or a library of them cannot be imported.
     """
     path = os.fspath(path) if isinstance(path, os.PathLike) else path
     check_kind(path, "path", str, "the path of a file, or '-' for standard input")
@@ -142,12 +140,12 @@ def read(
     try:
         with importing(extra="documents", purpose="reading it"):
             return abbreviating(document_in(source, raw=raw), abbreviations)
-    except MissingLibraryError as error:  # of one file of a folder, which the sentence must name
+    except MissingLibraryError as error:  # for one file of a folder, which the message must name
         raise InputError(f"{source.name}: {error}") from error
 
 
 def document_in(source: Source, *, raw: bool = False) -> Document:
-    """The document in a file that is open already; see `read`."""
+    """Reads the document in an opened file; see `read`."""
     kind, name = kind_of(source), source.name
     result = source.text if kind is None or (raw and kind.is_text) else kind.read(source)
     if isinstance(result, str):
@@ -156,7 +154,7 @@ def document_in(source: Source, *, raw: bool = False) -> Document:
             check_prose(source, result)
         taken_out = kind is not None and result is not source.text
         return replace(document_of(_mended(result, name), raw=raw, name=name), extracted=taken_out)
-    # Marks of empty items and cells are ours, not the document's words.
+    # Marks of empty items and cells are added by us, not words of the document.
     check_words("".join(block.text.strip(" \n-|") for block in result.blocks), name)
     assert kind is not None
     remarks = list(result.remarks)
@@ -178,14 +176,14 @@ def document_in(source: Source, *, raw: bool = False) -> Document:
 
 
 def document_of(text: str, *, raw: bool = False, name: str = "the document") -> Document:
-    """A plain text as a document; `raw` as in `read`. Of a log every line is a paragraph, and a sentence."""
+    """Returns a plain text as a document; `raw` as in `read`. In a log every line is a paragraph, and a sentence."""
     if not raw and is_log(text) and conversations.form_of(text) is None:
         return replace(_document(text, lines_of_log(text), name), is_log=True)
     return _document(text, paragraphs_of(text) if raw else tidied(blocks_of_text(text)), name)
 
 
 def abbreviating(document: Document, abbreviations: Iterable[str]) -> Document:
-    """The document with further words that no sentence of it ends with.
+    """Returns the document with further words that never end a sentence.
 
     Raises:
         InputError: one of them is not a word.
@@ -197,7 +195,8 @@ def abbreviating(document: Document, abbreviations: Iterable[str]) -> Document:
 def as_document(
     given: str | Path | Document, abbreviations: Iterable[str] = (), *, page_headers: bool = False, ocr: bool = False
 ) -> Document:
-    """A document however it is given: the text itself, a `Path` to a file that `read` knows, or what `read` gave.
+    """Returns a document from any of its forms: the text itself, a `Path` to a file that `read` supports, or a
+    `Document`.
 
     Args:
         given: the document.
@@ -223,9 +222,9 @@ def as_document(
 
 
 def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
-    """The blocks after every step; without `GUESSES` where the document's format has told its structure.
+    """Applies every step to the blocks; without `GUESSES` if the document's format defines its structure.
 
-    A document of which nothing would be left is left as it is, but for notices of rights on a page of links.
+    A document of which nothing would be left is returned unchanged, except for copyright notices on a page of links.
     """
     tidy = list(blocks)
     for step in STEPS:
@@ -239,7 +238,7 @@ def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
 
 
 def as_they_are(blocks: Sequence[Block]) -> list[Block]:
-    """Every block as a paragraph; nothing is left out."""
+    """Returns every block as a paragraph, without leaving anything out."""
     return [Block(kind="paragraph", body=block.body) for block in blocks]
 
 
@@ -248,12 +247,12 @@ def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
 
 
 def _is_told(block: Block) -> bool:
-    """Whether a block may hold sentences."""
+    """Whether a block may contain sentences."""
     return block.kind in {*SPOKEN, "table", "caption", "note"}
 
 
 def _mended(text: str, name: str) -> str:
-    """The text without half characters, which a warning counts."""
+    """Replaces unpaired surrogates, with a warning that counts them."""
     text, halves = mend(text)
     if halves:
         logger.warning("note: %s: %s", name, mended_note(halves))
@@ -261,10 +260,10 @@ def _mended(text: str, name: str) -> str:
 
 
 def sentences_of(document: Document, language: str | None = None) -> list[DocumentSentence]:
-    """The sentences of a document's paragraphs, items and turns, in order; none reaches from one block into another.
+    """Returns the sentences of a document's paragraphs, items and turns, in order; none crosses a block border.
 
     Args:
-        document: what `read` or `document_of` gave.
+        document: a result of `read` or `document_of`.
         language: an ISO 639-1 code; None guesses one by the script.
 
     Raises:

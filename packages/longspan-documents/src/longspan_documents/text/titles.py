@@ -1,4 +1,4 @@
-"""The title of a document, by its first blocks: no name of a section, number of a chapter or head of a page."""
+"""The title of a document, from its first blocks, excluding section names, chapter numbers and page headers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from longspan_documents.text.blocks import Block
 from longspan_documents.text.plain_text import CHAPTER, ENDED, SECTIONS
 
 WITHIN = 12
-"""Blocks at the beginning, without boilerplate, among which the title stands."""
+"""Number of blocks at the beginning, without boilerplate, searched for the title."""
 FRAME = 20
-"""Blocks at the beginning in which the frame of a library or the head of a manual page names the title."""
+"""Number of blocks at the beginning searched for a title in a library's frame or the header of a manual page."""
 LONGEST = 200
-"""Characters of a title, and of a paragraph above an abstract that is one."""
+"""Maximum characters of a title, and of a paragraph above an abstract that is one."""
 PROSE = 120
-"""Characters of a paragraph that ends as a sentence, with which the text has begun."""
+"""Minimum characters of a paragraph that ends as a sentence, with which the text has begun."""
 
 MANUAL_NAMES = re.compile(
     r"\W*(?:name|nom|bezeichnung|nombre|nome|naam|namn|navn|nazwa|název|meno|nume|nimi|név|ad|isim|ime|имя"
@@ -23,7 +23,7 @@ MANUAL_NAMES = re.compile(
     r"|όνομα|名前|名称|名稱|名字|이름|tên|اسم|שם)\W*",
     re.IGNORECASE,
 )
-"""The first section of a manual page, in the languages that pages are translated to."""
+"""The first section of a manual page, in the languages of translations."""
 _PAGE = re.compile(r"\s*([\w.:+-]{1,40}\([0-9]\w{0,4}\))(?!\S)")
 _COMMAND = re.compile(r"\s*([\w./:+@-]{1,40})(?:,\s+[\w./:+@-]{1,40})*\s+(?:-{1,3}|[\u2010-\u2014])\s")
 _SECTION = re.compile(
@@ -54,7 +54,7 @@ _SECTION = re.compile(
     r"|a b s t r a c t",
     re.IGNORECASE,
 )
-"""Names that sections, not documents, have."""
+"""Names of sections instead of documents."""
 _CHAPTER_NUMBER = re.compile(
     r"(?:chapter|kapitel|chapitre|cap[íi]tulo|capitolo|hoofdstuk|rozdział|глава|part|teil|partie|parte|deel|del"
     r"|часть|book|buch|livre|libro"
@@ -99,10 +99,10 @@ _CLUES = re.compile(r"\s+[|–—•·:»-]{1,2}\s+")
 
 
 def title_of(blocks: Sequence[Block]) -> str | None:
-    """The title that a document begins with; None where it has none.
+    """Returns the title at the beginning of a document; None if there is none.
 
-    It is what the frame of Project Gutenberg or the head of a manual page names; else the first heading that can be
-    one, before the text has begun; else the only heading of the first level near the beginning.
+    It is the title in the frame of Project Gutenberg or the header of a manual page; otherwise the first possible
+    heading before the text has begun; otherwise the only first-level heading near the beginning.
     """
     if framed := _in_frame(blocks[:FRAME]):
         return framed
@@ -134,7 +134,7 @@ def title_of(blocks: Sequence[Block]) -> str | None:
 
 
 def could_be_title(text: str) -> bool:
-    """Whether a line can be a title, and is no name of a section, number of a chapter, head of a page or source."""
+    """Whether a line can be a title, instead of a section name, chapter number, page header or source."""
     line = " ".join(text.split()).strip(" *_#=")
     bare = line.strip(" .:;-–—")
     if not bare or len(bare) > LONGEST or not re.search(r"[^\W\d_]", bare):
@@ -153,7 +153,7 @@ def could_be_title(text: str) -> bool:
 
 
 def title_of_page(title: str) -> str | None:
-    """The title that a web page gives to itself, without the name of its site; None where it is none."""
+    """Returns the title of a web page without the name of its site; None if nothing is left."""
     words = " ".join(title.split())
     for part in (_CLUES.split(words)[0], words):
         if could_be_title(part):
@@ -171,7 +171,7 @@ def _is_abstract(block: Block) -> bool:
 
 
 def _in_frame(blocks: Sequence[Block]) -> str | None:
-    """The title that the head of Project Gutenberg names."""
+    """Returns the title in Project Gutenberg's header."""
     if not any("gutenberg" in block.text.lower() for block in blocks if block.kind == "boilerplate"):
         return None
     for pattern in (_FRAMED.search, _GUTENBERG.match):
@@ -183,7 +183,7 @@ def _in_frame(blocks: Sequence[Block]) -> str | None:
 
 
 def _of_manual(blocks: Sequence[Block], named: Sequence[Block]) -> str | None:
-    """What a manual page is about, "ls(1)" in its head, or "ls" under NAME."""
+    """Returns the subject of a manual page, "ls(1)" in its header, or "ls" under NAME."""
     for block in blocks[:FRAME]:
         match = _PAGE.match(block.text.lstrip("| "))
         if match and block.kind in {"boilerplate", "table", "paragraph", "heading"}:

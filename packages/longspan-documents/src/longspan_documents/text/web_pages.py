@@ -1,9 +1,9 @@
 """The text of a saved web page: its article, without menus, banners, comments and advertisements.
 
-trafilatura finds the article, but drops some of its headings, lists, tables and code. So its words only say where the
-article is: the smallest element that holds nine tenths of them is laid out, less what its own names call navigation.
-Where that part lacks half of the page's words outside links (short pages, and forms of page that trafilatura does not
-know), the whole page is laid out in the same way.
+trafilatura finds the article, but drops some of its headings, lists, tables and code. So its words are only used to
+locate the article: the smallest element with nine tenths of them is laid out, without navigation. If that part lacks
+half of the page's words outside links (for short pages, and page structures unknown to trafilatura), the whole page is
+laid out in the same way.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from longspan_documents.text.markup import NOT_TEXT, Line, laid_out, text_of_lin
 from longspan_documents.text.page_parts import count, keep_what_is_read
 
 LARGEST_TREE = 100_000
-"""Elements; a page of more is laid out whole, since finding its article would take too long."""
+"""In elements; a larger page is laid out as a whole, since finding its article would take too long."""
 
 MOST_ATTRIBUTES = 500
-"""Of one element; libxml2 compares each with all before it, so that those of an element with more are left out."""
+"""Of one element; libxml2 compares each with all previous ones, so attributes of an element with more are dropped."""
 
 RUN = 5
-"""Words at the beginning of a text by which it is found again in the article."""
+"""Number of words at the beginning of a text by which it is found in the article."""
 
 _NUMBER = re.compile(r"&#(?:[xX][0-9a-fA-F]{8,}|[0-9]{9,});?")
 _BOILERPLATE = re.compile(
@@ -36,11 +36,11 @@ _ANCHOR = re.compile(r"(?:^|\s)(?:headerlink|header-anchor|anchor-link|hash-link
 _PARTS = frozenset(
     {"body", "main", "article", "section", "div", "center", "table", "tbody", "tr", "td", "font", "span"}
 )
-"""Elements that hold a whole article, its heading and all."""
+"""Elements that may contain a whole article with its heading."""
 _BESIDE = re.compile(
     r"(?:^|[-_\s])(?:legal-?notice|copyright|licen[cs]e|appendix|titlepage|toc)(?:$|[-_\s])", re.IGNORECASE
 )
-"""Classes of what stands beside the text, however long it is: DocBook's licences are longer than some manuals."""
+"""Classes of additions to the text, however long: DocBook's licences are longer than some manuals."""
 _WORD = re.compile(r"\w+")
 _TAG = re.compile(r"<[^<>]*>")
 _OPENING = re.compile(r"<([A-Za-z][^\s>/]*)([^>]*)")
@@ -48,7 +48,7 @@ _HIDDEN = re.compile(r"<(script|style)\b.*?(?:</\1|\Z)", re.IGNORECASE | re.DOTA
 
 
 def lines_of_page(page: str) -> list[list[Line]]:
-    """The blocks of a page, each with its lines; see `longspan_documents.text.markup` for lists and tables."""
+    """Returns the blocks of a page, each with its lines; see `longspan_documents.text.markup` for lists and tables."""
     tree = parsed(page)
     if tree is None:
         return []
@@ -69,7 +69,7 @@ def lines_of_page(page: str) -> list[list[Line]]:
 
 
 def _headings_above(article: Any, page_part: Any) -> list[Any]:
-    """The headings directly above an article, and the page's one heading of the first order; the nearest first."""
+    """Returns the headings directly above an article, and the page's single first-level heading; nearest first."""
     above: list[Any] = []
     before = article.getprevious()
     while before is not None and re.fullmatch("h[1-6]", str(before.tag)):
@@ -82,29 +82,29 @@ def _headings_above(article: Any, page_part: Any) -> list[Any]:
 
 
 def parsed(page: str) -> Any:
-    """The root element of a page, or None where it has none; numbers of characters that do not exist are replaced."""
+    """Returns the root element of a page, or None if it has none; invalid character references are replaced."""
     library = require("lxml.html", extra="documents", purpose="reading HTML")
     page = _OPENING.sub(_bounded, _NUMBER.sub("\ufffd", without_marks(page)))
     parser = library.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
     try:
         tree = library.document_fromstring(page.encode("utf-8", "replace"), parser=parser)
-    except library.etree.ParserError:  # nothing but white space or comments
+    except library.etree.ParserError:  # only white space or comments
         tree = None
     if any("depth" in entry.message for entry in parser.error_log):
-        # libxml2 drops what is nested deeper than 2 048: tags that are never closed. The words are kept without them.
+        # libxml2 drops elements nested deeper than 2,048, from unclosed tags. The words are kept without them.
         pieces = (piece.replace("<", "&lt;") for piece in _TAG.split(_HIDDEN.sub(" ", page)) if piece.strip())
         return library.fromstring(f"<div><p>{'<p>'.join(pieces)}</div>")
     return tree
 
 
 def _bounded(match: re.Match[str]) -> str:
-    """A tag without its attributes where there are too many of them."""
+    """Removes the attributes of a tag that has too many."""
     many = len(match[2]) > 2 * MOST_ATTRIBUTES and len(match[2].split(None, MOST_ATTRIBUTES)) > MOST_ATTRIBUTES
     return f"<{match[1]}" if many else match[0]
 
 
 def _marked_part(tree: Any) -> Any:
-    """What the page itself marks as its main part."""
+    """Returns the part that the page itself marks as its main part."""
     for name in ("main", "article"):
         elements = list(tree.iter(name))
         if len(elements) == 1 and any(text.strip() for text in elements[0].itertext()):
@@ -113,7 +113,8 @@ def _marked_part(tree: Any) -> Any:
 
 
 def _navigation(root: Any) -> Callable[[Any], bool]:
-    """Tells what its tag or name calls no part of the text, unless most of the page's words are in it."""
+    """Returns a predicate for elements that are not text by tag or name, unless most of the page's words are in
+    them."""
     words = count(root, lambda element, text: 0 if element.tag == "a" else len(_WORD.findall(text)), _is_no_text)
     half = words[root] / 2
     code = {inner for tag in ("pre", "code") for outer in root.iter(tag) for inner in outer.iter()}
@@ -121,7 +122,7 @@ def _navigation(root: Any) -> Callable[[Any], bool]:
     def skip(element: Any) -> bool:
         if _is_no_text(element):
             return True
-        if element in code:  # where every character counts, and names are those of a highlighter
+        if element in code:  # in code every character counts, and classes are those of a highlighter
             return False
         if _is_anchor(element):
             return True
@@ -136,7 +137,7 @@ def _is_no_text(element: Any) -> bool:
 
 
 def _is_anchor(element: Any) -> bool:
-    """Whether a link is the mark beside a heading by which one links to it, or words are a program's error message."""
+    """Whether a link is the anchor mark of a heading, or words are a program's error message."""
     named = element.get("class", "")
     if element.tag == "a":
         return bool(_ANCHOR.search(named)) or "".join(element.itertext()).strip() in {"¶", "#", "§", "🔗"}
@@ -146,7 +147,8 @@ def _is_anchor(element: Any) -> bool:
 
 
 def _article(root: Any) -> Any:
-    """The smallest element with nine tenths of the words that trafilatura takes; the root where it takes none."""
+    """Returns the smallest element with nine tenths of the words that trafilatura extracts; the root if it extracts
+    none."""
     trafilatura = require("trafilatura", extra="documents", purpose="reading HTML")
     extracted = trafilatura.bare_extraction(deepcopy(root), include_comments=False, with_metadata=False)
     taken = _WORD.findall(extracted.text or "") if extracted is not None else []

@@ -1,14 +1,14 @@
-"""Coreference: which words of a long document mean the same person, place or thing, by coarse-to-fine span ranking.
+"""Coreference: which words of a long document refer to the same entity, by coarse-to-fine span ranking.
 
-Lee et al. 2017 and 2018, end to end, over an encoder that reads a document whole. From data to answer::
+Lee et al. 2017 and 2018, end to end, over an encoder that reads the whole document. From data to answer::
 
-    rows        what a document is; made-up ones      conll     its files of columns, read and written
-    reading     data sets by name, files and folders  task      features, training, clusters out of antecedents
-    spans       vectors and scores of spans           ranking   which are mentions, and of what
+    rows        a document; synthetic documents       conll     its column files, read and written
+    reading     data sets by name, files and folders  task      features, training, clusters from antecedents
+    spans       vectors and scores of spans           ranking   mentions and their antecedents
     head        the model class, its loss             metric    MUC, B³, CEAF: the score of CoNLL-2012
-    resolving   a model folder and a document in, clusters with their places in its text out
+    resolving   model folder and document in, clusters with their character offsets out
 
-Here stands what the head can be told.
+This module defines the options of the head.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from longspan.settings import Count, Dropout, Range
 
 @dataclass(frozen=True, kw_only=True)
 class CoreferenceHead(HeadSpec):
-    """Which spans of a document mean the same, by coarse-to-fine span ranking (Lee et al. 2017, 2018).
+    """Coreference by coarse-to-fine span ranking (Lee et al. 2017, 2018).
 
     Attributes:
         span_width: longest mention, in words.
-        spans_per_word: λ: so many spans are kept as mentions for each word of a document, rounded up.
-        antecedents: of each mention, how many earlier ones are compared closely.
-        crossing: whether mentions may cross; False takes them greedily, best first, on the processor.
-        refinements: rounds in which mentions learn of their antecedents before they are compared again.
-        singletons: what is in a cluster of its own is annotated too: mentions are trained as such, and those with a
-            score above 0 are a cluster even alone.
-        segment_tokens: the encoder reads segments of at most so many tokens, which do not see each other; `None` reads
-            a document whole, as far as the model has positions.
+        spans_per_word: λ: number of spans kept as mentions per word of a document, rounded up.
+        antecedents: number of earlier mentions that are compared with each mention by the fine score.
+        crossing: whether mentions may cross; False selects them greedily, best first, on the CPU.
+        refinements: rounds in which mention vectors are updated from their antecedents before they are scored again.
+        singletons: whether clusters of one mention are annotated: mentions are trained as such, and those with a score
+            above 0 are a cluster even alone.
+        segment_tokens: the encoder reads segments of at most this many tokens, which do not attend to each other;
+            `None` reads a document in one piece, up to the model's number of positions.
         hidden_width: of the feed-forward networks.
-        hidden_layers: of them.
-        feature_width: of the vectors of span widths, distances and speakers.
+        hidden_layers: number of hidden layers of the feed-forward networks.
+        feature_width: of the embeddings of span widths, distances and speakers.
         dropout: of the feed-forward networks and the vectors of spans.
     """
 

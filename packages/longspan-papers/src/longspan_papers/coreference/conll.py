@@ -1,13 +1,13 @@
-"""CoNLL files of coreference: documents of words in columns, with brackets in the last one; read and written.
+"""Reads and writes CoNLL files of coreference: words in columns, with brackets in the last column.
 
-Three forms are read, known by their columns:
+Three formats are recognised by their columns:
 
 - CoNLL-2012 (OntoNotes): twelve columns or more, separated by spaces; the speaker is the tenth;
-- LitBank: thirteen separated by tabs, of which the last is *empty* where a word is in no mention;
+- LitBank: thirteen separated by tabs, of which the last is *empty* for a word outside all mentions;
 - OntoGUM: three separated by tabs (index, word, brackets), no sentences, `# begin document` with or without a name.
 
-`(3` opens a mention of cluster 3, `3)` closes the one of cluster 3 that was opened last, `(3)` is one word; several
-stand on a word with `|` between them or without, in any order.
+`(3` opens a mention of cluster 3, `)3` closes the last opened mention of cluster 3, `(3)` is a mention of one word;
+several marks of one word may be separated by `|` or not, in any order.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _MARK = re.compile(r"\(\w+\)|\(\w+|\w+\)")
 _NONE = {"", "-", "_", "*"}
 _ENDS = str.maketrans("\t\n\r", "   ")
 SPEAKER = 9
-"""Column of the speaker, from 0, in files that have it."""
+"""Column of the speaker, from 0, in the formats that have one."""
 
 
 def read_conll(path: Path, skipped: Skipped | None = None) -> Iterator[CoreferenceRow]:
-    """The documents of a file, plain or compressed; one is in memory at a time.
+    """Yields the documents of a file, plain or compressed; one is in memory at a time.
 
     Args:
         path: the file.
-        skipped: what becomes of a document that is wrong; `None` raises.
+        skipped: collects malformed documents; `None` raises for them.
 
     Raises:
-        InputError: no such file, a damaged one, or, by `skipped`, a document with brackets that do not balance, rows
-            that are none, or bytes that are not UTF-8; it names file and line.
+        InputError: the file does not exist or is damaged; or, depending on `skipped`, a document has unbalanced
+            brackets, malformed lines, or bytes that are not UTF-8. The message names file and line.
     """
     skipped = skipped or Skipped(str(path))
     document: _Document | None = None
@@ -83,8 +83,8 @@ def read_conll(path: Path, skipped: Skipped | None = None) -> Iterator[Coreferen
 
 
 def _begun(line: str) -> tuple[str, int] | None:
-    """The name and the part of a document that a line begins; None for other lines. A name in brackets may hold any
-    sign, "; part" too."""
+    """Returns name and part of a document if the line begins one, else None. A name in brackets may contain any
+    character, including "; part"."""
     begin = _BEGIN.match(line)
     if begin is None:
         return None
@@ -100,7 +100,7 @@ def _begun(line: str) -> tuple[str, int] | None:
 
 @dataclass
 class _Document:
-    """What was read of a document so far."""
+    """A document while it is parsed."""
 
     name: str
     part: int
@@ -108,11 +108,11 @@ class _Document:
     speakers: list[list[str]] = field(default_factory=lambda: [[]])
     words: int = 0
     open: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Of each cluster the first words of its open mentions, with their lines."""
+    """Cluster → first words of its open mentions, with their line numbers."""
     clusters: dict[str, list[Mention]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, text: str, number: int, place: str) -> None:
-        """One line: a word, or the end of a sentence."""
+        """Adds one line: a word, or the end of a sentence."""
         if not text.strip():
             self.sentences.append([])
             self.speakers.append([])
@@ -130,7 +130,7 @@ class _Document:
         self.words += 1
 
     def _mark(self, cell: str, number: int, place: str) -> None:
-        """The brackets on a word: closings take what was open before, if anything of their cluster was."""
+        """Applies the brackets of a word; a closing bracket ends a mention opened earlier, if its cluster has one."""
         marks = [] if cell in _NONE else _MARK.findall(cell)
         if cell not in _NONE and _MARK.sub("", cell).strip("|"):
             raise InputError(f"{place}: {show(cell)} are no brackets; write them as (3, 3) or (3), with | between")
@@ -152,7 +152,7 @@ class _Document:
             self.open[cluster].append((self.words, number))
 
     def row(self, place: str) -> CoreferenceRow:
-        """The document, whose end was read."""
+        """Returns the finished document."""
         for cluster, places in self.open.items():
             if places:
                 raise InputError(
@@ -168,15 +168,15 @@ class _Document:
         )
 
     def unended(self, place: str) -> InputError:
-        """The error for a document that another one, or the end of the file, breaks off."""
+        """Returns the error for a document that ends without its end line."""
         return InputError(f"{place}: document {self.name!r} has no '#end document'; get the whole file")
 
 
 def conll_text(rows: Iterable[CoreferenceRow]) -> str:
-    """Documents as a CoNLL-2012 file of thirteen columns, which the official scorer reads; clusters are counted from 0.
+    """Formats documents as a CoNLL-2012 file of thirteen columns for the official scorer; clusters are numbered from 0.
 
     Raises:
-        InputError: two mentions of one cluster cross: brackets cannot tell such mentions apart.
+        InputError: two mentions of one cluster cross, which brackets cannot express.
     """
     return "".join(line for row in rows for line in _lines(row))
 
@@ -207,12 +207,12 @@ def _lines(row: CoreferenceRow) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """A text without what ends a column or a line, as some tokenizers have it for words."""
+    """Replaces the characters that end a column or a line, which some tokenizers put into words."""
     return text.translate(_ENDS)
 
 
 def _marks(row: CoreferenceRow) -> dict[int, str]:
-    """The last column of each word that needs one: mentions that hold others open first and close last."""
+    """Returns the last column of each word that has a mark: outer mentions open first and close last."""
     for number, cluster in enumerate(row.clusters):
         if (pair := crossing(cluster)) is not None:
             (start, end), (first, last) = pair

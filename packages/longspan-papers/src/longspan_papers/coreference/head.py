@@ -1,4 +1,4 @@
-"""Which spans of a document mean the same: mentions, and the antecedents of each."""
+"""Coreference model: mentions, and the antecedents of each."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from longspan_papers.coreference.spans import Words, gather, possible, words_of
 
 @dataclass
 class CoreferenceOutput(ModelOutput):
-    """The mentions of B documents, up to K of each, and their antecedents.
+    """Mentions of B documents, up to K each, and their antecedents.
 
     Attributes:
         loss: scalar, see `LongspanForCoreference`.
-        antecedent_scores: `(B, K, A + 1)`: 0 for none, then those of the antecedents; `-inf` where there is none.
-        antecedents: `(B, K, A)` int64 indices of earlier mentions; −1 = none.
-        mention_starts: `(B, K)` int64 first words, in order; −1 where a document has fewer mentions.
-        mention_ends: `(B, K)` last words, which belong to them.
-        mention_scores: `(B, K)`, above 0 where a span is more likely a mention than not, if `singletons` trained it;
-            `-inf` where there is none.
-        hidden_states: per layer `(B, T, E)`, when asked for.
+        antecedent_scores: `(B, K, A + 1)`: 0 for no antecedent, then the scores of the antecedents; `-inf` for padding.
+        antecedents: `(B, K, A)` int64 indices of earlier mentions; −1 = padding.
+        mention_starts: `(B, K)` int64 first words, in order; −1 = padding.
+        mention_ends: `(B, K)` last words, inclusive.
+        mention_scores: `(B, K)`, above 0 for a span that is more likely a mention than not, if trained with
+            `singletons`; `-inf` for padding.
+        hidden_states: per layer `(B, T, E)`, with `output_hidden_states`.
     """
 
     loss: Tensor | None = None
@@ -46,23 +46,23 @@ class CoreferenceOutput(ModelOutput):
 class LongspanForCoreference(RanksSpans, LongspanWithHead):
     """Mentions and antecedents by span ranking, see `ranking`.
 
-    The loss of a document is the mean over its kept mentions of `−log Σ P(j)` over those antecedents j in the same
-    annotated cluster, or "none" where there is none such. With `singletons`, a binary cross-entropy of the mention
-    scores is added: over all annotated mentions, and the kept spans that are none. The loss of a batch is the mean of
-    those of its documents.
+    The loss of a document is the mean over its kept mentions of `−log Σ P(j)`, summed over the antecedents j in the
+    same annotated cluster, or "none" if there is none. With `singletons`, a binary cross-entropy of the mention scores
+    is added, over all annotated mentions and the kept spans that are not mentions. The loss of a batch is the mean over
+    its documents.
     """
 
     spec = CoreferenceHead
 
     def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> Any:
-        """As the base; what is longer than the encoder's segments, or its positions, is read in several pieces that do
-        not see each other, and end where a sentence does, if one ends there."""
+        """As in the base class; input longer than the encoder's segments, or its positions, is read in segments that do
+        not attend to each other and end at sentence boundaries where possible."""
         limit = self.options.segment_tokens
         if self.config.position_embedding in ("learned", "axial"):
             positions = self.config.max_position_embeddings
             limit = positions if limit is None or limit > positions else limit
-        given = inputs["input_ids"] if inputs["input_ids"] is not None else inputs["inputs_embeds"]
-        if limit is None or given is None or given.shape[1] <= limit:
+        values = inputs["input_ids"] if inputs["input_ids"] is not None else inputs["inputs_embeds"]
+        if limit is None or values is None or values.shape[1] <= limit:
             return super().encode(inputs, own)
         return in_pieces(self.model, inputs, own.get("sentence_ids"), limit)
 
@@ -77,18 +77,18 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
         labels: Tensor | None = None,
         max_words: int | None = None,
     ) -> CoreferenceOutput:
-        """Mentions and antecedents, and the loss when `labels` are given.
+        """Returns mentions and antecedents, and the loss with `labels`.
 
         Args:
             word_ids: `(B, T)` int64 index of the word that each token belongs to, −1 = none.
-            sentence_ids: `(B, T)` int64 index of its sentence; `None` means that a document is one sentence.
-            speaker_ids: `(B, T)` int64 index of who says it, −1 = unknown; `None` means that all are.
-            labels: `(B, M, 3)` int64: first word, last word and cluster of each annotated mention; negative = none.
-                Those that are longer than `span_width`, or reach over a sentence, cannot be found.
-            max_words: N; `None` means the largest index plus one.
+            sentence_ids: `(B, T)` int64 index of its sentence; `None` treats a document as one sentence.
+            speaker_ids: `(B, T)` int64 index of the speaker, −1 = unknown; `None`: all unknown.
+            labels: `(B, M, 3)` int64: first word, last word and cluster of each annotated mention; negative = padding.
+                Mentions longer than `span_width`, or across sentences, cannot be found.
+            max_words: N; `None` takes the largest index plus one.
 
         Raises:
-            InputError: no `word_ids`, ids of another shape than the input, labels of another form.
+            InputError: `word_ids` are missing, ids differ in shape from the input, or labels have another shape.
         """
         hidden = encoded.last_hidden_state
         word_ids, count = checked_ids("word", word_ids, hidden, attention_mask, max_words)
@@ -108,13 +108,13 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
         )
 
     def loss(self, words: Words, ranked: Ranked, labels: Tensor) -> Tensor:
-        """The scalar loss of a batch, the mean over its documents; the class says what is summed.
+        """Computes the scalar loss, the mean over the documents; see the class.
 
         Args:
-            labels: `(documents, mentions, 3)` int64: first word, last word and cluster, negative for none.
+            labels: `(documents, mentions, 3)` int64: first word, last word and cluster, negative for padding.
 
         Raises:
-            InputError: `labels` are of another shape.
+            InputError: `labels` have another shape.
         """
         if labels.ndim != 3 or labels.shape[0] != words.exists.shape[0] or labels.shape[-1] != 3:
             raise InputError(
@@ -135,20 +135,22 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
         return loss.mean()
 
     def cluster_table(self, words: Words, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """`(B, N, L)` the cluster of each span, −1 = none; and which labels name a span that can be found, `(B, M)`."""
+        """Returns the cluster of each span, `(B, N, L)`, −1 = none, and which labels name a span that can be found,
+        `(B, M)`."""
         longest, (rows, count) = self.spans.longest, words.exists.shape
         start, end, cluster = labels.unbind(-1)
         findable = (start >= 0) & (end >= start) & (end - start < longest) & (end < count) & (cluster >= 0)
         places = torch.where(findable, start * longest + end - start, 0)
         there = possible(words, longest).flatten(1)
         findable = findable & there.gather(1, places)
-        # What is not findable goes to a place of its own behind the others.
+        # Labels that cannot be found go to an extra slot at the end.
         places = torch.where(findable, places, count * longest)
         table = labels.new_full((rows, count * longest + 1), -1).scatter(1, places, cluster)
         return table[:, :-1].unflatten(1, (count, longest)), findable
 
     def mention_loss(self, words: Words, ranked: Ranked, labels: Tensor, findable: Tensor, wrong: Tensor) -> Tensor:
-        """`(B,)` binary cross-entropy of mention scores: annotated mentions, and the kept spans that are `wrong`."""
+        """Computes `(B,)` the binary cross-entropy of mention scores: annotated mentions, and the kept spans in
+        `wrong`."""
         start = labels[..., 0].masked_fill(~findable, 0)
         length = (labels[..., 1] - labels[..., 0]).masked_fill(~findable, 0)
         _, scores = self.score_spans(words, start, length)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Coref(Alone):
-    """Coreference, as `longspan coref` finds it."""
+    """Coreference, as by `longspan coref`."""
 
     model: str
     device: str | None = None
     dtype: Dtype | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no text."""
+        """Raises `InputError` for an invalid option."""
         check(self)
 
     def columns(self) -> dict[str, Any]:

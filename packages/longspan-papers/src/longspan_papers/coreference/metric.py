@@ -1,14 +1,14 @@
-"""How well predicted clusters agree with annotated ones: MUC, B³, CEAF-φ4, and their mean, the CoNLL score.
+"""Agreement of predicted with annotated clusters: MUC, B³, CEAF-φ4, and their mean, the CoNLL score.
 
-With annotated clusters K and predicted ones R (of a document; all sums run over all documents)::
+With annotated clusters K and predicted clusters R (of a document; all sums run over all documents)::
 
-    MUC      recall = Σ_K (|K| − parts of K) / Σ_K (|K| − 1)                Vilain et al. 1995: links that are found
-    B³       recall = Σ_K Σ_R |K ∩ R|² / |K|  /  Σ_K |K|                    Bagga and Baldwin 1998: by mention
-    CEAF-φ4  recall = Σ φ(K, R) over the best pairing / number of K         Luo 2005, φ = 2 |K ∩ R| / (|K| + |R|)
+    MUC      recall = Σ_K (|K| − parts of K) / Σ_K (|K| − 1)                Vilain et al. 1995: links found
+    B³       recall = Σ_K Σ_R |K ∩ R|² / |K|  /  Σ_K |K|                    Bagga and Baldwin 1998: per mention
+    CEAF-φ4  recall = Σ φ(K, R) over the best matching / number of K        Luo 2005, φ = 2 |K ∩ R| / (|K| + |R|)
 
-The parts of K are what the predicted clusters cut it into, mentions in none of them each one part. Precision is the
-same with K and R exchanged. As the scorer of the CoNLL shared tasks does (Pradhan et al. 2014), mentions that only one
-side has count as they are.
+The parts of K are its intersections with the predicted clusters; each mention in no predicted cluster is a part of its
+own. Precision exchanges K and R. As in the scorer of the CoNLL shared tasks (Pradhan et al. 2014), mentions of only one
+side are kept as they are.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Clusters = Sequence[Sequence[tuple[int, int]]]
 
 KINDS = ("muc", "b_cubed", "ceaf")
 SCORES = ("conll", "mentions", *(f"{kind}{part}" for kind in KINDS for part in ("", "_precision", "_recall")))
-"""The names of the scores, all in percent."""
+"""Names of the scores, all in percent."""
 
 
 @dataclass
 class Ratio:
-    """A precision or a recall as it adds up over documents."""
+    """A precision or a recall, accumulated over documents."""
 
     matched: float = 0.0
     whole: float = 0.0
@@ -43,12 +43,12 @@ class Ratio:
 
 
 def coreference_scores(pairs: Iterable[tuple[Clusters, Clusters]], *, singletons: bool = False) -> dict[str, float]:
-    """The scores of documents, in percent: `conll`, the mean F1 of the three, each with its precision and recall, and
-    `mentions`, the F1 of the mentions themselves.
+    """Computes the scores in percent: `conll`, the mean F1 of the three measures, each measure with its precision and
+    recall, and `mentions`, the F1 of mention detection.
 
     Args:
-        pairs: of each document the annotated and the predicted clusters.
-        singletons: False leaves clusters of one mention out on both sides, as CoNLL-2012 has none.
+        pairs: per document the annotated and the predicted clusters.
+        singletons: False drops clusters of one mention on both sides, as in CoNLL-2012.
     """
     measures = {"muc": muc, "b_cubed": b_cubed, "ceaf": ceaf, "mentions": shared_mentions}
     sums = {name: (Ratio(), Ratio()) for name in measures}
@@ -67,7 +67,7 @@ def coreference_scores(pairs: Iterable[tuple[Clusters, Clusters]], *, singletons
 
 
 def f1(precision: float, recall: float) -> float:
-    """Their harmonic mean; 0 where both are."""
+    """Returns the harmonic mean of precision and recall; 0 if both are 0."""
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
@@ -77,7 +77,7 @@ def _sets(clusters: Clusters, smallest: int) -> list[frozenset[tuple[int, int]]]
 
 
 def muc(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
-    """Links that are found, and all links: the recall of MUC."""
+    """Returns the numbers of found links and of all links: the recall of MUC."""
     owner = _owners(predicted)
     links = 0
     for cluster in gold:
@@ -87,7 +87,7 @@ def muc(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[floa
 
 
 def b_cubed(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
-    """Sum over the mentions of which share of their clusters is found with them, and their number."""
+    """Returns the sum over mentions of the share of their cluster found with them, and the number of mentions."""
     owner = _owners(predicted)
     total = 0.0
     for cluster in gold:
@@ -97,7 +97,7 @@ def b_cubed(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[
 
 
 def ceaf(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
-    """Likeness φ4 of the best pairing of clusters, and the number of clusters."""
+    """Returns the similarity φ4 of the best matching of clusters, and the number of clusters."""
     likeness = np.array(
         [[2 * len(one & other) / (len(one) + len(other)) for other in predicted] for one in gold], np.float64
     ).reshape(len(gold), len(predicted))
@@ -105,22 +105,22 @@ def ceaf(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[flo
 
 
 def shared_mentions(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
-    """Mentions that are found, and all of them."""
+    """Returns the number of mentions found, and of all mentions."""
     known = {mention for cluster in predicted for mention in cluster}
     mentions = {mention for cluster in gold for mention in cluster}
     return len(mentions & known), len(mentions)
 
 
 def _owners(clusters: Sequence[frozenset]) -> dict[tuple[int, int], int]:
-    """Mention → its cluster; the last one where it stands in two."""
+    """Maps each mention to its cluster, to the last one if it is in two."""
     return {mention: number for number, cluster in enumerate(clusters) for mention in cluster}
 
 
 def best_assignment(values: np.ndarray) -> list[tuple[int, int]]:
-    """Pairs `(row, column)`, each row and column in one at most, whose values add up to the most.
+    """Returns pairs `(row, column)`, each row and column at most once, with the maximum sum of values.
 
-    Rows enter one after another. A new one takes the path of least cost that ends in a free column, where costs are
-    reduced by prices of rows and columns that keep all of them ≥ 0 (Kuhn 1955; Jonker and Volgenant 1987). O(R² C).
+    Rows are added one by one, each by an augmenting path of least cost to a free column, where the costs are reduced by
+    row and column prices that keep all of them ≥ 0 (Kuhn 1955; Jonker and Volgenant 1987). O(R² C).
 
     Args:
         values: `(R, C)`, finite.

@@ -1,17 +1,17 @@
-"""Coarse-to-fine span ranking (Lee et al. 2017, 2018) as plain PyTorch: which spans are mentions, and of what.
+"""Coarse-to-fine span ranking (Lee et al. 2017, 2018) in plain PyTorch: mention detection and antecedent scores.
 
-Of all spans of up to L words in one sentence the λ · N best are kept as mentions, in the order of the text. Mention i
-looks at the mentions j before it::
+Of all spans of up to L words within a sentence, the λ · N best are kept as mentions, in text order. Mention i is
+compared with the mentions j before it::
 
     m_i = FFNN(g_i)                                             mention score
-    c_ij = m_i + m_j + g_iᵀ W g_j / √D + prior(distance)        coarse: the A best go on
+    c_ij = m_i + m_j + g_iᵀ W g_j / √D + prior(distance)        coarse: the A best are kept
     s_ij = c_ij + FFNN([g_i; g_j; g_i ∘ g_j; φ(distance); φ(same speaker)])
     P(j | i) = softmax over those j and "none", whose score is 0
 
-The root of g's width D is ours: without it the products are larger than all else until training has shrunk W.
+The division by √D, D the width of g, is not in the paper: without it the products dominate until training has shrunk W.
 
-Memory: candidates are scored in pieces and forgotten; what a gradient needs exists for the K = λ · N kept alone, and
-pairs are scored for some mentions at a time, computed again on the way back. So it grows with K · A, and with N.
+Memory: candidates are scored in chunks without keeping activations; activations exist only for the K = λ · N kept
+mentions, and pairs are scored in chunks that are recomputed in the backward pass. Memory grows with K · A and N.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from longspan_papers.coreference.spans import (
 
 MENTIONS_AT_ONCE = 128
 DISTANCES = 10
-"""Buckets of the distance in mentions: 0, 1, 2, 3, 4, 5–7, 8–15, 16–31, 32–63, more."""
+"""Number of buckets of the distance in mentions: 0, 1, 2, 3, 4, 5–7, 8–15, 16–31, 32–63, more."""
 
 
 class Mentions(NamedTuple):
-    """The K best spans of each document, in the order of its text; places that no span fills come last.
+    """The K best spans of each document, in text order, padded at the end.
 
     Attributes:
         starts: `(B, K)` int64 first words.
         lengths: `(B, K)` int64 words after the first.
-        valid: `(B, K)` bool, whether a span stands there.
+        valid: `(B, K)` bool, False for padding.
     """
 
     starts: Tensor
@@ -59,8 +59,8 @@ class Ranked(NamedTuple):
     Attributes:
         mentions: the spans.
         scores: `(B, K)`, m.
-        antecedents: `(B, K, A)` int64 indices j < i, −1 = none, best of the coarse ones first.
-        pair_scores: `(B, K, A + 1)`: 0 for no antecedent, then s of each; `-inf` where there is none.
+        antecedents: `(B, K, A)` int64 indices j < i, −1 = none, by descending coarse score.
+        pair_scores: `(B, K, A + 1)`: 0 for no antecedent, then s of each; `-inf` for padding.
     """
 
     mentions: Mentions
@@ -70,9 +70,9 @@ class Ranked(NamedTuple):
 
 
 class PairScorer(nn.Module):
-    """The fine score of pairs: a feed-forward network on `[g_i; g_j; g_i ∘ g_j; φ]`.
+    """Computes the fine score of pairs: a feed-forward network on `[g_i; g_j; g_i ∘ g_j; φ]`.
 
-    Its first layer is a sum of four, so that the parts of i and j are computed once for each mention, not each pair.
+    Its first layer is a sum of four terms, so that the terms of i and j are computed once per mention, not per pair.
     """
 
     def __init__(self, width: int, options: CoreferenceHead) -> None:
@@ -88,7 +88,7 @@ class PairScorer(nn.Module):
         self.rest = FeedForward(hidden, hidden, options.hidden_layers - 1, options.dropout)
 
     def forward(self, one: Tensor, others: Tensor, right: Tensor, distance: Tensor, speaker: Tensor) -> Tensor:
-        """`(B, C, A)` scores of mentions `one` `(B, C, D)` with `others` `(B, C, A, D)`.
+        """Computes `(B, C, A)` scores of mentions `one` `(B, C, D)` with `others` `(B, C, A, D)`.
 
         `right` is `self.right` of the others; `distance` and `speaker` are buckets `(B, C, A)`.
         """
@@ -103,12 +103,12 @@ class PairScorer(nn.Module):
 
 
 class RanksSpans(nn.Module):
-    """What a model of coreference has above its encoder."""
+    """Layers of a coreference model above its encoder."""
 
     model: Any
 
     def add_layers(self, config: Any) -> None:
-        """Make the layers above the encoder."""
+        """Creates the layers above the encoder."""
         options = self.spans_of = config.head_options(CoreferenceHead)
         self.spans = Spans(config.states_width, options.span_width, options.feature_width)
         width = self.spans.width
@@ -120,7 +120,7 @@ class RanksSpans(nn.Module):
         self.gate = nn.Linear(2 * width, width) if options.refinements else None
 
     def rank(self, words: Words) -> Ranked:
-        """Mentions of documents, and how likely each is to mean the same as those before it."""
+        """Returns the mentions of documents and the scores of their antecedents."""
         mentions = self.keep(words)
         vectors, scores = self.score_spans(words, mentions.starts, mentions.lengths)
         scores = scores.masked_fill(~mentions.valid, float("-inf"))
@@ -132,13 +132,13 @@ class RanksSpans(nn.Module):
         return Ranked(mentions, scores, chosen, pairs)
 
     def score_spans(self, words: Words, starts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Vectors `(B, K, D)` and mention scores `(B, K)` of spans."""
+        """Returns vectors `(B, K, D)` and mention scores `(B, K)` of spans."""
         vectors = self.span_dropout(self.spans(words, starts, lengths))
         return vectors, self.mention_scorer(vectors).float()
 
     @torch.no_grad()
     def keep(self, words: Words) -> Mentions:
-        """The best spans by mention score, without dropout: of n words at most λ · n, rounded up."""
+        """Returns the best spans by mention score, without dropout: at most λ · n of n words, rounded up."""
         options, count = self.spans_of, words.exists.shape[1]
         scores = self.candidate_scores(words)
         most = min(-int(-count * options.spans_per_word // 1), count * options.span_width)
@@ -155,7 +155,7 @@ class RanksSpans(nn.Module):
         return Mentions(places // options.span_width, places % options.span_width, valid)
 
     def candidate_scores(self, words: Words) -> Tensor:
-        """`(B, N, L)` mention scores of every span, `-inf` where there is none."""
+        """Computes `(B, N, L)` mention scores of all spans, `-inf` for spans that do not exist."""
         training = self.mention_scorer.training
         self.mention_scorer.train(False)
         pieces = []
@@ -166,9 +166,9 @@ class RanksSpans(nn.Module):
         return torch.cat(pieces, 1).masked_fill(~possible(words, self.spans.longest), float("-inf"))
 
     def pair(self, vectors: Tensor, scores: Tensor, valid: Tensor, speakers: Tensor) -> tuple[Tensor, Tensor]:
-        """Antecedents `(B, K, A)` and scores `(B, K, A + 1)`, some mentions at a time; arguments `(B, K, …)`."""
+        """Returns antecedents `(B, K, A)` and scores `(B, K, A + 1)`, computed in chunks; arguments `(B, K, …)`."""
         count = vectors.shape[1]
-        given = (
+        columns = (
             vectors,
             projected(self.coarse, vectors) / vectors.shape[-1] ** 0.5,
             projected(self.pair_scorer.right, vectors),
@@ -179,19 +179,20 @@ class RanksSpans(nn.Module):
         chosen, pairs = [], []
         for first in range(0, max(count, 1), MENTIONS_AT_ONCE):
             some = slice(first, min(first + MENTIONS_AT_ONCE, count))
-            indices, there = self.best_coarse(given, some)
+            indices, there = self.best_coarse(columns, some)
             if count > MENTIONS_AT_ONCE and torch.is_grad_enabled():
-                result: Any = checkpoint(self.pair_scores, given, some, indices, there, use_reentrant=False)
+                result: Any = checkpoint(self.pair_scores, columns, some, indices, there, use_reentrant=False)
             else:
-                result = self.pair_scores(given, some, indices, there)
+                result = self.pair_scores(columns, some, indices, there)
             chosen.append(torch.where(there, indices, -1))
             pairs.append(result)
         return torch.cat(chosen, 1), torch.cat(pairs, 1)
 
     @torch.no_grad()
-    def best_coarse(self, given: tuple[Tensor, ...], some: slice) -> tuple[Tensor, Tensor]:
-        """`(B, C, A)` the antecedents with the best coarse scores of a slice of C mentions, and which there are."""
-        vectors, coarse, _, scores, valid, _ = given
+    def best_coarse(self, columns: tuple[Tensor, ...], some: slice) -> tuple[Tensor, Tensor]:
+        """Returns `(B, C, A)` the antecedents with the best coarse scores for a slice of C mentions, and which
+        exist."""
+        vectors, coarse, _, scores, valid, _ = columns
         places = torch.arange(vectors.shape[1], device=vectors.device)
         distance = places[some, None] - places
         likely = (coarse[:, some] @ vectors.transpose(1, 2)).float() + scores[:, None]
@@ -202,9 +203,9 @@ class RanksSpans(nn.Module):
         indices = likely.topk(max(most, 0), -1).indices
         return indices, usable.gather(2, indices)
 
-    def pair_scores(self, given: tuple[Tensor, ...], some: slice, indices: Tensor, there: Tensor) -> Tensor:
-        """`(B, C, A + 1)` scores of a slice of mentions with no antecedent, which is 0, and with those `indices`."""
-        vectors, coarse, right, scores, _, speakers = given
+    def pair_scores(self, columns: tuple[Tensor, ...], some: slice, indices: Tensor, there: Tensor) -> Tensor:
+        """Computes `(B, C, A + 1)` scores of a slice of mentions: 0 for no antecedent, then those of `indices`."""
+        vectors, coarse, right, scores, _, speakers = columns
         others = gather(vectors, indices)
         places = torch.arange(vectors.shape[1], device=vectors.device)
         distance = bucket(places[some, None] - indices)
@@ -218,7 +219,8 @@ class RanksSpans(nn.Module):
         return torch.cat([torch.zeros_like(scores[:, some, None]), summed], -1)
 
     def refined(self, vectors: Tensor, chosen: Tensor, pairs: Tensor) -> Tensor:
-        """Vectors made to know their antecedents: `f ∘ g + (1 − f) ∘ Σ_j P(j) g_j`, where none is g itself."""
+        """Updates span vectors from their antecedents: `f ∘ g + (1 − f) ∘ Σ_j P(j) g_j`, where "none" stands for g
+        itself."""
         assert self.gate is not None
         weights = pairs.softmax(-1).to(vectors.dtype)
         pieces = []
@@ -233,6 +235,6 @@ class RanksSpans(nn.Module):
 
 
 def bucket(distance: Tensor) -> Tensor:
-    """The bucket of distances in mentions: up to 4 each its own, then by powers of two."""
+    """Returns the buckets of distances in mentions: one each up to 4, then by powers of two."""
     logarithm = distance.clamp(min=1).float().log2().floor().long() + 3
     return torch.where(distance <= 4, distance.clamp(min=0), logarithm).clamp(max=DISTANCES - 1)

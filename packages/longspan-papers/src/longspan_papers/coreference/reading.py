@@ -1,10 +1,10 @@
-"""Coreference data sets, by name, file or directory: a stream of `CoreferenceRow`, whatever the format.
+"""Coreference data sets by name, file or directory: a stream of `CoreferenceRow` from any format.
 
 - `read_coreference("litbank", "validation")`: one of `COREFERENCE_DATA_SETS`, or any folder of LONGSPAN_DATA
 - `read_coreference("dev.english.v4_gold_conll")`: CoNLL, see `longspan_papers.coreference.conll`
-- `read_coreference("train.jsonl")`: JSON Lines with `doc_key`, `sentences`, `clusters` and perhaps `speakers`; or, in
-  a `.json` file, an array of such records, as `longspan coref` writes it
-- `read_coreference("synthetic", limit=8)`: made up in code
+- `read_coreference("train.jsonl")`: JSON Lines with `doc_key`, `sentences`, `clusters` and optionally `speakers`; or a
+  `.json` file with an array of such records, as written by `longspan coref`
+- `read_coreference("synthetic", limit=8)`: generated
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COREFERENCE = Kind(
 """Where coreference comes from."""
 
 FILES = re.compile(rf"\.({'|'.join(COREFERENCE.suffixes)}|json)(\.gz|\.xz)?$", re.IGNORECASE)
-"""Names of files that hold documents of words; in a folder, JSON is often about the others and not read."""
+"""File names that hold documents of words; JSON files in a folder often describe the others and are not read."""
 _JSON = re.compile(r"\.(json|jsonl|jsonlines)(\.gz|\.xz)?$", re.IGNORECASE)
 
 
@@ -57,13 +57,13 @@ def read_coreference(
         data: a file (plain, gzip or xz), a directory, the name of one of `COREFERENCE_DATA_SETS` or of a registered
             reader, "synthetic", or several of these.
         split: which split of a directory or a named data set; a single file is read whatever the split.
-        limit: stop after so many documents.
-        labelled: whether JSON records must have clusters; False takes those without, to find them.
-        on_error: "raise" stops at a malformed document; "skip" passes over it, and the log says how many there were.
+        limit: maximum number of documents.
+        labelled: whether JSON records must have clusters; False accepts records without, for inference.
+        on_error: "raise" stops at a malformed document; "skip" drops it and logs the count.
 
     Raises:
-        InputError: nothing is found, an option is wrong (at once); a document is malformed (when it is reached; it
-            names file and line).
+        InputError: no data is found or an option is invalid (immediately); a document is malformed (when reached; the
+            message names file and line).
     """
     check_on_error(on_error)
 
@@ -75,7 +75,7 @@ def read_coreference(
 
 
 def _records(path: Path, skipped: Skipped, labelled: bool) -> Iterator[CoreferenceRow]:
-    """Documents of a JSON Lines file, as most programs for coreference write them, or of a JSON array."""
+    """Reads the documents of a JSON Lines file, the format of most coreference programs, or of a JSON array."""
     stem = path.name.split(".")[0]
 
     def parse(record: Record, number: int) -> CoreferenceRow:
@@ -85,11 +85,11 @@ def _records(path: Path, skipped: Skipped, labelled: bool) -> Iterator[Coreferen
 
 
 def row_of(record: Record, default_id: str = "", *, labelled: bool = True) -> CoreferenceRow:
-    """The document of one JSON record; `InputError` where it is malformed, without a place."""
+    """Parses one JSON record; raises `InputError`, without a location, if it is malformed."""
     speakers = _words(record, "speakers") if record.get("speakers") else None
-    given = list_of(record, "clusters") if labelled or "clusters" in record else []
+    raw_clusters = list_of(record, "clusters") if labelled or "clusters" in record else []
     try:
-        clusters = tuple(tuple((start, end) for start, end in cluster) for cluster in given)
+        clusters = tuple(tuple((start, end) for start, end in cluster) for cluster in raw_clusters)
         whole = all(type(place) is int for cluster in clusters for mention in cluster for place in mention)
     except (TypeError, ValueError):
         whole, clusters = False, ()
@@ -105,7 +105,7 @@ def row_of(record: Record, default_id: str = "", *, labelled: bool = True) -> Co
 
 
 def record_of(row: CoreferenceRow) -> Record:
-    """A document as such a record."""
+    """Returns the JSON record of a document."""
     part = {"part": row.part} if row.part else {}
     record: Record = {"doc_key": row.id, **part, "sentences": row.sentences, "clusters": row.clusters}
     return record if row.speakers is None else record | {"speakers": row.speakers}

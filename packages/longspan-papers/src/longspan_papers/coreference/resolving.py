@@ -1,4 +1,4 @@
-"""Coreference of a document of any length: which words mean the same, with their places in its text."""
+"""Coreference of a document of any length: clusters of mentions with their character offsets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from longspan_papers.coreference.rows import CoreferenceRow
 if TYPE_CHECKING:
     from longspan_documents.text.blocks import Document
 
-# As treebanks cut English: "did|n't", "Ada|'s", but "well-known".
+# Splits English like treebanks: "did|n't", "Ada|'s", but "well-known".
 _WORD = re.compile(r"\w+?(?=n['’]t\b)|n['’]t\b|['’](?:s|ll|re|ve|d|m)\b|\w+(?:-\w+)*|[^\w\s]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """A document whose clusters were found.
+    """A document with its predicted clusters.
 
     Attributes:
         text: of the document.
@@ -41,13 +41,13 @@ class Resolved:
         return [[(self.places[one][0], self.places[end][1]) for one, end in cluster] for cluster in self.row.clusters]
 
     def pieces(self) -> Iterator[tuple[str, int | None]]:
-        """The text with its mentions in brackets, `[the old man]3`, in pieces that belong to the same clusters: each
-        piece with the cluster of the innermost mention around it."""
+        """Yields the text with its mentions in brackets, `[the old man]3`, split where clusters change: each piece with
+        the cluster of its innermost mention."""
         events: list[tuple[int, int, int, int]] = []
         for number, cluster in enumerate(self.clusters):
             for start, end in cluster:
-                # At one place: what ends comes first, inner before outer; then what begins, outer before inner; last
-                # what ends where it begins, as a word without characters does, of which OntoGUM has one.
+                # At one position: ends first, inner before outer; then starts, outer before inner; then empty mentions,
+                # which start and end here, as a word without characters does, of which OntoGUM has one.
                 events += [(start, 1, -end, number), (end, 0 if start < end else 2, -start, number)]
         around: list[int] = []
         place = 0
@@ -59,7 +59,7 @@ class Resolved:
                 around.append(number)
                 yield "[", number
             else:
-                # The innermost of that number: mentions may cross.
+                # The innermost with that number, since mentions may cross.
                 del around[len(around) - 1 - around[::-1].index(number)]
                 yield f"]{number}", number
         if place < len(self.text):
@@ -67,7 +67,7 @@ class Resolved:
 
 
 class Resolver:
-    """A model of coreference, ready to read."""
+    """A loaded coreference model."""
 
     def __init__(self, model: Any, tokenizer: Any, task: Any) -> None:
         self.model = model
@@ -75,10 +75,11 @@ class Resolver:
         self.task = task
 
     def resolve(self, document: str | Path | Document | CoreferenceRow) -> Resolved:
-        """The clusters of a document.
+        """Returns the clusters of a document.
 
         Args:
-            document: the text itself, a `Path` to a file of any kind that `longspan` reads, what `read` gave, or words.
+            document: the text itself, a `Path` to a file of any format that `longspan` reads, the result of `read`, or
+                words.
         """
         from longspan_documents.text.reading import as_document
 
@@ -91,15 +92,15 @@ class Resolver:
 
 
 def load_resolver(source: str | Path, device: str | None = None, dtype: str | None = None) -> Resolver:
-    """Load a model of coreference once, for many documents; the latest two stay loaded.
+    """Loads a coreference model for many documents; the two most recent models stay in memory.
 
     Args:
         source: its folder.
-        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        device: PyTorch device name ("cpu", "cuda", "cuda:1", "mps"); None is the CPU.
         dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: it cannot be loaded, or is none; a device that is not there.
+        InputError: it cannot be loaded, or is no coreference model; the device is not available.
     """
     check_kind(source, "model", (str, Path), "a folder or a name")
     check_named(device, dtype)
@@ -123,7 +124,7 @@ def _load(source: str, device: str | None, dtype: str | None) -> Resolver:
 
 
 def _cut(document: Document) -> tuple[str, CoreferenceRow, tuple[tuple[int, int], ...]]:
-    """A document as words: those of its sentences, with who says them and where they stand."""
+    """Splits a document into the words of its sentences, with their speakers and character offsets."""
     from longspan_documents.text.reading import sentences_of
 
     sentences: list[tuple[str, ...]] = []
@@ -135,13 +136,13 @@ def _cut(document: Document) -> tuple[str, CoreferenceRow, tuple[tuple[int, int]
             sentences.append(tuple(document.text[start:end] for start, end in spans))
             speakers.append((sentence.speaker or "",) * len(spans))
             cuts += spans
-    said = tuple(speakers) if any(chain.from_iterable(speakers)) else None
-    row = CoreferenceRow(id=document.name, sentences=tuple(sentences), speakers=said)
+    known_speakers = tuple(speakers) if any(chain.from_iterable(speakers)) else None
+    row = CoreferenceRow(id=document.name, sentences=tuple(sentences), speakers=known_speakers)
     return document.text, row, tuple(cuts)
 
 
 def _joined(row: CoreferenceRow) -> tuple[str, CoreferenceRow, tuple[tuple[int, int], ...]]:
-    """A document of words as a text: a line for each sentence, spaces between words."""
+    """Returns a document of words as text: one line per sentence, spaces between words."""
     text, spans = "", []
     for sentence in row.sentences:
         for index, word in enumerate(sentence):
@@ -153,8 +154,8 @@ def _joined(row: CoreferenceRow) -> tuple[str, CoreferenceRow, tuple[tuple[int, 
 
 
 def as_records(documents: Sequence[Resolved]) -> list[dict[str, Any]]:
-    """Documents as JSON data: the words with the clusters in them, as most programs write them, and the places of the
-    mentions in the text."""
+    """Returns documents as JSON data: words with clusters, in the common format, and the character offsets of the
+    mentions."""
     from longspan_papers.coreference.reading import record_of
 
     return [

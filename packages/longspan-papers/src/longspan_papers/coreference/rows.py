@@ -1,4 +1,4 @@
-"""What one document of a coreference data set is, whatever file it came from."""
+"""A document of a coreference data set, independent of the file format."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from longspan.characters import check_characters
 from longspan.errors import InputError
 
 Mention = tuple[int, int]
-"""First and last word of a mention, counted over the whole document from 0; the last one is part of it."""
+"""First and last word of a mention, from 0 over the whole document; the last word is inclusive."""
 Cluster = tuple[Mention, ...]
-"""Mentions of one and the same thing, in order; one alone is a singleton."""
+"""Mentions of the same entity, in order; a cluster of one mention is a singleton."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoreferenceRow:
-    """A document, or a part of one, with who speaks and what refers to the same.
+    """A document, or a part of one, with its speakers and coreference clusters.
 
-    Mentions may contain each other, also those of one cluster, and cross; one span may stand in two clusters, as it
-    does a few times in OntoGUM. Where the file knows no sentences, the document is one.
+    Mentions may nest, even within one cluster, and cross; one span may be in two clusters, as a few times in OntoGUM. A
+    file without sentence boundaries gives one sentence per document.
 
     Attributes:
         id: the document's name.
-        part: of the document, for files that cut long ones.
+        part: number of the part, in formats that split long documents.
         sentences: S sentences of words.
-        speakers: for each word who says it, "" for nobody; `None` where the file does not know.
+        speakers: the speaker of each word, "" for none; `None` if the file has no speakers.
         clusters: in the order of their first mentions.
     """
 
@@ -38,7 +38,7 @@ class CoreferenceRow:
     clusters: tuple[Cluster, ...] = ()
 
     def __post_init__(self) -> None:
-        """Put clusters into order; refuse mentions outside the document, and speakers of other words."""
+        """Sorts the clusters; raises `InputError` for mentions outside the document and speakers of other words."""
         for word in (self.id, *self.words):
             check_characters(word, f"document {self.id!r}")
         if self.speakers is not None and [*map(len, self.speakers)] != [*map(len, self.sentences)]:
@@ -57,19 +57,18 @@ class CoreferenceRow:
         return tuple(word for sentence in self.sentences for word in sentence)
 
     def text(self, mention: Mention) -> str:
-        """The words of a mention."""
+        """Returns the words of a mention."""
         return " ".join(self.words[mention[0] : mention[1] + 1])
 
 
 def in_order(clusters: Iterable[Iterable[Mention]]) -> tuple[Cluster, ...]:
-    """Clusters by their first mentions, mentions by their places; the same mention twice counts once, none are left
-    out."""
+    """Returns clusters sorted by first mention, mentions by position; removes duplicate mentions and empty clusters."""
     ordered = (tuple(sorted({(int(start), int(end)) for start, end in cluster})) for cluster in clusters)
     return tuple(sorted(cluster for cluster in ordered if cluster))
 
 
 def crossing(mentions: Iterable[Mention]) -> tuple[Mention, Mention] | None:
-    """Two of the mentions that share words while neither contains the other; `None` where there are none such."""
+    """Returns two mentions that overlap while neither contains the other; `None` if there are none."""
     around: list[Mention] = []
     for start, end in sorted(set(mentions), key=lambda mention: (mention[0], -mention[1])):
         while around and around[-1][1] < start:
@@ -90,10 +89,11 @@ ENDS = ("in the garden", "on the road", "after dinner", "without a word", "once 
 
 
 def synthetic_documents(count: int, *, seed: int, sentences: int = 24) -> list[CoreferenceRow]:
-    """Stories of people of whom one woman and one man are in sight at a time, until a name brings on another.
+    """Generates stories about people, of whom one woman and one man are active at a time, until a name introduces
+    another.
 
-    A pronoun, and "the old woman" or "the old man", is whoever of that sex was named last. There are two people in a
-    sentence. Same arguments, same documents.
+    A pronoun, and "the old woman" or "the old man", refers to the person of that sex who was named last. Each sentence
+    has two people. The same arguments give the same documents.
     """
     draw = random.Random(seed)
     return [_document(f"synthetic-{seed}-{number}", sentences, draw) for number in range(count)]
@@ -110,11 +110,11 @@ def _document(name: str, sentences: int, draw: random.Random) -> CoreferenceRow:
         for kind, pronoun in ((subject, subject.capitalize()), (other, OTHERS[other][0])):
             if kind not in present or draw.random() < 0.3:
                 present[kind] = draw.choice(NAMES[kind])
-                said = present[kind]
+                mention_text = present[kind]
             else:
-                said = draw.choice((pronoun, OTHERS[kind][1]))
+                mention_text = draw.choice((pronoun, OTHERS[kind][1]))
             start = words + len(sentence)
-            sentence += said.split()
+            sentence += mention_text.split()
             clusters.setdefault(present[kind], []).append((start, words + len(sentence) - 1))
             sentence += [draw.choice(VERBS)] if kind == subject else []
         sentence += [*draw.choice(ENDS).split(), "."]

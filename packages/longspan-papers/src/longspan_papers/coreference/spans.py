@@ -1,4 +1,4 @@
-"""Words out of tokens, and vectors and scores of spans of words: the parts that span ranking is made of."""
+"""Word states from token states, and vectors and scores of spans: the building blocks of span ranking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from longspan.attention.base import projected
 from longspan.models.heads.sentence_network import mean_by_sentence
 
 WORDS_AT_ONCE = 256
-"""First words of candidate spans that are scored together, which bounds the memory of those that are not kept."""
+"""Number of start words whose candidate spans are scored together, which bounds memory."""
 
 
 @dataclass
@@ -21,10 +21,10 @@ class Words:
     """The words of B documents, up to N.
 
     Attributes:
-        states: `(B, N, E)`, the mean of the states of each word's tokens.
+        states: `(B, N, E)`, mean of the states of each word's tokens.
         exists: `(B, N)` bool.
         sentences: `(B, N)` int64 index of each word's sentence, −1 = none.
-        speakers: `(B, N)` int64 index of who says it, −1 = unknown.
+        speakers: `(B, N)` int64 index of its speaker, −1 = unknown.
     """
 
     states: Tensor
@@ -34,12 +34,12 @@ class Words:
 
 
 def words_of(hidden: Tensor, word_ids: Tensor, count: int, sentence_ids: Tensor, speaker_ids: Tensor | None) -> Words:
-    """Words from tokens: `hidden` `(B, T, E)`, all ids `(B, T)` int64 with −1 = none, `count` N."""
+    """Pools tokens into words: `hidden` `(B, T, E)`, all ids `(B, T)` int64 with −1 = none, `count` N."""
     states, exists = mean_by_sentence(hidden, word_ids, count)
     places = torch.where(word_ids < 0, count, word_ids)
 
     def largest(ids: Tensor) -> Tensor:
-        """Of each word the id of its tokens, which all have the same."""
+        """Returns per word the id of its tokens, which all have the same."""
         start = ids.new_full((ids.shape[0], count + 1), -1)
         return start.scatter_reduce(1, places, ids, "amax")[:, :count]
 
@@ -49,7 +49,7 @@ def words_of(hidden: Tensor, word_ids: Tensor, count: int, sentence_ids: Tensor,
 
 
 class FeedForward(nn.Module):
-    """`layers` hidden layers with ReLU and dropout, and a number: `(…, width)` → `(…)`."""
+    """Feed-forward network with `layers` hidden layers, ReLU and dropout, and a scalar output: `(…, width)` → `(…)`."""
 
     def __init__(self, width: int, hidden: int, layers: int, dropout: float) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class FeedForward(nn.Module):
 class Spans(nn.Module):
     """Vectors of spans, `g = [h_start; h_end; Σ_t α_t h_t; φ(width)]` with α = softmax of `w · h_t` over the span.
 
-    Spans have up to L words; φ is a learned vector of F numbers for each number of words (Lee et al. 2017).
+    Spans have up to L words; φ is a learned embedding of F values per span width (Lee et al. 2017).
     """
 
     def __init__(self, states_width: int, longest: int, features: int) -> None:
@@ -76,10 +76,10 @@ class Spans(nn.Module):
         self.attention = nn.Linear(states_width, 1)
         self.widths = nn.Embedding(longest, features)
         self.width = 3 * states_width + features
-        """Of g."""
+        """Width of g."""
 
     def forward(self, words: Words, starts: Tensor, lengths: Tensor) -> Tensor:
-        """`(B, K, width)` of the spans that begin at `starts` `(B, K)` and have `lengths + 1` words `(B, K)`."""
+        """Computes `(B, K, width)` of the spans with first words `starts` `(B, K)` and `lengths + 1` words `(B, K)`."""
         steps = torch.arange(self.longest, device=starts.device)
         inside = steps <= lengths[..., None]
         places = (starts[..., None] + steps).clamp(max=words.states.shape[1] - 1)
@@ -88,9 +88,9 @@ class Spans(nn.Module):
         return self._vectors(window, scores, inside, gather(words.states, starts + lengths), lengths)
 
     def all_from(self, words: Words, first: int, count: int) -> Tensor:
-        """`(B, count, L, width)` of every span that begins at the words `first … first + count − 1`.
+        """Computes `(B, count, L, width)` of every span that begins at the words `first … first + count − 1`.
 
-        Those that reach behind the last word are there too, with any values.
+        Spans that extend past the last word are included with arbitrary values.
         """
         states = words.states[:, first : first + count + self.longest - 1]
         missing = count + self.longest - 1 - states.shape[1]
@@ -112,13 +112,13 @@ class Spans(nn.Module):
 
 
 def gather(values: Tensor, places: Tensor) -> Tensor:
-    """`(B, N, …)` at `places` `(B, …)` → `(B, …, …)`."""
+    """Gathers `(B, N, …)` at `places` `(B, …)` → `(B, …, …)`."""
     rows = torch.arange(values.shape[0], device=values.device).view(-1, *[1] * (places.ndim - 1))
     return values[rows, places]
 
 
 def possible(words: Words, longest: int) -> Tensor:
-    """`(B, N, L)` bool: whether the span of k + 1 words from word n on exists and lies in one sentence."""
+    """Returns `(B, N, L)` bool: whether the span of k + 1 words from word n exists and lies in one sentence."""
     count = words.exists.shape[1]
     steps = torch.arange(longest, device=words.exists.device)
     ends = torch.arange(count, device=words.exists.device)[:, None] + steps
@@ -129,15 +129,14 @@ def possible(words: Words, longest: int) -> Tensor:
 
 
 def without_crossing(scores: Tensor, want: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The best candidates of which no two cross: `(B, most)` flat indices, and which of them there are.
+    """Selects the best candidates of which no two cross: `(B, most)` flat indices, and which of them are valid.
 
-    Candidates are taken from the best down, each unless it crosses one that is taken already (Lee et al. 2017). For
-    each word it is enough to know the last end of a taken span that begins there, and the first begin of one that ends
-    there.
+    Candidates are taken by descending score unless they cross one already taken (Lee et al. 2017). Per word it suffices
+    to store the last end of a selected span that starts there, and the first start of one that ends there.
 
     Args:
         scores: `(B, N, L)`, `-inf` where there is no span.
-        want: `(B,)` how many to take.
+        want: `(B,)` number of candidates to select.
         most: K.
     """
     rows, count, longest = scores.shape

@@ -1,6 +1,6 @@
-"""Coreference: which words of a long document mean the same person, place or thing.
+"""Coreference: training and evaluation of clusters in long documents.
 
-A document is read whole, however long; no token is global. Scores are those of CoNLL-2012.
+A document is read whole, at any length; no token is global. Scores are those of CoNLL-2012.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from longspan_papers.coreference.rows import Cluster, CoreferenceRow, Mention, c
 
 @dataclass(frozen=True, kw_only=True)
 class Coreference(Task):
-    """Find the mentions of a document and which of them mean the same.
+    """Finds the mentions of a document and clusters those of the same entity.
 
     Attributes:
-        singletons: clusters of one mention are annotated (LitBank), so they are learned, found and scored; False: there
-            are none (OntoNotes, OntoGUM).
-        max_tokens: in training, longer documents are cut between sentences into pieces that are documents of their own;
-            None trains on whole ones. Scoring always reads whole ones.
-        head_options: what the head is told besides, see `longspan_papers.coreference.CoreferenceHead`.
+        singletons: whether clusters of one mention are annotated (LitBank), so that they are learned, predicted and
+            scored; False for data without them (OntoNotes, OntoGUM).
+        max_tokens: in training, longer documents are split between sentences into independent pieces; None trains on
+            whole documents. Evaluation always reads whole documents.
+        head_options: further options of the head, see `longspan_papers.coreference.CoreferenceHead`.
     """
 
     name: ClassVar[str] = "coreference"
@@ -47,37 +47,37 @@ class Coreference(Task):
     head_options: dict[str, Any] = field(default_factory=dict)
 
     def model_fields(self) -> dict[str, Any]:
-        """No token is global; the head with its options."""
+        """Returns no global tokens, and the head with its options."""
         head = {**self.head_options, "head": self.head, "singletons": self.singletons}
         return {"global_tokens": "none", "head": head}
 
     def fitted(self, config: Any) -> Self:
-        """With singletons, where the model was trained on them."""
+        """Takes `singletons` from the trained model."""
         return replace(self, singletons=config.head_options(CoreferenceHead).singletons)
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[CoreferenceRow]:
-        """The documents of a data set, see `read_coreference`."""
+        """Reads the documents of a data set, see `read_coreference`."""
         return list(read_coreference(source, split, limit, on_error=on_error))
 
     def corpus(self, rows: Sequence[CoreferenceRow]) -> Iterator[str]:
-        """Each document's words, with a space before each, as they are tokenised."""
+        """Yields each document's words, with a space before each, as they are tokenised."""
         return (" " + " ".join(row.words) for row in rows)
 
     def dataset(
         self, rows: Sequence[CoreferenceRow], tokenizer: Any, *, training: bool, seed: int, folder: Any
     ) -> list[dict[str, Any]]:
-        """Features of documents, or in training of their pieces."""
+        """Returns features of documents, or in training of their pieces."""
         limit = self.max_tokens if training else None
         return list(chain.from_iterable(document_features(row, tokenizer, limit) for row in rows))
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads documents to a batch, see `collate`."""
+        """Returns the collator, see `collate`."""
         return partial(collate, padding=padding_id(tokenizer))
 
     def predict(
         self, model: Any, tokenizer: Any, rows: Sequence[CoreferenceRow], *, batch_size: int = 1
     ) -> list[tuple[Cluster, ...]]:
-        """The clusters of each document, in the order of `rows`: mentions as first and last word, counted from 0."""
+        """Predicts the clusters of each document, in the order of `rows`: mentions as first and last word, from 0."""
         features = self.dataset(rows, tokenizer, training=False, seed=0, folder=None)
         predicted: list[tuple[Cluster, ...]] = []
         for batch in batches(model, features, self.collator(tokenizer), batch_size):
@@ -87,7 +87,7 @@ class Coreference(Task):
         return predicted
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[CoreferenceRow], *, batch_size: int) -> Outcome:
-        """Find the clusters of every document and score them; `files` has the predictions as CoNLL writes them."""
+        """Predicts and scores the clusters of every document; `files` has the predictions in CoNLL format."""
         clusters_by_row = self.predict(model, tokenizer, rows, batch_size=batch_size)
         pairs = [(row.clusters, clusters) for row, clusters in zip(rows, clusters_by_row, strict=True)]
         scores = coreference_scores(pairs, singletons=self.singletons)
@@ -104,20 +104,20 @@ class Coreference(Task):
 
 
 NONE = -1
-"""The id of a word, sentence or speaker that there is not, and of a mention that fills up a batch."""
+"""The id of a missing word, sentence or speaker, and of padding mentions."""
 
 
 def document_features(row: CoreferenceRow, tokenizer: Any, max_tokens: int | None = None) -> list[dict[str, Any]]:
-    """What the model reads of a document: one entry, or one for each of its pieces.
+    """Returns the model's input for a document: one entry, or one per piece.
 
-    Each word is tokenised by itself, as if a space stood before it. The tokenizer's first and last special tokens,
-    where it has any, stand around the document and belong to no word.
+    Each word is tokenised separately with a space before it. The tokenizer's first and last special tokens, if it has
+    any, enclose the document and belong to no word.
 
     Args:
         row: the document.
         tokenizer: of transformers.
-        max_tokens: cut the document between sentences into pieces of at most so many tokens, each a document of
-            its own; a sentence that is longer is cut between words. `None` leaves it whole.
+        max_tokens: splits the document between sentences into pieces of at most this many tokens, each a separate
+            document; a longer sentence is split between words. `None` does not split.
     """
     encoded = encode_sentences([f" {word}" for word in row.words], tokenizer)
     lengths, sentences = [*map(len, encoded)], [index for index, words in enumerate(row.sentences) for _ in words]
@@ -152,14 +152,14 @@ def _piece(
 
 
 def around(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """The special tokens before and after a text: CLS or BOS, and SEP or EOS."""
+    """Returns the special tokens before and after a text: CLS or BOS, and SEP or EOS."""
     pairs = ((tokenizer.cls_token_id, tokenizer.bos_token_id), (tokenizer.sep_token_id, tokenizer.eos_token_id))
     first, last = ([one for one in pair if one is not None][:1] for pair in pairs)
     return first, last
 
 
 def collate(features: Sequence[Mapping[str, Any]], *, padding: int) -> dict[str, Tensor]:
-    """Documents to tensors: `input_ids`, `attention_mask` and ids `(B, T)`, `labels` `(B, M, 3)`."""
+    """Collates documents to `input_ids`, `attention_mask` and ids `(B, T)`, `labels` `(B, M, 3)`."""
     ids = {"input_ids": padding, "word_ids": NONE, "sentence_ids": NONE, "speaker_ids": NONE}
     batch = pad(features, ids)
     if all("labels" in one for one in features):
@@ -170,14 +170,14 @@ def collate(features: Sequence[Mapping[str, Any]], *, padding: int) -> dict[str,
 
 
 def clusters_of(output: Any, *, singletons: bool) -> list[tuple[Cluster, ...]]:
-    """The clusters of each document of a batch.
+    """Returns the clusters of each document of a batch.
 
-    Of two mentions of one cluster that cross, only the one with the better score stays: CoNLL's brackets cannot tell
-    such mentions apart, and they are never both right.
+    Of two crossing mentions of one cluster only the one with the higher score is kept: CoNLL's brackets cannot express
+    both, and they are never both right.
 
     Args:
         output: of `LongspanForCoreference`.
-        singletons: keep mentions with a score above 0 that nothing joins.
+        singletons: keep unlinked mentions with a score above 0.
     """
     best = output.antecedent_scores.argmax(-1) - 1
     chosen = output.antecedents.gather(2, best.clamp(min=0)[..., None])[..., 0] if output.antecedents.shape[2] else best
@@ -211,7 +211,7 @@ def _clusters(
 
 
 def without_crossing(scores: dict[Mention, float]) -> dict[Mention, float]:
-    """The mentions of a cluster, less the worse of each two that cross."""
+    """Returns the mentions of a cluster without the lower-scored of each crossing pair."""
     while (pair := crossing(scores)) is not None:
         worse = min(pair, key=scores.__getitem__)
         scores = {mention: score for mention, score in scores.items() if mention != worse}

@@ -1,11 +1,11 @@
-"""DialogLM: long dialogues, pre-training by denoising a window of one, and where topics begin (Zhong et al. 2022).
+"""DialogLM: long dialogues, pre-training by window-based denoising, and topic segmentation (Zhong et al. 2022).
 
 From files to score::
 
-    formats    documents, records, subtitles as turns    reading    data sets by name, files and folders; made-up ones
-    noises     five ways to disturb turns, how much      noising    a window is chosen and disturbed: `longspan noise`
-    pieces     dialogues on disk, as long as is read     denoising  the task of pre-training
-    topics     the task of telling where topics begin, and its measures
+    formats    documents, records, subtitles as turns    reading    data sets by name, files and folders; synthetic
+    noises     five noise types and their amounts        noising    selects and disturbs a window: `longspan noise`
+    pieces     dialogues on disk, split to input length  denoising  the pre-training task
+    topics     topic segmentation and its measures
 
-What a turn and a dialogue is stands in `longspan.data.turns`, since summaries are made of them too.
+Turns and dialogues are defined in `longspan.data.turns`, since summarization uses them too.
 """

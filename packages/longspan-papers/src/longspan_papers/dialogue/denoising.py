@@ -1,7 +1,7 @@
-"""Window-based denoising, DialogLM's pre-training: a dialogue with a disturbed window in, the window out.
+"""Window-based denoising, DialogLM's pre-training: input a dialogue with a disturbed window, output the window.
 
-Source: Zhong et al. 2022, arXiv 2109.02492. Dialogues are read once into files of the run's folder, so that their
-number does not matter; the noise is new in every epoch, and fixed in validation.
+Source: Zhong et al. 2022, arXiv 2109.02492. Dialogues are written once to files in the run's folder, so that their
+number is not limited by memory; the noise is drawn anew in every epoch, and is fixed in validation.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ TOKENIZERS_OWN = ("mask", "speaker_mask", "start", "end")
 
 
 class DialogueSource(RowSource):
-    """One data set, file or folder of dialogues."""
+    """A data set, file or folder of dialogues."""
 
     kind = DIALOGUES
 
     def rows(self) -> Iterator[Dialogue]:
-        """Its dialogues, one at a time."""
+        """Yields its dialogues, one at a time."""
         return read_dialogues(self.source, self.split, self.limit, on_error=self.on_error)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DialogueDenoising(WritingTask, GuessingTask):
-    """Write a window of a dialogue as it was, from the dialogue with this window disturbed.
+    """Reconstructs a window of a dialogue from the dialogue with this window disturbed.
 
     Attributes:
-        max_source_tokens: dialogues are cut to so many tokens, where turns end.
-        max_target_tokens: longest window, special tokens included; longer turns are cut where sentences end.
+        max_source_tokens: maximum tokens of a dialogue, which is truncated at the end of a turn.
+        max_target_tokens: longest window, special tokens included; longer turns are split at sentence ends.
         setting: the noise of the "paper", or of the "script" that its authors published.
-        noise: what differs from that, by the names of `NoiseConfig`, such as `{window_share: 0.2, permute: 0}`.
-        without: noises that are left out.
+        noise: changes to the setting, by the names of `NoiseConfig`, such as `{window_share: 0.2, permute: 0}`.
+        without: noises that are switched off.
         global_tokens: "first" makes the first token global (LED), "none" none.
     """
 
@@ -77,14 +77,14 @@ class DialogueDenoising(WritingTask, GuessingTask):
     global_tokens: Literal["first", "none"] = "first"
 
     def __post_init__(self) -> None:
-        """Refuse noise that there is not."""
+        """Raises `InputError` for unknown noise options."""
         super().__post_init__()
         known = [name for name in NoiseConfig.__dataclass_fields__ if name not in TOKENIZERS_OWN]
         check_keys(self.noise, known, "task.noise")
         _ = self.config("[MASK]")
 
     def config(self, mask: str) -> NoiseConfig:
-        """The noise, for a tokenizer with this mask."""
+        """Returns the noise, for a tokenizer with this mask token."""
         setting: dict[str, Any] = {**self.noise, "mask": mask}
         if self.setting == "script":
             setting["speaker_mask"] = mask
@@ -92,23 +92,23 @@ class DialogueDenoising(WritingTask, GuessingTask):
         return NoiseConfig.published(self.setting, **{**setting, **whole.without(*self.without)})
 
     def new_tokens(self) -> Sequence[str]:
-        """The speaker mask, where it is one of its own, and the marks of the window."""
+        """Returns the speaker mask, if it differs from the mask token, and the markers of the window."""
         config = self.config("[MASK]")
-        own = [] if config.speaker_mask == config.mask else [config.speaker_mask]
-        return [*own, *([config.start, config.end] if config.markers else [])]
+        speaker_masks = [] if config.speaker_mask == config.mask else [config.speaker_mask]
+        return [*speaker_masks, *([config.start, config.end] if config.markers else [])]
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
-        """The source itself, found but not read. `limit` counts dialogues over all sources."""
+        """Locates the source without reading it. `limit` counts dialogues over all sources."""
         return DialogueSource.located(source, split, limit, on_error=on_error)
 
     def corpus(self, rows: Sequence[Any]) -> Iterator[str]:
-        """Every dialogue."""
+        """Yields every dialogue."""
         return (dialogue.text for dialogue in rows_of(rows))
 
     def dataset(
         self, rows: Sequence[Any], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> NoisedDialogues:
-        """Pieces of the dialogues, written once into `folder/chunks-train` or `folder/chunks-validation`."""
+        """Returns pieces of the dialogues, written once to `folder/chunks-train` or `folder/chunks-validation`."""
         if getattr(tokenizer, "mask_token", None) is None:
             raise InputError("the tokenizer has no mask_token, which hides words; set it, or use another tokenizer")
         if missing := [
@@ -131,25 +131,25 @@ class DialogueDenoising(WritingTask, GuessingTask):
         return NoisedDialogues(pieces, self, tokenizer, seed if training else None)
 
     def features(self, source: str, target: str, tokenizer: Any) -> dict[str, Any]:
-        """`input_ids`, `labels`, and how many tokens are global."""
+        """Returns `input_ids`, `labels`, and the number of global tokens."""
         ids, _ = encode(tokenizer, source, max_tokens=self.max_source_tokens)
         labels = encode_target(tokenizer, target, max_tokens=self.max_target_tokens)
         return {"input_ids": ids, "labels": labels, "global_tokens": int(self.global_tokens == "first")}
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads B dialogues to `input_ids` (B, S) with both masks, and `labels` (B, T)."""
+        """Returns the collator, which pads B dialogues to `input_ids` (B, S) with both masks, and `labels` (B, T)."""
         return partial(collate, padding=padding_id(tokenizer))
 
     @property
     def flavour(self) -> str:
-        """What the scores are, in words."""
+        """Description of the scores."""
         return (
             "Bits per token: −log2 of the probability of each token of the window, behind the true ones before it; "
             f"the noise of the {self.setting}, drawn by each dialogue's content."
         )
 
     def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
-        """`(B, 3)` float64 sums over the window's tokens: bits, how many are right, how many there are."""
+        """Returns `(B, 3)` float64 sums over the window's tokens: bits, correct tokens, tokens."""
         labels, real = batch["labels"], batch["labels"] != IGNORED
         logits = model(**batch).logits.float()
         nats = cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
@@ -159,13 +159,13 @@ class DialogueDenoising(WritingTask, GuessingTask):
 
 @dataclass(eq=False)
 class NoisedDialogues(Dataset[dict[str, Any]]):
-    """Pieces of dialogues with noise, drawn when they are asked for.
+    """Pieces of dialogues with noise, which is drawn on access.
 
     Attributes:
-        pieces: what `write_dialogues` wrote.
-        task: which noise, and how long.
+        pieces: as written by `write_dialogues`.
+        task: which noise, and maximum lengths.
         tokenizer: of transformers.
-        seed: of training; None draws by the content of each piece.
+        seed: of training; None derives the noise from the content of each piece.
     """
 
     pieces: Ragged
@@ -176,7 +176,7 @@ class NoisedDialogues(Dataset[dict[str, Any]]):
 
     @cached_property
     def config(self) -> NoiseConfig:
-        """The noise; a window is never longer than a target may be."""
+        """The noise; a window is never longer than the maximum target."""
         config = self.task.config(self.tokenizer.mask_token)
         room = self.task.max_target_tokens - self.tokenizer.num_special_tokens_to_add()
         most = min(config.window_most, room)
@@ -186,11 +186,11 @@ class NoisedDialogues(Dataset[dict[str, Any]]):
         return len(self.pieces)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw the noise of this epoch from now on."""
+        """Sets the epoch whose noise is drawn."""
         self.epoch = epoch
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """`input_ids`, `labels` and `global_tokens` of a piece."""
+        """Returns `input_ids`, `labels` and `global_tokens` of a piece."""
         index = range(len(self))[index]
         piece, content = read_piece(self.pieces, index)
         sizes = {turn.line: tokens for turn, tokens in piece}
@@ -201,7 +201,7 @@ class NoisedDialogues(Dataset[dict[str, Any]]):
         )
 
     def _shortened(self, source: str, trace: Trace, sizes: list[int]) -> str:
-        """The source, without the turns furthest from the window where noise has made it too long."""
+        """Drops the turns furthest from the window if the noise has made the source too long."""
         _, count = encode(self.tokenizer, source, max_tokens=self.task.max_source_tokens)
         excess = count - self.task.max_source_tokens
         lines = source.split("\n")

@@ -1,9 +1,9 @@
 """Documents, records and subtitles as dialogues.
 
-Plain documents are transcripts of "Speaker: text", interviews, chats, and texts that name nobody. Records are those of
-public data sets:
+Plain documents are transcripts of "Speaker: text", interviews, chats, and texts without speaker names. Records are
+those of public data sets:
 
-| layout | known by the fields | turns |
+| layout | recognised by the fields | turns |
 |---|---|---|
 | `qmsum` | meeting_transcripts | `speaker` and `content` of each, without corpus tags; `topic_list` |
 | `crd3` | TURNS | `NAMES`, joined by "and", and `UTTERANCES`, lines of captions |
@@ -14,7 +14,7 @@ public data sets:
 
 Subtitles are SubRip (.srt), WebVTT (.vtt), and the XML files of OPUS OpenSubtitles. A film of OPUS is one file,
 `<document id="…"><s id="1"><time id="T1S" value="00:00:01,000"/>…</s>…</document>`, whose sentences hold text, or a
-`<w>` for each word. Subtitles name nobody but in WebVTT's voice tags, or as "NAME: text". What is shown is
+`<w>` for each word. Subtitles name speakers only in WebVTT's voice tags, or as "NAME: text". Markup is removed by
 `longspan_documents.text.plain_text`.
 """
 
@@ -38,22 +38,22 @@ from longspan_documents.text.reading import document_of
 from longspan_documents.text.tidying.turns import beginnings
 
 MARKED = 0.5
-"""From this share of the lines on that begin with a name, those that do not go on with the turn before."""
+"""If at least this share of the lines begins with a name, the other lines continue the turn before them."""
 
 _DASH = re.compile(r"^[-–—]+\s*(?=\S)")
-"""What begins a turn of nobody in particular, in subtitles and novels."""
+"""The dash that begins a turn without a speaker name, in subtitles and novels."""
 
 
 def read_text(text: str, name: str) -> Dialogue:
-    """The dialogue of a transcript that is in memory."""
+    """Returns the dialogue of a transcript in memory."""
     return document_dialogue(document_of(text, name=name))
 
 
 def document_dialogue(document: Document) -> Dialogue:
-    """The dialogue of a document of any kind, as `longspan_documents.text.reading.read` gives it.
+    """Returns the dialogue of a document of any kind, as returned by `longspan_documents.text.reading.read`.
 
-    Where its turns were recognised, they are taken, and what stands between them is said by nobody. Else, as with one
-    speaker or with none, every line is looked at by itself, see `turns_of_lines`.
+    If the document has recognised turns, these are used, and text between them has no speaker. Otherwise, and with at
+    most one speaker, every line is parsed separately, see `turns_of_lines`.
     """
     blocks = [block for block in document.blocks if block.kind not in {"boilerplate", "references"}]
     if any(block.kind == "turn" for block in blocks):
@@ -64,14 +64,14 @@ def document_dialogue(document: Document) -> Dialogue:
 
 
 def turns_of_lines(lines: Iterable[str], *, placed: bool = False) -> list[Turn]:
-    """Lines of a transcript as turns: those that begin with a name, and what follows them.
+    """Splits the lines of a transcript into turns: lines that begin with a name, and those that continue them.
 
-    Where most lines begin with a name, the others go on with the turn before them. Where few do, as in a transcript
-    that names nobody, every line is a turn by itself. A dash before a turn is left out.
+    If most lines begin with a name, the others continue the turn before them. If few do, as in a transcript without
+    speaker names, every line is a turn. A dash before a turn is dropped.
 
     Args:
         lines: without their line ends.
-        placed: whether the turns are to know their places in the text of these lines.
+        placed: whether turns record their character offsets in the text of these lines.
     """
     turns: list[Turn] = []
     named, place = 0, 0
@@ -88,7 +88,7 @@ def turns_of_lines(lines: Iterable[str], *, placed: bool = False) -> list[Turn]:
 
 
 def _joined(turns: list[Turn]) -> list[Turn]:
-    """A turn without a name goes on with the one before."""
+    """Joins a turn without a name to the one before."""
     groups: list[list[Turn]] = []
     for turn in turns:
         if groups and not turn.speaker:
@@ -102,14 +102,14 @@ def _joined(turns: list[Turn]) -> list[Turn]:
 
 
 TEXT_FIELDS = ("dialogue", "transcript", "text", "source", "document", "src")
-"""Where records hold a transcript as text, the most particular name first."""
+"""Record fields that hold a transcript as text, the most specific name first."""
 
 
 def dialogue_of(record: Record, default_id: str) -> Dialogue:
-    """The dialogue of one record, without turns that hold no letter or digit.
+    """Returns the dialogue of one record, without turns that have no letter or digit.
 
     Raises:
-        InputError: its fields are of no layout, or do not hold what the layout says.
+        InputError: its fields match no layout, or have other types than the layout requires.
     """
     layout = next((layout for layout in LAYOUTS.values() if layout.known_by <= record.keys()), None)
     if layout is not None:
@@ -133,9 +133,9 @@ def dialogue_of(record: Record, default_id: str) -> Dialogue:
 
 
 def _topics(record: Record, spoken: list[int]) -> tuple[int, ...]:
-    """With which of the `spoken` turns, by their indices in the record, a span of QMSum's topics begins.
+    """Returns the `spoken` turns, by record index, with which a topic span of QMSum begins.
 
-    A span ends where the next one begins; some turns belong to none, and count to the one before.
+    A span ends where the next one begins; turns outside all spans belong to the preceding span.
     """
     spans = (span for topic in objects_in(record, "topic_list") for span in list_of(topic, "relevant_text_span"))
     try:
@@ -147,10 +147,12 @@ def _topics(record: Record, spoken: list[int]) -> tuple[int, ...]:
 
 
 def _mediasum(record: Record) -> list[Turn]:
-    said, speakers = list_of(record, "utt"), list_of(record, "speaker")
-    if len(said) != len(speakers):
-        raise InputError(f"fields 'utt' and 'speaker' have {len(said)} and {len(speakers)} entries; give one for each")
-    return [Turn(speaker, text) for speaker, text in zip(speakers, said, strict=True)]
+    utterances, speakers = list_of(record, "utt"), list_of(record, "speaker")
+    if len(utterances) != len(speakers):
+        raise InputError(
+            f"fields 'utt' and 'speaker' have {len(utterances)} and {len(speakers)} entries; give one for each"
+        )
+    return [Turn(speaker, text) for speaker, text in zip(speakers, utterances, strict=True)]
 
 
 def _summscreen(record: Record) -> list[Turn]:
@@ -165,7 +167,7 @@ def _turns(record: Record) -> list[Turn]:
 
 
 class Layout(NamedTuple):
-    """How records of one layout become turns, and the fields by which they are known."""
+    """Converts records of one layout to turns, with the fields that identify the layout."""
 
     turns: Callable[[Record], list[Turn]]
     known_by: frozenset[str]
@@ -181,14 +183,15 @@ LAYOUTS: dict[str, Layout] = {
 
 
 FILES = re.compile(r"\.(srt|vtt|xml)(\.gz|\.xz)?$", re.IGNORECASE)
-"""Names of files of subtitles."""
+"""File names of subtitles."""
 
 
 def read_subtitles(path: Path, encoding: str | None = None) -> Dialogue:
-    """The dialogue of a file of subtitles; the encoding as in `longspan_documents.text.reading.read`, XML says its own.
+    """Returns the dialogue of a subtitle file; `encoding` as in `longspan_documents.text.reading.read`; XML declares
+    its own.
 
     Raises:
-        InputError: it cannot be read, or there is no subtitle in it.
+        InputError: it cannot be read, or contains no subtitle.
     """
     try:
         data = read_bytes(path, LONGEST)
@@ -203,10 +206,10 @@ def read_subtitles(path: Path, encoding: str | None = None) -> Dialogue:
 
 
 def _opus(data: bytes, path: Path) -> Iterator[Cue]:
-    """A sentence without a time begins where the last one that is named lies."""
+    """Yields the cues of an OPUS file; a sentence without a time begins at the last time before it."""
     try:
         root = ElementTree.fromstring(data)
-    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: of the encoding that it declares
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: for the declared encoding
         raise InputError(f"{path} is not XML ({last_line(error)}); get the file again") from None
     now = 0.0
     for sentence in root.iter("s"):
@@ -222,7 +225,7 @@ def _opus(data: bytes, path: Path) -> Iterator[Cue]:
 
 
 def _spoken_in(cue: Cue) -> Iterator[Turn]:
-    """A voice tag or a colon tells who it is."""
+    """Yields the turns of a cue, with the speaker from a voice tag or a colon."""
     start, end, text = cue
     for voice, words in parts_of(text):
         (turn,) = turns_of_lines([words]) or [Turn("", "")]

@@ -1,8 +1,8 @@
-"""The five noises of DialogLM (Zhong et al. 2022, arXiv 2109.02492, §3.1), and how much there is of each.
+"""The five noises of DialogLM (Zhong et al. 2022, arXiv 2109.02492, §3.1), and their amounts.
 
-`NoiseConfig` has the paper's settings, or those of the script that its authors published. Each noise is a pure function
-of turns, `(turns, rng, config) → (turns, what was done)`, which draws by nothing but `random()`, whose numbers Python
-promises never to change.
+`NoiseConfig` has the settings of the paper, or those of the script that its authors published. Each noise is a pure
+function of turns, `(turns, rng, config) → (turns, record of changes)`, which draws only from `random()`, whose sequence
+Python keeps stable across versions.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from longspan.settings import Count, Form, Range, Share, check, show
 Mark = Annotated[str, Form(r"\S+", "a token without white space", 100)]
 Mean = Annotated[float, Range(0, 100)]
 LEAST_MEAN = 0.1
-"""Of the length of spans that are drawn until a share of the words is hidden."""
+"""Smallest mean length of spans drawn until a share of the words is hidden."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseConfig:
-    """What happens to the window; the defaults are the paper's (Zhong et al. 2022, arXiv 2109.02492, §3.1).
+    """Noise options of the window; the defaults are the paper's (Zhong et al. 2022, arXiv 2109.02492, §3.1).
 
-    A length is counted in words, or in whatever `noise` is told to count.
+    Lengths are counted in words, or in the unit of the `count` argument of `noise`.
     """
 
     window_share: Annotated[float, Range(above=0, maximum=1)] = 0.1
-    """Length of the window, as a share of the dialogue's."""
+    """Length of the window, as a share of the dialogue's length."""
     window_most: Count = 512
     """Longest window; a single turn may be longer."""
     speaker_share: Share = 0.5
@@ -41,32 +41,33 @@ class NoiseConfig:
     split: Share = 0.5
     """Probability that a turn is split into its sentences, all but the first under a masked speaker."""
     merge: Share = 0.5
-    """Probability that turns are merged instead; a window of one turn is split."""
+    """Probability that turns are merged instead; a window of one turn is always split."""
     split_by: Literal["sentences", "words"] = "sentences"
-    """What the turn that is split has most of."""
+    """Whether the turn with most sentences or most words is split."""
     merge_mean: Mean = 3.0
-    """Mean of the Poisson distribution of how many turns are merged; at least 2 are."""
+    """Mean of the Poisson distribution of the number of merged turns; at least 2."""
     infill_share: Share = 0.15
-    """Of "budget", the share of the window's words that is hidden; of "starts", the probability that a span begins."""
+    """For "budget", the share of the window's words that is hidden; for "starts", the probability that a span
+    begins."""
     infill_by: Literal["budget", "starts"] = "budget"
-    """Spans until a budget is spent, or one beginning at any word with some probability."""
+    """Whether spans are drawn until a budget is spent, or begin at any word with a fixed probability."""
     span_mean: Mean = 3.0
-    """Mean of the Poisson distribution of a span's length; a span of no words only puts in a mask."""
+    """Mean of the Poisson distribution of a span's length; a span of no words only inserts a mask."""
     permute: Share = 1.0
     """Probability that the turns of the window are shuffled."""
     markers: bool = True
-    """Whether the window stands between marks."""
+    """Whether the window is enclosed in markers."""
     mask: Mark = "[MASK]"
-    """Stands for a span of words."""
+    """Replaces a span of words."""
     speaker_mask: Mark = "[MASK_SPEAKER]"
-    """Stands for a speaker."""
+    """Replaces a speaker."""
     start: Mark = "[start]"
-    """Stands before the window."""
+    """Inserted before the window."""
     end: Mark = "[end]"
-    """Stands behind it."""
+    """Inserted after the window."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
+        """Raises `InputError` for values out of range."""
         check(self)
         if self.split + self.merge > 1 + 1e-9:
             raise InputError(
@@ -81,25 +82,26 @@ class NoiseConfig:
 
     @classmethod
     def published(cls, name: str = "paper", **changes: Any) -> Self:
-        """The settings called "paper" or "script", with changes.
+        """Returns the settings called "paper" or "script", with changes.
 
-        The script's length is in words, its speaker mask the ordinary one, and its spans hide a quarter of the words.
+        The script counts length in words, uses the ordinary mask for speakers, and hides a quarter of the words in
+        spans.
         """
         if name not in SETTINGS:
             raise InputError(f"setting={show(name)} is unknown; choose one of {', '.join(SETTINGS)}")
         return cls(**{**SETTINGS[name], **changes})
 
     def without(self, *noises: str) -> dict[str, float]:
-        """The fields to change so that some noises do not happen, for `dataclasses.replace`.
+        """Returns the field values that switch off noises, for `dataclasses.replace`.
 
         Raises:
-            InputError: a name is none of `NOISES`.
+            InputError: a name is not in `NOISES`.
         """
         for name in noises:
             if name not in NOISES:
                 raise InputError(f"noise {show(name)} is unknown; choose of {', '.join(NOISES)}")
         changes = {NOISES[name]: 0.0 for name in noises}
-        # Exactly one of these two happens; without one it is always the other.
+        # Exactly one of these two is applied; without one it is always the other.
         if len({"split", "merge"} & changes.keys()) == 1:
             changes["merge" if "split" in changes else "split"] = self.split + self.merge
         return changes
@@ -112,7 +114,7 @@ NOISES = {
     "infill": "infill_share",
     "permute": "permute",
 }
-"""Noise → the field that turns it off at 0."""
+"""Noise → the field that switches it off at 0."""
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -125,28 +127,28 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "speaker_mask": "[MASK]",
     },
 }
-"""Name → what differs from the defaults."""
+"""Name → differences from the defaults."""
 
 
 def below(rng: Random, count: int) -> int:
-    """One of 0 … count − 1."""
+    """Draws a number in 0 … count − 1."""
     return min(int(rng.random() * count), count - 1)
 
 
 def shuffled(rng: Random, count: int) -> tuple[int, ...]:
-    """0 … count − 1 in any order."""
+    """Draws a permutation of 0 … count − 1."""
     keys = [rng.random() for _ in range(count)]
     return tuple(sorted(range(count), key=lambda index: keys[index]))
 
 
 def some(rng: Random, things: Sequence[int], share: float) -> tuple[int, ...]:
-    """A share of some numbers, in their order; where it is no whole number of them, rounded up or down by chance."""
+    """Draws a share of the items, in their order; a fractional number is rounded up or down at random."""
     count = int(share * len(things) + rng.random())
     return tuple(sorted(things[index] for index in shuffled(rng, len(things))[:count]))
 
 
 def poisson(rng: Random, mean: float) -> int:
-    """A number of the Poisson distribution, by Knuth's product of uniform numbers; means up to a hundred."""
+    """Draws from the Poisson distribution by Knuth's product of uniform numbers; for means up to a hundred."""
     least, product, count = math.exp(-mean), rng.random(), 0
     while product > least:
         product *= rng.random()
@@ -156,11 +158,11 @@ def poisson(rng: Random, mean: float) -> int:
 
 Turns = list[Turn]
 Spot = tuple[int, int, int]
-"""A hidden span: its turn, its first word, and how many words it hides; 0 where a mask is only put in before it."""
+"""A hidden span: its turn, its first word, and its number of words; 0 if only a mask is inserted."""
 
 
 def mask_speakers(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, ...]]:
-    """Names give way to the speaker mask, in a share of the turns that have one; also which turns they are."""
+    """Replaces speaker names by the speaker mask in a share of the turns with one; also returns these turns."""
     chosen = some(rng, [index for index, turn in enumerate(turns) if turn.speaker], config.speaker_share)
     masked = list(turns)
     for index in chosen:
@@ -169,9 +171,9 @@ def mask_speakers(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tu
 
 
 def split_turn(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, int] | None]:
-    """The longest turn becomes a turn for each of its sentences, all but the first under a masked speaker.
+    """Splits the longest turn into one turn per sentence, all but the first with a masked speaker.
 
-    Also which turn it is, the first of several equal ones, and into how many; None where none has two sentences.
+    Also returns the turn (the first of equal ones) and the number of parts; None if no turn has two sentences.
     """
     sentences = [_sentences(turn.text) for turn in turns]
     lengths = [len(turn.words) if config.split_by == "words" else len(sentences[i]) for i, turn in enumerate(turns)]
@@ -184,9 +186,10 @@ def split_turn(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple
 
 
 def merge_turns(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, int] | None]:
-    """Some turns that follow each other become one, under the name of the first.
+    """Merges consecutive turns into one, under the name of the first.
 
-    Also the first of them and how many; None where there is only one turn. The window's end cuts their number.
+    Also returns the first turn and the number of turns; None if there is only one turn. Merging stops at the window's
+    end.
     """
     if len(turns) < 2:
         return list(turns), None
@@ -197,9 +200,9 @@ def merge_turns(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tupl
 
 
 def infill(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[Spot, ...]]:
-    """Spans of words, none of which crosses a turn, each give way to one mask; names and marks stay.
+    """Replaces spans of words by one mask each, within turns; names and markers are kept.
 
-    Also what is hidden, in order.
+    Also returns the hidden spans, in order.
     """
     words = [turn.words for turn in turns]
     draw = _by_budget if config.infill_by == "budget" else _by_starts
@@ -215,23 +218,23 @@ def infill(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Tur
 
 
 def permute_turns(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, ...]]:
-    """The turns in any order; also which stood where."""
+    """Shuffles the turns; also returns the permutation."""
     order = shuffled(rng, len(turns))
     return [turns[index] for index in order], order
 
 
 def _sentences(text: str) -> list[str]:
-    """A turn's sentences, which together have all of its words."""
+    """Splits a turn into sentences, which together have all of its words."""
     starts = [sentence.start for sentence in split_sentences(text)]
-    # What stands before the first sentence, if anything does, belongs to it; a border inside a word is none.
+    # Text before the first sentence belongs to it; boundaries inside a word are ignored.
     cuts = [0, *(start for start in starts[1:] if text[start - 1].isspace()), len(text)]
     return [text[start:end].strip() for start, end in pairwise(cuts)]
 
 
 def _by_budget(lengths: Sequence[int], rng: Random, config: NoiseConfig) -> Iterator[Spot]:
-    """Spans that begin at any word that is not hidden yet, until the share is reached; the last one is cut to it.
+    """Yields spans that begin at any unhidden word, until the share is reached; the last one is cut to it.
 
-    A span ends with its turn, before what is hidden, and before a place where a mask was put in.
+    A span ends at the end of its turn, before hidden words, and before an inserted mask.
     """
     places = [(turn, word) for turn, length in enumerate(lengths) for word in range(length)]
     left = math.ceil(config.infill_share * len(places) - 1e-9)
@@ -256,14 +259,14 @@ def _by_budget(lengths: Sequence[int], rng: Random, config: NoiseConfig) -> Iter
 
 
 class _Ranks:
-    """Numbers 0 … count − 1, some of them removed; each is found by its rank in log(count) steps (Fenwick tree)."""
+    """Numbers 0 … count − 1 with removals; lookup by rank in log(count) steps (Fenwick tree)."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.sums = [index & -index for index in range(count + 1)]
 
     def place(self, rank: int) -> int:
-        """The number that has `rank` others below it."""
+        """Returns the number with `rank` remaining numbers below it."""
         place = 0
         for bit in reversed(range(len(self.sums).bit_length())):
             above = place + (1 << bit)
@@ -272,7 +275,7 @@ class _Ranks:
         return place
 
     def remove(self, number: int) -> None:
-        """Take a number out."""
+        """Removes a number."""
         self.count -= 1
         index = number + 1
         while index < len(self.sums):
@@ -281,7 +284,7 @@ class _Ranks:
 
 
 def _by_starts(lengths: Sequence[int], rng: Random, config: NoiseConfig) -> Iterator[Spot]:
-    """At every word a span may begin, and the next one only behind it."""
+    """Yields spans that begin at any word with a fixed probability, without overlap."""
     for turn, length in enumerate(lengths):
         word = 0
         while word < length:
@@ -289,5 +292,5 @@ def _by_starts(lengths: Sequence[int], rng: Random, config: NoiseConfig) -> Iter
             if rng.random() < config.infill_share:
                 drawn = min(poisson(rng, config.span_mean), length - word)
                 yield turn, word, drawn
-                hides = max(1, drawn)  # the word before which a mask was put in stays
+                hides = max(1, drawn)  # the word after an inserted mask is not hidden
             word += hides

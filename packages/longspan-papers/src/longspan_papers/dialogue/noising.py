@@ -1,4 +1,4 @@
-"""Window-based denoising: choose a window of turns, disturb it, and ask for it as it was."""
+"""Window-based denoising: selects a window of turns, disturbs it, and returns the original as target."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from longspan_papers.dialogue.noises import (
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """What was done, in this order.
+    """The changes that were made, in this order.
 
     Attributes:
-        window: the first turn of the window, and the one behind its last.
+        window: first turn of the window, and the turn after its last.
         masked: the window's turns, from 0, whose speakers are masked.
-        split: which turn of the window was split, and into how many.
-        merged: with which turn merging began, and how many were merged.
-        hidden: the spans of words, by the window's turns after splitting or merging.
-        order: which of these turns stands where.
-        turns: the window as it is then.
-        origins: for each of them, the turns of the dialogue that it is made of, first to behind the last.
+        split: the turn of the window that was split, and the number of parts.
+        merged: the first merged turn, and the number of merged turns.
+        hidden: the hidden spans of words, by the window's turns after splitting or merging.
+        order: permutation of these turns.
+        turns: the disturbed window.
+        origins: for each of its turns, the range of turns of the dialogue it comes from, end exclusive.
     """
 
     window: tuple[int, int]
@@ -47,7 +47,7 @@ class Trace:
     origins: tuple[tuple[int, int], ...] = ()
 
     def lines(self, config: NoiseConfig) -> list[str]:
-        """The window as it is then, a line for each turn, between its marks."""
+        """Returns the disturbed window between its markers, one line per turn."""
         lines = [turn.line for turn in self.turns]
         if config.markers:
             lines[0] = f"{config.start} {lines[0]}"
@@ -56,17 +56,17 @@ class Trace:
 
 
 class Noised(NamedTuple):
-    """A dialogue before and after noise, as a model of pre-training reads and writes it."""
+    """A dialogue before and after noise: source and target of pre-training."""
 
     source: str
-    """The whole dialogue with its window disturbed, a line for each turn."""
+    """The whole dialogue with its window disturbed, one line per turn."""
     target: str
-    """The window as it was."""
+    """The original window."""
     trace: Trace
 
 
 def words_of_line(line: str) -> int:
-    """The length of a turn in words, its speaker included."""
+    """Returns the length of a turn in words, speaker included."""
     return len(line.split())
 
 
@@ -99,10 +99,10 @@ def noise(
 def choose_window(
     turns: Sequence[Turn], rng: Random, config: NoiseConfig, count: Callable[[str], int] = words_of_line
 ) -> tuple[int, int]:
-    """The first turn of a window, and the one behind its last: as many as fit, and at least one.
+    """Returns the first turn of a window, and the turn after its last: as many as fit, and at least one.
 
-    It begins with any turn that fits and from which on enough follow to fill it; where there is none, with any that
-    fits; and where every turn is longer than a window may be, it is any one of them.
+    The first turn is drawn among the turns that fit and are followed by enough turns to fill the window; if there are
+    none, among those that fit; if every turn is too long, among all.
     """
     if not turns:
         raise InputError("turns is empty, so there is no window to choose; give a dialogue with words")
@@ -121,11 +121,11 @@ def choose_window(
 
 
 def disturb(window: Sequence[Turn], rng: Random, config: NoiseConfig, first: int = 0) -> Trace:
-    """The noises, one after the other, on all turns of a window that begins with turn `first` of its dialogue."""
+    """Applies the noises in order to the turns of a window that begins with turn `first` of its dialogue."""
     origins = [(first + index, first + index + 1) for index in range(len(window))]
     turns, masked = mask_speakers(window, rng, config)
     chance, split, merged = rng.random(), None, None
-    # A window of one turn cannot be merged, so it is split whichever of the two it would have been.
+    # A window of one turn cannot be merged, so it is split with the probability of either.
     splits = chance < (config.split if len(turns) > 1 or not config.split else config.split + config.merge)
     if splits:
         turns, split = split_turn(turns, rng, config)

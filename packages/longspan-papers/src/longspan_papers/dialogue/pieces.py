@@ -1,7 +1,7 @@
-"""Dialogues on disk, cut into pieces that a model can read: written once in a streaming pass, then read by index.
+"""Dialogues on disk, split to the model's input length: written once in a streaming pass, then read by index.
 
 A row is the UTF-8 of a JSON list of turns, `[speaker, text, tokens]`, so that noise can be drawn anew in every epoch.
-Pieces end with turns; only a turn that is too long by itself is cut, where a sentence ends, else between words.
+Pieces end at turns; only a turn that is too long by itself is split, at a sentence end if possible, else between words.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from longspan.progress import progress_bar
 BYTES = "bytes"
 """The column."""
 Sized = tuple[Turn, int]
-"""A turn and how many tokens its line has, the line end among them."""
+"""A turn and the number of tokens of its line, line end included."""
 
 
 def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
-    """A function that counts the tokens of lines, without special tokens and with the line end."""
+    """Returns a function that counts the tokens of lines, without special tokens and with the line end."""
 
     def count(lines: list[str]) -> list[int]:
-        if not lines:  # on which transformers' tokenizers fail
+        if not lines:  # transformers' tokenizers fail on an empty list
             return []
         encoded = tokenizer([f"{line}\n" for line in lines], add_special_tokens=False, return_attention_mask=False)
         return [len(ids) for ids in encoded["input_ids"]]
@@ -47,18 +47,18 @@ def write_dialogues(
     room: int,
     longest_turn: int,
 ) -> Ragged:
-    """The pieces of dialogues in a folder: those that are there already, or are written now.
+    """Returns the pieces in a folder; writes them if they do not exist yet.
 
     Args:
-        folder: where they are, or will be.
-        fingerprint: of all that decides what is in it.
+        folder: of the pieces.
+        fingerprint: of everything that determines the content.
         dialogues: read once.
         count: see `token_counter`.
-        room: most tokens of a piece.
-        longest_turn: most tokens of a turn.
+        room: maximum tokens of a piece.
+        longest_turn: maximum tokens of a turn.
 
     Raises:
-        InputError: there is no dialogue, or the folder was made from others.
+        InputError: there is no dialogue, or the folder has pieces of other dialogues.
     """
 
     def fill(partial: Path) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def write_dialogues(
 
 
 def read_piece(pieces: Ragged, index: int) -> tuple[list[Sized], bytes]:
-    """A piece, and its bytes."""
+    """Returns a piece, and its bytes."""
     content = pieces[index][BYTES].astype(np.uint8).tobytes()
     return [(Turn(speaker, text), tokens) for speaker, text, tokens in json.loads(content)], content
 
@@ -87,7 +87,7 @@ def read_piece(pieces: Ragged, index: int) -> tuple[list[Sized], bytes]:
 def pieces_of(
     turns: Iterable[Turn], count: Callable[[list[str]], list[int]], *, room: int, longest_turn: int
 ) -> Iterator[list[Sized]]:
-    """Turns that follow each other, as many as there is room for, again and again to the end."""
+    """Yields runs of consecutive turns, as many as fit each time."""
     piece: list[Sized] = []
     held = 0
     for turn, tokens in _short_turns(list(turns), count, min(room, longest_turn)):
@@ -101,7 +101,7 @@ def pieces_of(
 
 
 def _short_turns(turns: list[Turn], count: Callable[[list[str]], list[int]], limit: int) -> Iterator[Sized]:
-    """Each turn, or the parts of one that is too long: its sentences, joined as far as they fit."""
+    """Yields each turn, or the parts of one that is too long: its sentences, joined as far as they fit."""
     for turn, tokens in zip(turns, count([turn.line for turn in turns]), strict=True):
         if tokens <= limit:
             yield turn, tokens
@@ -110,8 +110,8 @@ def _short_turns(turns: list[Turn], count: Callable[[list[str]], list[int]], lim
 
 
 def _parts(turn: Turn, tokens: int, count: Callable[[list[str]], list[int]], limit: int) -> Iterator[Sized]:
-    """A turn cut at the sentence end that is nearest to its middle, else at the middle word, until all parts fit; one
-    word is never cut."""
+    """Splits a turn at the sentence end nearest to its middle, else at the middle word, until all parts fit; a single
+    word is never split."""
     words = turn.words
     if tokens <= limit or len(words) < 2:
         yield turn, tokens

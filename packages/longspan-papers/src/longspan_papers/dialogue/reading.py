@@ -1,11 +1,12 @@
-"""Dialogues, by name, file or directory: a stream of `Dialogue`, whatever the format.
+"""Dialogues by name, file or directory: a stream of `Dialogue` from any format.
 
 - `read_dialogues("qmsum", "validation")`: one of `DIALOGUE_DATA_SETS`, or any folder of LONGSPAN_DATA
 - `read_dialogues("talks.jsonl")`: records, see `formats`
-- `read_dialogues("MediaSum/", "train")`: as published, `news_dialogue.json` beside `train_val_test_split.json`
-- `read_dialogues("subtitles/")`: a film in each file, see `formats`
+- `read_dialogues("MediaSum/", "train")`: as published, `news_dialogue.json` with `train_val_test_split.json`
+- `read_dialogues("subtitles/")`: one film per file, see `formats`
 - `read_dialogues("meeting.txt")`: a document that `longspan_documents.text.reading.read` reads, lines of "Speaker:
-text" - `read_dialogues("synthetic", limit=8)`: made up in code
+  text"
+- `read_dialogues("synthetic", limit=8)`: generated
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ DIALOGUES = Kind(
     suffixes=(*RECORDS, "txt", "md", "html", "docx", "pdf", "srt", "vtt", "xml"),
     deep=True,
 )
-"""Where dialogues come from."""
+"""The data source of dialogues."""
 
 MEDIASUM, MEDIASUM_SPLITS = "news_dialogue.json", "train_val_test_split.json"
-"""The files of MediaSum: all its interviews, and which of them are of which split."""
+"""The files of MediaSum: all its interviews, and their splits."""
 
 _XML = re.compile(r"\.xml(\.gz|\.xz)?$", re.IGNORECASE)
 
@@ -60,19 +61,19 @@ def read_dialogues(
     on_error: str = "raise",
     encoding: str | None = None,
 ) -> Iterator[Dialogue]:
-    """Stream the dialogues of a data set; one is in memory at a time. Those without words are left out.
+    """Yields the dialogues of a data set, one in memory at a time; dialogues without words are dropped.
 
     Args:
         data: a file of records (JSON Lines, a JSON array, CSV, TSV, Parquet, plain, gzip or xz), of subtitles, or a
             document; a directory, the name of one of `DIALOGUE_DATA_SETS` or of a registered reader, "synthetic", or
             several of these.
-        split: which split of a directory or a named data set; a single file is read whatever the split.
-        limit: stop after so many dialogues.
-        on_error: "raise" stops at a malformed dialogue; "skip" passes over it, and the log says how many there were.
+        split: split of a directory or a named data set; a single file is read for every split.
+        limit: maximum number of dialogues.
+        on_error: "raise" stops at a malformed dialogue; "skip" drops it and logs the count.
         encoding: of documents and subtitles, as in `longspan_documents.text.reading.read`; see `has_own_encoding`.
 
     Raises:
-        InputError: nothing is found, an option is wrong (at once); a dialogue is malformed (when it is reached).
+        InputError: no data is found or an option is invalid (immediately); a dialogue is malformed (when reached).
     """
     check_on_error(on_error)
 
@@ -86,12 +87,12 @@ def read_dialogues(
 
 
 def is_of_dialogues(name: str) -> bool:
-    """Whether a file, by its name, holds dialogues in records or in subtitles, and is no document."""
+    """Whether a file name is that of dialogues in records or subtitles, as opposed to a document."""
     return holds_records(name) or bool(FILES.search(name))
 
 
 def has_own_encoding(name: str) -> bool:
-    """Whether a file is of a kind, by its name, whose encoding is known: records are UTF-8, and XML says its own."""
+    """Whether the encoding is fixed by the file type: records are UTF-8, and XML declares its own."""
     return holds_records(name) or bool(_XML.search(name))
 
 
@@ -113,7 +114,7 @@ def _records(path: Path, skipped: Skipped) -> Iterator[Dialogue]:
 
 
 def _document(path: Path, skipped: Skipped, encoding: str | None) -> Iterator[Dialogue]:
-    """The one dialogue of a document, or of a film."""
+    """Yields the one dialogue of a document or film."""
     try:
         subtitles = FILES.search(path.name)
         dialogue = read_subtitles(path, encoding) if subtitles else document_dialogue(read_document(path, encoding))
@@ -128,7 +129,7 @@ def _document(path: Path, skipped: Skipped, encoding: str | None) -> Iterator[Di
 
 
 def _of_split(path: Path, split: str, skipped: Skipped) -> Iterator[Dialogue]:
-    """The interviews of MediaSum that a list beside them says are of a split."""
+    """Yields the interviews of MediaSum that the split file in the same folder assigns to a split."""
     try:
         lists = json.loads(path.read_text(encoding="utf-8"))
         listed = split_of(lists, split)
@@ -146,9 +147,9 @@ TOPICS = 3
 
 
 def synthetic_dialogues(count: int, *, seed: int) -> list[Dialogue]:
-    """Talks of two to four people about three topics, each with words of its own.
+    """Generates talks of two to four people about three topics, each with its own vocabulary.
 
-    Same arguments, same dialogues.
+    The same arguments give the same dialogues.
     """
     draw = random.Random(seed)
     return [_dialogue(f"synthetic-{seed}-{number}", 24 + number % 5, draw) for number in range(count)]
@@ -163,6 +164,6 @@ def _dialogue(name: str, count: int, draw: random.Random) -> Dialogue:
         if index == 0 or index in borders:
             words = ["".join(draw.choice("bdfgklmnprst") + draw.choice("aeiou") for _ in range(2)) for _ in range(12)]
         sentences = (" ".join(draw.choices(words, k=draw.randint(3, 8))) for _ in range(draw.randint(1, 3)))
-        speaker = draw.choice([one for one in people if not turns or one != turns[-1].speaker])
+        speaker = draw.choice([person for person in people if not turns or person != turns[-1].speaker])
         turns.append(Turn(speaker, " ".join(f"{sentence.capitalize()}." for sentence in sentences)))
     return Dialogue(id=name, turns=tuple(turns), topics=borders)

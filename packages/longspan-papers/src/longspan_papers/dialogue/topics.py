@@ -1,9 +1,9 @@
-"""Where topics begin in a dialogue: a label on a token before each turn, scored by P_k and WindowDiff.
+"""Topic segmentation of dialogues: a label on a token before each turn, scored by P_k and WindowDiff.
 
-P_k (Beeferman et al. 1999) and WindowDiff (Pevzner and Hearst 2002) both slide two probes, k places apart, over a text
-of n places, and count where the predicted segmentation says another thing of what lies between them than the true one:
-P_k, whether there is a border at all; WindowDiff, how many there are. 0 is perfect; k is half of a true segment's mean
-length.
+P_k (Beeferman et al. 1999) and WindowDiff (Pevzner and Hearst 2002) slide two probes, k positions apart, over a text of
+n positions, and count the positions at which the predicted and the true segmentation disagree between the probes: P_k,
+on whether there is a border; WindowDiff, on the number of borders. 0 is perfect; k is half of the mean length of a true
+segment.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ MEASURES = ("pk", "window_diff")
 
 
 def half_segment(places: int, borders: Sequence[int]) -> int:
-    """k: half of the mean length of the segments that `borders` make of so many places, rounded, and at least 1."""
+    """Returns k: half of the mean length of the segments between `borders`, rounded, and at least 1."""
     return max(1, math.floor(places / (2 * (len(set(borders)) + 1)) + 0.5))
 
 
 def pk(places: int, true: Sequence[int], predicted: Sequence[int], k: int | None = None) -> float:
-    """P_k of borders, the places at which a segment begins other than 0, as a share of the probes.
+    """Computes P_k of borders, the positions other than 0 at which a segment begins, as a share of the probes.
 
     Args:
-        places: n, of the text.
+        places: n, positions of the text.
         true, predicted: borders, each above 0 and below n.
-        k: distance of the two probes; `None` takes `half_segment` of the true ones.
+        k: distance of the two probes; `None` takes `half_segment` of the true borders.
 
     Raises:
-        InputError: a border outside of the text, or k below 1.
+        InputError: a border is outside the text, or k is below 1.
     """
     return _share(places, true, predicted, k, lambda here, there: (here == 0) != (there == 0))
 
 
 def window_diff(places: int, true: Sequence[int], predicted: Sequence[int], k: int | None = None) -> float:
-    """WindowDiff of borders, as a share of the probes; arguments and errors as in `pk`."""
+    """Computes WindowDiff of borders, as a share of the probes; arguments and errors as in `pk`."""
     return _share(places, true, predicted, k, lambda here, there: here != there)
 
 
 def _share(
     places: int, true: Sequence[int], predicted: Sequence[int], k: int | None, differ: Callable[[int, int], bool]
 ) -> float:
-    """The share of the pairs of probes between which the numbers of borders differ."""
+    """Returns the share of probe pairs between which the numbers of borders differ."""
     for name, borders in (("true", true), ("predicted", predicted)):
         if outside := [border for border in borders if not 0 < border < places]:
             raise InputError(f"{name} holds {outside[0]}, which is no border between {places} places; leave it out")
@@ -75,21 +75,21 @@ def _share(
 
 
 TURN = "[TURN]"
-"""Stands before every turn."""
+"""Inserted before every turn."""
 
 Piece = dict[str, Any]
-"""`dialogue` and `first`, the numbers of a dialogue and of its turn; `input_ids`, `labels`."""
+"""`dialogue` and `first`, the indices of a dialogue and of its turn; `input_ids`, `labels`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSegmentation(Task):
-    """Tell with which turns of a dialogue another topic begins.
+    """Predicts the turns of a dialogue at which a new topic begins.
 
     Attributes:
-        max_tokens: longer dialogues are read in pieces of so many tokens, which end with turns.
-        max_turn_tokens: of each turn, so many tokens are read.
-        turns_per_topic: as many borders are told as if topics had so many turns on average, the likeliest ones; None
-            tells those that are likelier than not.
+        max_tokens: maximum tokens of a piece; longer dialogues are split at turns.
+        max_turn_tokens: maximum tokens of a turn.
+        turns_per_topic: average number of turns of a topic, which determines how many of the most likely borders are
+            predicted; None predicts those with a probability above one half.
         global_tokens: "first" makes the first token global, "turns" the token before each turn, "none" none.
     """
 
@@ -103,36 +103,36 @@ class TopicSegmentation(Task):
     global_tokens: Literal["first", "turns", "none"] = "none"
 
     def new_tokens(self) -> Sequence[str]:
-        """The token before each turn."""
+        """Returns the token inserted before each turn."""
         return [TURN]
 
     def check_model(self, config: Any) -> None:
-        """Refuse pieces longer than the model reads."""
+        """Raises `InputError` for pieces longer than the model's positions."""
         check_room(self.max_tokens, config)
 
     def fitted(self, config: Any) -> Self:
-        """Pieces as long as the model has positions for, at most."""
+        """Limits pieces to the model's number of positions."""
         return replace(self, max_tokens=room_for(self.max_tokens, config))
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Dialogue]:
-        """The dialogues that say where topics begin."""
+        """Reads the dialogues with annotated topics."""
         limit = None if limit is None else max(limit, 0)
         dialogues = read_dialogues(source, split, limit if source == "synthetic" else None, on_error=on_error)
         return list(islice((row for row in dialogues if row.topics is not None), limit))
 
     def corpus(self, rows: Sequence[Dialogue]) -> Iterator[str]:
-        """Every dialogue."""
+        """Yields every dialogue."""
         return (row.text for row in rows)
 
     def dataset(
         self, rows: Sequence[Dialogue], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
-        """Every piece of every dialogue, in order."""
+        """Returns every piece of every dialogue, in order."""
         pieces = [piece for number, row in enumerate(rows) for piece in self.pieces(number, row, tokenizer)]
         return FeatureRows(pieces, lambda piece: piece)
 
     def pieces(self, number: int, row: Dialogue, tokenizer: Any) -> Iterator[Piece]:
-        """The pieces of a dialogue; the label of a turn stands on the token before it, 1 where a topic begins."""
+        """Yields the pieces of a dialogue; the label of a turn is on the token before it, 1 where a topic begins."""
         mark = tokenizer.convert_tokens_to_ids(TURN)
         if mark in (None, tokenizer.unk_token_id):
             raise InputError(f"the tokenizer lacks {TURN!r}; add it with add_tokens(…, special_tokens=True)")
@@ -141,7 +141,7 @@ class TopicSegmentation(Task):
         # transformers' tokenizers fail on an empty list.
         turns = [f"{turn.line}\n" for turn in row.turns]
         lines = tokenizer(turns, add_special_tokens=False)["input_ids"] if turns else []
-        # Only what stands before a turn is a mark, whatever people say.
+        # Only the inserted token is a marker, even if a turn contains its text.
         lines = [[token for token in line if token != mark] for line in lines]
         most = min(self.max_turn_tokens, room - 1)
         held: list[list[int]] = []
@@ -158,7 +158,7 @@ class TopicSegmentation(Task):
         ids, labels = list(ends[0]), [IGNORED] * len(ends[0])
         for index, line in enumerate(lines, first):
             ids += [mark, *line]
-            # The first topic begins by itself.
+            # The beginning of the first topic is not predicted.
             labels += [int(index in topics) if index else IGNORED, *[IGNORED] * len(line)]
         return {
             "dialogue": number,
@@ -168,7 +168,7 @@ class TopicSegmentation(Task):
         }
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads pieces to `input_ids`, `labels` `(B, T)` int64 with both masks."""
+        """Returns the collator, which pads pieces to `input_ids`, `labels` `(B, T)` int64 with both masks."""
         mark = tokenizer.convert_tokens_to_ids(TURN)
         return partial(self._collate, padding=padding_id(tokenizer), mark=mark)
 
@@ -182,11 +182,11 @@ class TopicSegmentation(Task):
         return batch
 
     def losses(self) -> Losses:
-        """Means over the turns that have a label."""
+        """Averages over the turns that have a label."""
         return Losses(weight=labels_of_batch)
 
     def probabilities(self, model: Any, tokenizer: Any, rows: Sequence[Dialogue], batch_size: int) -> list[np.ndarray]:
-        """For each dialogue, that a topic begins with each of its turns, `(turns,)`."""
+        """Returns per dialogue the probability that a topic begins with each of its turns, `(turns,)`."""
         dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path())
         mark = tokenizer.convert_tokens_to_ids(TURN)
         shares: dict[int, list[np.ndarray]] = defaultdict(list)
@@ -201,7 +201,8 @@ class TopicSegmentation(Task):
         return [np.concatenate(shares[number]) if shares[number] else np.empty(0) for number in range(len(rows))]
 
     def borders(self, likely: np.ndarray) -> tuple[int, ...]:
-        """The turns that begin a topic, rising and without the first; `likely` `(N,)` are the turns' probabilities."""
+        """Returns the turns that begin a topic, ascending and without the first; `likely` `(N,)` are the turns'
+        probabilities."""
         rest = likely[1:]
         if self.turns_per_topic is None:
             chosen = np.flatnonzero(rest > 0.5)
@@ -211,7 +212,7 @@ class TopicSegmentation(Task):
         return tuple(int(index) + 1 for index in chosen)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Dialogue], *, batch_size: int) -> Outcome:
-        """Mean P_k and WindowDiff over the dialogues, in percent."""
+        """Computes mean P_k and WindowDiff over the dialogues, in percent."""
         likely = self.probabilities(model, tokenizer, rows, batch_size)
         predicted = [self.borders(one) for one in likely]
         lines = [

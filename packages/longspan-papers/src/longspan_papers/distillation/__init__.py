@@ -1,5 +1,5 @@
-"""Sentence embeddings that a small long-document encoder learns from the vectors of a large one.
+"""Distillation of sentence embeddings from a large encoder into a small long-document encoder.
 
-`rows` reads texts with the vectors of their sentences, which a teacher made once; `task` trains on them. The head,
-`longspan.models.heads.sentence_embedding`, is one that the bundled encoder has too.
+`rows` reads texts with the sentence vectors that a teacher computed in advance; `task` trains on them. The head,
+`longspan.models.heads.sentence_embedding`, is that of the bundled encoder.
 """

@@ -1,13 +1,13 @@
-"""Documents whose texts have a teacher's vectors: what `tools/bundled/teach.py` writes and distillation reads.
+"""Documents with a teacher's sentence vectors: the format written by `tools/bundled/teach.py`.
 
 A folder holds shards of two files. `NAME.json` is a list of documents,
 
     {"source": "permissive", "split": "train", "parts": [["heading", ["Methods"]], ["text", ["We …", "Then …"]], …]}
 
-where parts of the kinds in `BODY` are the document in its order and the others (title, abstract, query …) belong to it.
-A document may have `"passages": [[0, 4], …]`: runs of texts of its body, as first and end, that were read as one text.
-`NAME.npy` has one vector per text, and of each document one per passage behind them, in the order of the file, `(N, D)`
-float16; 0 where the teacher was not asked.
+where parts of the kinds in `BODY` are the document in order, and the others (title, abstract, query …) belong to it. A
+document may have `"passages": [[0, 4], …]`: runs of texts of its body, as first and end, that were encoded as one text.
+`NAME.npy` has, in the order of the file, one vector per text and then, for each document, one per passage, `(N, D)`
+float16; 0 for texts that the teacher did not encode.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class TaughtTexts:
 
     Attributes:
         texts: N texts.
-        teacher_vectors: `(N, D)` float16, of length 1; 0 where the teacher was not asked.
-        document: whether the texts are a document in its order; else they are loose.
-        passages: P runs of these texts that were read as one text, each as first and end; they do not overlap.
-        passage_vectors: `(P, D)`, of these.
+        teacher_vectors: `(N, D)` float16, of length 1; 0 for texts that the teacher did not encode.
+        document: whether the texts are a document in order, rather than separate texts.
+        passages: P non-overlapping runs of these texts that were encoded as one text, each as first and end.
+        passage_vectors: `(P, D)`, of the passages.
     """
 
     texts: tuple[str, ...]
@@ -45,17 +45,17 @@ class TaughtTexts:
 
 
 def texts_of(document: dict[str, Any]) -> list[str]:
-    """Every text of a document as it stands in a shard, those of its passages last: what the vectors belong to."""
+    """Returns every text of a document in the order of a shard, passages last; the vectors have this order."""
     texts = [text for _, texts in document["parts"] for text in texts]
     body = [text for kind, texts in document["parts"] if kind in BODY for text in texts]
     return texts + [" ".join(body[first:end]) for first, end in document.get("passages", ())]
 
 
 def read_taught(folder: Path, split: str) -> Iterator[TaughtTexts]:
-    """For each document of the split its body, then its loose texts, as far as it has them.
+    """Yields per document of the split its body, then its separate texts, if it has them.
 
     Raises:
-        InputError: no folder with shards, or a shard whose two files do not fit.
+        InputError: there is no folder with shards, or the two files of a shard do not match.
     """
     shards = sorted(folder.glob("*.npy"))
     if not shards:
@@ -77,11 +77,11 @@ def _document(document: dict[str, Any], vectors: np.ndarray) -> Iterator[TaughtT
     kinds = [kind for kind, texts in document["parts"] for _ in texts]
     in_body = np.array([kind in BODY for kind in kinds], dtype=bool)
     texts = texts_of(document)[: len(kinds)]
-    own, of_passages = vectors[: len(kinds)], vectors[len(kinds) :]
+    text_vectors, passage_vectors = vectors[: len(kinds)], vectors[len(kinds) :]
     body = tuple(text for text, taken in zip(texts, in_body, strict=True) if taken)
     if body:
         runs = tuple((first, end) for first, end in document.get("passages", ()))
-        yield TaughtTexts(body, own[in_body], True, runs, of_passages)
+        yield TaughtTexts(body, text_vectors[in_body], True, runs, passage_vectors)
     loose = tuple(text for text, taken in zip(texts, in_body, strict=True) if not taken)
     if loose:
-        yield TaughtTexts(loose, own[~in_body], False)
+        yield TaughtTexts(loose, text_vectors[~in_body], False)

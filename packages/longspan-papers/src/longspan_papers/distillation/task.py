@@ -1,9 +1,8 @@
-"""Distillation of sentence vectors: a small long model learns where a larger short one puts each sentence.
+"""Distillation of sentence vectors from a large short-input model into a small long-input one.
 
-The teacher has read every sentence and every passage alone; the student reads them in their document, with what stands
-around them, and loose texts (titles, questions, sentences of abstracts, some of the body and some passages) alone,
-since it will be asked for both. A feature is a group of rows of one shape, so that short texts are not filled up to
-the length of documents.
+The teacher encoded every sentence and passage separately; the student encodes sentences within their document, and
+separate texts (titles, questions, sentences of abstracts, some sentences and passages of the body) alone, since it is
+used for both. A feature is a group of rows of one shape, so that short texts are not padded to the length of documents.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from longspan.tasks.tokenizers import encode_sentences, padding_id
 from longspan_papers.distillation.rows import TaughtTexts, read_taught
 
 POOL = 16
-"""Groups of loose texts that are sorted by length together."""
+"""Number of groups of separate texts that are sorted by length together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is read at once.
+    """One row of the batch.
 
     Attributes:
-        texts: N sentences of a document in their order, or one loose text.
+        texts: N sentences of a document in order, or one separate text.
         teacher_vectors: `(N, D)`, the teacher's.
         passages: P runs of these texts, each as first and end.
         passage_vectors: `(P, D)`.
@@ -47,14 +46,15 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Distillation(Task):
-    """Learn a teacher's sentence vectors.
+    """Learns a teacher's sentence vectors.
 
     Attributes:
-        window_words: words of a piece of a document that is one row.
-        windows: such rows in a group.
-        loose_texts: loose texts in a group, at most, each a row of its own.
-        loose_share: one in so many sentences and passages of the body is a loose text too, and every question in it.
-        longest_text: of a text, so many words are read.
+        window_words: words of a document piece that forms one row.
+        windows: number of such rows in a group.
+        loose_texts: maximum number of separate texts in a group, each a row.
+        loose_share: one in this many sentences and passages of the body is also a separate text, and every question in
+            it.
+        longest_text: maximum words of a text.
     """
 
     name: ClassVar[str] = "distillation"
@@ -69,21 +69,21 @@ class Distillation(Task):
     longest_text: Count = 128
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[TaughtTexts]:
-        """The bodies and loose texts of a folder of taught documents."""
+        """Reads the bodies and separate texts of a folder of documents with teacher vectors."""
         if source == "synthetic":
             return [] if limit == 0 else made_up()
         texts = read_taught(Path(source), split)
         return list(texts) if limit is None else [text for text, _ in zip(texts, range(limit), strict=False)]
 
     def corpus(self, rows: Sequence[TaughtTexts]) -> Iterator[str]:
-        """Every text."""
+        """Yields every text."""
         for row in rows:
             yield from row.texts
 
     def dataset(
         self, rows: Sequence[TaughtTexts], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
-        """Groups of rows, in an order that the seed draws."""
+        """Returns groups of rows, in an order drawn with the seed."""
 
         def lengths(texts: Sequence[str]) -> list[int]:
             return [len(ids) for ids in encode_sentences([self._cut(text) for text in texts], tokenizer)]
@@ -93,7 +93,7 @@ class Distillation(Task):
     def groups(
         self, rows: Sequence[TaughtTexts], seed: int, lengths: Callable[[Sequence[str]], list[int]]
     ) -> list[list[Row]]:
-        """Every body as pieces, and every loose text, put into groups; `lengths` counts the tokens of texts."""
+        """Splits bodies into pieces and groups them with separate texts; `lengths` counts the tokens of texts."""
         draw = random.Random(seed)
         pieces = [piece for row in rows if row.document for piece in self._pieces(row)]
         draw.shuffle(pieces)
@@ -109,7 +109,8 @@ class Distillation(Task):
         return groups
 
     def _split(self, loose: Sequence[Row], lengths: Sequence[int]) -> Iterator[list[Row]]:
-        """Loose texts of like length in groups, which are filled up to no more tokens than the windows have words."""
+        """Yields groups of separate texts of similar length, whose padded size does not exceed the words of the
+        windows."""
         group: list[Row] = []
         for index in sorted(range(len(loose)), key=lengths.__getitem__):
             filled = (len(group) + 1) * lengths[index]
@@ -121,7 +122,7 @@ class Distillation(Task):
             yield group
 
     def _loose(self, piece: Row, draw: random.Random) -> Iterator[Row]:
-        """Some of a document's texts, each a row of its own."""
+        """Yields some texts of a document, each as its own row."""
         chosen = draw.randrange(self.loose_share)
         for index, one in enumerate(_alone(piece.texts, piece.teacher_vectors)):
             if index % self.loose_share == chosen or one.texts[0].endswith("?"):
@@ -131,7 +132,7 @@ class Distillation(Task):
             yield from list(_alone(joined, piece.passage_vectors))[chosen :: self.loose_share]
 
     def _pieces(self, row: TaughtTexts) -> Iterator[Row]:
-        """A document in rows; passages that would be cut are left out."""
+        """Splits a document into rows; passages across a split are dropped."""
         start = words = 0
         for index, text in enumerate(row.texts):
             count = min(len(text.split()), self.longest_text)
@@ -142,7 +143,7 @@ class Distillation(Task):
         yield _part(row, start, len(row.texts))
 
     def features(self, group: list[Row], tokenizer: Any) -> dict[str, Any]:
-        """The rows of a group: token ids, the text that each token belongs to, and the teacher's vectors."""
+        """Returns the rows of a group: token ids, the text of each token, and the teacher's vectors."""
         rows = []
         for row in group:
             encoded = encode_sentences([self._cut(text) for text in row.texts], tokenizer)
@@ -161,18 +162,20 @@ class Distillation(Task):
         return " ".join(words[: self.longest_text])
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads the rows of all groups: `input_ids`, `attention_mask`, `sentence_ids` `(B, T)`, `labels` `(B, N, D)`.
+        """Returns the collator, which pads the rows of all groups: `input_ids`, `attention_mask`, `sentence_ids` `(B,
+        T)`, `labels` `(B, N, D)`.
 
-        Where rows have passages, `passage_ids` `(B, N)` too, and `labels` `(B, N + P, D)`.
+        With passages also `passage_ids` `(B, N)`, and `labels` `(B, N + P, D)`.
         """
         return partial(_collate, fillers={"input_ids": padding_id(tokenizer), "sentence_ids": -1})
 
     def losses(self) -> Losses:
-        """Means over the texts."""
+        """Averages over the texts."""
         return Losses(weight=lambda batch: float((batch["labels"] != 0).any(-1).sum()))
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[TaughtTexts], *, batch_size: int) -> Outcome:
-        """Mean cosine to the teacher: of sentences and passages in their documents, and of loose texts."""
+        """Computes the mean cosine to the teacher: of sentences and passages in their documents, and of separate
+        texts."""
         dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path())
         cosines_of: dict[str, list[float]] = {name: [] for name in self.metrics.names}
         with torch.no_grad():
@@ -190,13 +193,13 @@ class Distillation(Task):
 
 
 def _alone(texts: Sequence[str], vectors: np.ndarray) -> Iterator[Row]:
-    """Each text that the teacher was asked for a row."""
+    """Yields a row per text that the teacher encoded."""
     for index in np.flatnonzero(vectors.any(-1)).tolist():
         yield Row((texts[index],), vectors[index : index + 1])
 
 
 def _part(row: TaughtTexts, start: int, stop: int) -> Row:
-    """Some texts of a document, and the passages of them."""
+    """Returns some texts of a document with the passages inside them."""
     inside = [index for index, (first, end) in enumerate(row.passages) if start <= first and end <= stop]
     passages = tuple((row.passages[index][0] - start, row.passages[index][1] - start) for index in inside)
     vectors = row.passage_vectors[inside] if inside else None
@@ -222,7 +225,7 @@ def _collate(features: list[dict[str, Any]], fillers: dict[str, float]) -> dict[
 
 
 def made_up(documents: int = 8, dimensions: int = 384) -> list[TaughtTexts]:
-    """Texts and passages of few words, whose vectors are the normalised sums of vectors of their words."""
+    """Generates short texts and passages, whose vectors are the normalised sums of vectors of their words."""
     draw = np.random.default_rng(0)
     words = [f"word{number}" for number in range(50)]
     table = draw.standard_normal((len(words), dimensions))

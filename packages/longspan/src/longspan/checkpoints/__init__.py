@@ -1,7 +1,7 @@
-"""Published weights in and out, longer models from short ones, and Longspan's attention inside transformers' models.
+"""Published weights in and out, lengthening of models, and Longspan's attention inside transformers' models.
 
-Importing this package makes `attn_implementation="longspan"` and our model classes known to transformers. What changes
-or converts models is imported when it is asked for.
+Importing this package registers `attn_implementation="longspan"` and our model classes with transformers. Functions
+that change or convert models are imported lazily.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@
     model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-0.6B")
     longspan.use_attention(model, "window(1024) | first(4)")
 
-Weights and classes stay transformers'; only the tokens that see each other change, and memory becomes linear in the
-length. The pattern is kept in the configuration, so a saved model finds it again when it is loaded after `import
-longspan`, and without that import transformers refuses to load it. The longest input stays the model's own; more
-positions are made by `lengthen`.
+Weights and classes remain those of transformers; only the attention mask changes, and memory becomes linear in the
+length. The pattern is stored in the configuration, so that a saved model uses it again when it is loaded after `import
+longspan`; without that import transformers refuses to load it. The longest input remains that of the model; `lengthen`
+adds positions.
 
-After loading, `use_attention(model, model.config.longspan_pattern)` also brings back what only a call can: the check
-that masks hold 0 and 1 alone, and the key by which a copy that is saved before any forward finds its pattern.
+After loading, `use_attention(model, model.config.longspan_pattern)` also restores what is not stored: the check that
+masks contain only 0 and 1, and the entry by which a copy that is saved before any forward pass finds its pattern.
 """
 
 from __future__ import annotations
@@ -37,39 +37,41 @@ NAME = "longspan"
 
 
 def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens: int | None = None) -> PreTrainedModel:
-    """Let the tokens of an unmodified transformers encoder or decoder see each other by `pattern`.
+    """Sets the attention pattern of an unmodified transformers encoder or decoder.
 
-    A decoder never sees ahead: it takes the part of the pattern that looks back, so `window(1024) | first(4)` there
-    means `(window(1024) | first(4)) & causal`, and where the model has a sliding window of its own, no more than that.
-    Positions count real tokens, so that padding on any side changes nothing, at once, in pieces or token by token.
+    A decoder remains causal: `window(1024) | first(4)` there means `(window(1024) | first(4)) & causal`, intersected
+    with the model's own sliding window, if any. Positions count real tokens, so that padding on any side changes
+    nothing, in one pass, in chunks or token by token.
 
-    Of T5, mT5 and UMT5 the encoder takes the pattern, whose scores keep their numbers by distance; the decoder stays
-    as it is. So does MPNet. What is saved of them is read by transformers as the model that it was, with full
-    attention, and by Longspan with the pattern.
+    In T5, mT5 and UMT5 the pattern applies to the encoder, which keeps its relative position biases; the decoder does
+    not change. MPNet likewise keeps its biases. Saved models of these kinds are read by transformers as the original
+    model, with full attention, and by Longspan with the pattern.
 
-    The same holds for an encoder that has windows of its own in some layers, as ModernBERT has: there it is the
-    intersection of window and pattern, and the pattern alone elsewhere.
+    In an encoder with windows in some layers, such as ModernBERT, these layers use the intersection of window and
+    pattern, and the others the pattern alone.
 
-    In an encoder, tokens marked in a `global_attention_mask` `(B, T)` passed to the model's forward attend everywhere
-    and are attended by everyone (in models that hand extra arguments on to their attention, as BERT, RoBERTa,
-    DistilBERT and ELECTRA do).
+    In an encoder, tokens marked in a `global_attention_mask` `(B, T)` passed to the model's forward attend to all
+    tokens and are attended to by all (in models that pass extra arguments to their attention, such as BERT, RoBERTa,
+    DistilBERT and ELECTRA).
 
     Args:
-        model: a model that takes its attention from transformers' `AttentionInterface`; changed in place.
+        model: a model that uses transformers' `AttentionInterface`; modified in place.
         pattern: a pattern of `longspan.patterns`, or its text such as "window(128) | first(1)".
-        max_tokens: the longest input from now on, of a model with rotary positions, or numbers by distance as T5 has,
-            which have no table and no end; its `config.max_position_embeddings`, or `n_positions`, then says so. Under
-            windows narrower than the old length every distance but those to tokens that see everything is one that the
-            model knows. None leaves it.
+        max_tokens: the new longest input, for a model with rotary positions or relative position biases as in T5, which
+            have no position table; stored in `config.max_position_embeddings`, or `n_positions`. Under windows narrower
+                than
+            the old length, the model was trained on every distance except those to global tokens. None keeps it.
 
     Returns:
         The model.
 
     Raises:
-        InputError: an encoder–decoder, a model with an attention of its own, an encoder with windows that it does not
-            ask of its attention, a pattern that cannot be read, or `max_tokens` for a model without rotary positions or
-            with some that depend on the length; the model is then as it was. Three tokens are run through it to find
-            out.
+        InputError: an encoder–decoder, a model with an attention implementation of its own, an encoder with windows
+            that
+            it does not request from its attention, a pattern that cannot be parsed, or `max_tokens` for a model without
+            rotary positions or with some that depend on the length; the model is then unchanged. The check runs the
+                model
+            on three tokens.
     """
     check_kind(model, "model", PreTrainedModel, "a transformers model")
     whole: PreTrainedModel = model
@@ -95,7 +97,7 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
             f"model={type(model).__name__} has an attention of its own, which cannot be exchanged; load it with "
             "longspan.from_transformers instead"
         )
-    # What a saved configuration says of it: transformers itself reads the second when it loads the model.
+    # transformers reads the second field when it loads the model.
     config.longspan_pattern = text
     if asks:
         config.attn_implementation = NAME
@@ -110,10 +112,10 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
             "every token may see every token (BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT, ELECTRA and their like) or "
             "those in a window (ModernBERT), and decoders (GPT-2, Llama, Mistral, Qwen2, Qwen3 and their like)"
         ) from error
-    for one in (config, whole.config):
-        one.longspan_pattern = text
+    for part_config in (config, whole.config):
+        part_config.longspan_pattern = text
         if max_tokens is not None:
-            setattr(one, "max_position_embeddings" if whole is model else "n_positions", max_tokens)
+            setattr(part_config, "max_position_embeddings" if whole is model else "n_positions", max_tokens)
     body = model.base_model
     if _check_masks not in body._forward_pre_hooks.values():
         body.register_forward_pre_hook(_check_masks, with_kwargs=True)
@@ -121,7 +123,7 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
 
 
 def _set_implementation(model: PreTrainedModel, name: str, asks: bool) -> None:
-    """Choose an attention; transformers does not where layers ask nobody for one."""
+    """Sets the attention implementation, directly if the layers do not support selecting one."""
     if asks:
         model.set_attn_implementation(name)
         return
@@ -130,12 +132,12 @@ def _set_implementation(model: PreTrainedModel, name: str, asks: bool) -> None:
 
 
 def use_recorded(model: PreTrainedModel, name: str) -> None:
-    """Give a loaded model the pattern that its `config.json` records, if any.
+    """Applies the pattern recorded in a loaded model's `config.json`, if any.
 
-    Encoders and decoders find it by themselves, those of T5's kind and MPNet do not.
+    Encoders and decoders find it themselves; those of T5's kind and MPNet do not.
 
     Raises:
-        InputError: the model, called `name`, cannot take it.
+        InputError: the model, called `name`, does not support it.
     """
     recorded = getattr(model.config, "longspan_pattern", None)
     if recorded is None:
@@ -147,17 +149,21 @@ def use_recorded(model: PreTrainedModel, name: str) -> None:
 
 
 def _check_rotary(model: PreTrainedModel, max_tokens: int) -> None:
-    """Refuse a longest input where positions have an end, or turn by an angle that depends on the longest input."""
+    """Raises `InputError` unless positions are rotary and independent of the longest input."""
     config: Any = model.config
     convert(Count, max_tokens, "max_tokens")
-    given = getattr(config, "rope_parameters", None)
-    if not given:
+    rope_parameters = getattr(config, "rope_parameters", None)
+    if not rope_parameters:
         raise InputError(
             f"max_tokens={max_tokens} needs rotary positions, which {type(model).__name__} has not; leave it out, or "
             "use longspan.lengthen"
         )
-    # One for all layers, or one for each kind of layer.
-    for rope in given.values() if all(isinstance(one, dict) for one in given.values()) else (given,):
+    # Either one for all layers, or one for each kind of layer.
+    for rope in (
+        rope_parameters.values()
+        if all(isinstance(entry, dict) for entry in rope_parameters.values())
+        else (rope_parameters,)
+    ):
         if rope.get("rope_type", "default") != "default":
             raise InputError(
                 f"max_tokens={max_tokens} needs rotary positions that are the same at every length, and "
@@ -166,17 +172,18 @@ def _check_rotary(model: PreTrainedModel, max_tokens: int) -> None:
 
 
 def _check_masks(body: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Look at the padding mask before transformers reads it as true and false."""
+    """Checks the padding mask before transformers converts it to bool."""
     mask = named.get("attention_mask", arguments[1] if len(arguments) > 1 else None)
     if isinstance(mask, Tensor) and mask.ndim == 2:
         check_mask("attention_mask", mask)
 
 
 def _try(model: PreTrainedModel) -> None:
-    """Run the model on three tokens, so that what it asks of its attention shows now and not at the first document.
+    """Runs the model on three tokens, so that unsupported requests to its attention are found immediately.
 
     Raises:
-        InputError: it asks for something that a pattern cannot give, does not ask at all, or does not read token ids.
+        InputError: the model requests something that a pattern cannot express, does not use the interface, or does not
+            take token ids.
     """
     global _calls
     if model.device.type == "meta":
@@ -195,13 +202,13 @@ def _try(model: PreTrainedModel) -> None:
     window = getattr(model.config, "sliding_window", None) or getattr(model.config, "local_attention", None)
     kinds = getattr(model.config, "layer_types", None)
     layers = len(calls) if kinds is None else kinds.count("sliding_attention")
-    asked = sum(with_window for _, with_window in calls)
-    if window is not None and asked != layers and not all(causal for causal, _ in calls):
+    windowed = sum(with_window for _, with_window in calls)
+    if window is not None and windowed != layers and not all(causal for causal, _ in calls):
         raise InputError(f"it has windows of its own, of {window} tokens")
 
 
 _calls: list[tuple[bool, bool]] | None = None
-"""While a model is tried: for each attention that was asked for here, whether it is a decoder's, and has a window."""
+"""While a model is tried: for each attention call, whether it belongs to a decoder, and whether it has a window."""
 
 
 def longspan_mask(
@@ -216,16 +223,17 @@ def longspan_mask(
     device: torch.device | str = "cpu",
     **kwargs: Any,
 ) -> Tensor | None:
-    """transformers' mask interface, never a `(T, S)` mask.
+    """transformers' mask interface, without a `(T, S)` mask.
 
-    An encoder's is the padding mask `(B, S)` as bool, a decoder's the positions of its tokens (`position_mask`).
+    For an encoder it returns the padding mask `(B, S)` as bool, for a decoder the positions of its tokens
+    (`position_mask`).
 
     Raises:
-        InputError: the model asks for a mask that is neither full nor causal, with or without a window.
+        InputError: the model requests a mask that is neither full nor causal, with or without a window.
     """
     queries, keys = (q_offset, q_length), (kv_offset, kv_length)
-    asked = mask_function if q_length and kv_length else None
-    if asked is not None and _asks_for_causal(asked, batch_size, queries, keys, local_size):
+    requested = mask_function if q_length and kv_length else None
+    if requested is not None and _asks_for_causal(requested, batch_size, queries, keys, local_size):
         return position_mask(attention_mask, queries, keys, local_size, device)
     return None if attention_mask is None else attention_mask.to(torch.bool)
 
@@ -238,10 +246,10 @@ def _asks_for_causal(
     keys: tuple[int, int],
     window: int | None,
 ) -> bool:
-    """Whether a mask function is causal, with a window or without; False where it shows everything, or what lies within
-    a window on both sides, which the attention is told by itself.
+    """Whether a mask function is causal, with or without a window; False if it shows everything, or a window on both
+    sides, which is passed to the attention separately.
 
-    It is asked about neighbours, which shows packed sequences and blocks, and about the two ends.
+    It is evaluated at neighbouring positions, which reveals packed sequences and blocks, and at both ends.
     """
     index = torch.arange(queries[1]) + int(queries[0])
     rows, last = torch.arange(batch_size)[:, None], index[-1:]
@@ -263,7 +271,7 @@ def _asks_for_causal(
 
 
 def _shows_both_sides(mask_function: Callable[..., Any], window: int) -> bool:
-    """Whether a mask function shows `window` tokens on each side and no more, asked about the edges."""
+    """Whether a mask function shows exactly `window` tokens on each side, evaluated at the edges."""
     start, edge = torch.tensor([0, 0]), torch.tensor([window, window + 1])
     return all(mask_function(0, 0, *pair).tolist() == [True, False] for pair in ((start, edge), (edge, start)))
 
@@ -284,7 +292,7 @@ def longspan_attention(
     Keys and values may have fewer heads than the queries, and in a decoder more positions.
 
     Raises:
-        InputError: no pattern was chosen, or the model asks for something that a pattern cannot give.
+        InputError: no pattern was set, or the model requests something that a pattern cannot express.
     """
     causal = attention_mask is not None and attention_mask.dtype == torch.int64 and attention_mask.ndim == 4
     _check_call(module, query, key, attention_mask, kwargs | {"global_attention_mask": global_attention_mask}, causal)
@@ -295,7 +303,7 @@ def longspan_attention(
     if causal and attention_mask is not None:
         context = attend_causal(query, key, value, pattern, attention_mask, scale=scaling, dropout=dropout)
         return context.transpose(1, 2).contiguous(), None
-    if window is not None:  # it counts the token itself
+    if window is not None:  # the window includes the token itself
         pattern = pattern & Window(window - 1, window - 1)
     if key.shape[1] != query.shape[1]:
         key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
@@ -326,9 +334,9 @@ def _pattern(module: nn.Module) -> Pattern:
             'attn_implementation="longspan" needs a pattern; call '
             'longspan.use_attention(model, "window(128) | first(1)")'
         )
-    # A configuration that was loaded no longer says this, and would be saved without.
-    said = getattr(module.config, "attn_implementation", None) == NAME or is_exchanged(module)
-    if not torch.compiler.is_compiling() and not said:
+    # A loaded configuration lacks this field, and would be saved without it.
+    recorded = getattr(module.config, "attn_implementation", None) == NAME or is_exchanged(module)
+    if not torch.compiler.is_compiling() and not recorded:
         config: Any = module.config
         config.attn_implementation = NAME
     return parse(text)
@@ -337,12 +345,12 @@ def _pattern(module: nn.Module) -> Pattern:
 def _check_call(
     module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any], causal: bool
 ) -> None:
-    """Refuse what would otherwise be left out silently."""
+    """Raises `InputError` for arguments that would otherwise be ignored."""
     name = type(module).__name__
     if mask is not None and mask.ndim != 2 and not causal:
         raise InputError(
             f'attention_mask has {mask.ndim} dimensions; with attn_implementation="longspan" give it as (B, T), and '
-            "say what tokens see in the pattern"
+            "define what tokens see by the pattern"
         )
     unmasked = getattr(module, "is_causal", False) and getattr(module.config, "is_causal", True)
     if not causal and (unmasked or options.get("is_causal") or query.shape[2] != key.shape[2]):
@@ -363,6 +371,6 @@ def _check_call(
         )
 
 
-# Without a mask function of the same name, transformers drops the padding mask silently.
+# Without a mask function of the same name, transformers silently drops the padding mask.
 AttentionInterface.register(NAME, longspan_attention)
 AttentionMaskInterface.register(NAME, longspan_mask)

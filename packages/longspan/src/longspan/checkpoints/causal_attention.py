@@ -1,9 +1,9 @@
-"""Causal patterns inside unmodified transformers decoders: where each token stands, and attention over cached keys.
+"""Causal patterns inside unmodified transformers decoders: positions of tokens, and attention over cached keys.
 
-transformers hands the attention of a layer nothing but tensors, so the positions travel in what stands for its mask:
-`(B or 1, 1, 1, S + T + 1)` int64, the positions of the keys, those of the queries, and the model's own sliding window.
-A position counts the real tokens before a token, −1 stands for padding: a row that is padded on the left, on the right
-or in holes gives what it gives alone.
+transformers passes only tensors to the attention of a layer, so the positions replace its mask: `(B or 1, 1, 1, S + T +
+1)` int64, the positions of the keys, those of the queries, and the model's own sliding window. A position is the number
+of real tokens before a token, −1 for padding: the output of a row does not depend on padding on the left, on the right
+or in between.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from longspan.patterns import Causal, Pattern, Span, Window
 from longspan.patterns.base import shortened
 
 FEW_QUERIES = 32
-"""Up to so many queries, one mask of them over all keys is cheaper than a layout of tiles for each new length."""
+"""Up to this many queries, one mask over all keys is cheaper than a tile layout for each new length."""
 MOST_RANGES = 8
-"""Up to so many ranges of keys are copied as such; more are gathered one by one."""
+"""Up to this many ranges of keys are copied as slices; more are gathered by index."""
 MOST_PAIRS = 1 << 22
-"""Query–key pairs whose visibility is found at once, where queries follow keys of which the first are gone."""
+"""Query–key pairs whose visibility is computed at once if the first keys of a cache have been dropped."""
 
 
 def position_mask(
@@ -35,10 +35,11 @@ def position_mask(
     window: int | None,
     device: torch.device | str,
 ) -> Tensor:
-    """What stands for the mask of a decoder; `queries` and `keys` are the first index and the length of each.
+    """Returns the tensor of positions that replaces a decoder's mask; `queries` and `keys` are the first index and the
+    length of each.
 
     Raises:
-        InputError: `attention_mask` ends before the last query, or has holes beside a sliding window.
+        InputError: `attention_mask` ends before the last query, or has holes in combination with a sliding window.
     """
     if attention_mask is not None:
         device = attention_mask.device
@@ -69,19 +70,19 @@ def _check_reach(attention_mask: Tensor, needed: int, window: int | None) -> Non
 
 
 Columns = list[slice] | Tensor | None
-"""Which keys are read: ranges of them, their indices, or all."""
+"""The keys to read: slices, indices, or all."""
 VisibleKeys = tuple[Columns, Tensor | None, Tensor | None]
-"""The keys that are read, a mask of them `(B or 1, H or 1, T, W)`, and the queries that see nothing `(…, T, 1)`."""
+"""The keys to read, their mask `(B or 1, H or 1, T, W)`, and the queries that see nothing `(…, T, 1)`."""
 
 
 @dataclass
 class TokenPositions:
-    """Where queries and keys stand, read once for all layers that share a mask.
+    """Positions of queries and keys, computed once for all layers that share a mask.
 
     Attributes:
-        keys: `(B or 1, S)` int64, how many real tokens precede each key; −1 for padding.
-        queries: `(B or 1, T)` int64, the same of each query.
-        window: tokens of the model's own sliding window, the query included; 0 for none.
+        keys: `(B or 1, S)` int64, number of real tokens before each key; −1 for padding.
+        queries: `(B or 1, T)` int64, likewise for each query.
+        window: size of the model's own sliding window, including the query; 0 for none.
     """
 
     keys: Tensor
@@ -91,7 +92,7 @@ class TokenPositions:
 
     @classmethod
     def of(cls, mask: Tensor, queries: int, keys: int) -> TokenPositions:
-        """The places in a mask made by `position_mask`, kept beside it."""
+        """Returns the positions of a mask from `position_mask`, cached as its attribute."""
         positions = getattr(mask, "_longspan_positions", None)
         if positions is None:
             position = mask[:, 0, 0]
@@ -101,7 +102,7 @@ class TokenPositions:
 
     @cached_property
     def from_start(self) -> bool:
-        """Whether no row has lost its first keys, as those of a sliding cache do."""
+        """Whether every row still has its first keys, which a sliding cache drops."""
         return bool(((self.keys == 0).any(1) | (self.keys < 0).all(1)).all())
 
     @cached_property
@@ -112,24 +113,24 @@ class TokenPositions:
 
     @cached_property
     def key_order(self) -> Tensor | None:
-        """Indices that bring the real keys of each row to its front; `None` where they stand there."""
+        """Indices that move the real keys of each row to its front; `None` if they are there."""
         return _order(self.keys, self.keys.new_zeros(1, 1))
 
     @cached_property
     def query_order(self) -> Tensor | None:
-        """Indices `(B, T)` that bring the real queries of each row to its front; `None` where they stand there."""
+        """Indices `(B, T)` that move the real queries of each row to its front; `None` if they are there."""
         return _order(self.queries, self.offsets[:, None])
 
     def causal(self, pattern: Pattern) -> Pattern:
-        """What a decoder sees of a pattern: nothing ahead, and no more than its own window."""
+        """Returns the causal part of a pattern, within the model's own window."""
         whole = pattern.is_full or pattern.is_causal
         if self.window:
-            own = Window(self.window - 1, 0)
-            return own if whole else pattern & own
+            window = Window(self.window - 1, 0)
+            return window if whole else pattern & window
         return Causal() if whole else pattern & Causal()
 
     def visible_keys(self, pattern: Pattern, first: int, last: int) -> VisibleKeys:
-        """Which keys some query from `first` to `last` sees, and who sees which of them."""
+        """Returns the keys that some query from `first` to `last` sees, and their mask."""
         name = pattern, first, last
         if name in self._visible_keys:
             return self._visible_keys[name]
@@ -145,7 +146,7 @@ class TokenPositions:
 
 
 def _order(positions: Tensor, start: Tensor) -> Tensor | None:
-    """`(B, L)` indices that bring the real tokens of each row to its front, or `None` where they stand there."""
+    """Returns `(B, L)` indices that move the real tokens of each row to its front, or `None` if they are there."""
     index = torch.arange(positions.shape[1], device=positions.device)
     if bool(((positions < 0) | (positions == index + start)).all()):
         return None
@@ -153,11 +154,11 @@ def _order(positions: Tensor, start: Tensor) -> Tensor | None:
 
 
 def _selected(visible: Tensor) -> tuple[Columns, Tensor]:
-    """The columns in which something is visible, and the mask of these."""
+    """Returns the columns in which something is visible, and their mask."""
     index = visible.flatten(0, 2).any(0).nonzero()[:, 0]
     if 2 * len(index) > visible.shape[-1]:
         return None, visible
-    if len(index) == 0:  # something must be read: it is masked
+    if len(index) == 0:  # at least one key must be read: it is masked
         return [slice(0, 1)], visible[..., :1]
     last = F.pad((index.diff() > 1).nonzero()[:, 0], (0, 1), value=len(index) - 1)
     if len(last) > MOST_RANGES:
@@ -168,7 +169,7 @@ def _selected(visible: Tensor) -> tuple[Columns, Tensor]:
 
 
 def _taken(tensor: Tensor, columns: Columns, dim: int) -> Tensor:
-    """Some columns of a tensor; one range of them is no copy."""
+    """Selects columns of a tensor; a single slice is not copied."""
     if columns is None:
         return tensor
     if isinstance(columns, Tensor):
@@ -181,13 +182,13 @@ def _taken(tensor: Tensor, columns: Columns, dim: int) -> Tensor:
 def attend_causal(
     query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, places: Tensor, *, scale: float | None, dropout: float
 ) -> Tensor:
-    """Attention of a decoder, with or without cached keys before the queries; zeros for padding.
+    """Computes attention of a decoder, with or without cached keys before the queries; zeros for padding.
 
     Args:
         query: `(B, H, T, D)`.
         key, value: `(B, K, S, D)` and `(B, K, S, Dv)`, each head for `H / K` heads of the queries.
-        pattern: what a token sees of what comes before it; what it shows of the future stays hidden.
-        places: what `position_mask` gave.
+        pattern: the visible pairs; future positions are always hidden.
+        places: the result of `position_mask`.
         scale: factor on the scores, `D ** -0.5` by default.
         dropout: probability of dropping an attention weight.
 
@@ -195,8 +196,9 @@ def attend_causal(
         `(B, H, T, Dv)`.
 
     Raises:
-        InputError: another number of keys than the mask was made for, a pattern for another number of heads, or one
-            that depends on the length of the text.
+        InputError: the number of keys differs from that of the mask, or the pattern has another number of heads or
+            depends
+            on the length of the text.
     """
     queries, keys = query.shape[2], key.shape[2]
     if places.shape[-1] != keys + queries + 1:
@@ -235,7 +237,7 @@ def attend_causal(
 def _attend_visible(
     query: Tensor, key: Tensor, value: Tensor, visible: VisibleKeys, *, scale: float, dropout: float
 ) -> Tensor:
-    """Few queries over the keys that they see; the heads that share a key stand below each other as queries."""
+    """Computes attention of few queries over the keys that they see; heads that share a key are stacked as queries."""
     columns, mask, blind = visible
     key, value = _taken(key, columns, 2), _taken(value, columns, 2)
     batch, heads, queries, _ = query.shape
@@ -260,9 +262,9 @@ def _attend_tiles(
     scale: float,
     dropout: float,
 ) -> Tensor:
-    """Many queries by `attend`: real tokens first, rows that start at one position together.
+    """Computes attention of many queries with `attend`: real tokens first, rows with equal starting positions together.
 
-    Padding then comes after every real query, so that causality hides it and no mask is needed.
+    Padding then follows all real queries, so that causality hides it and no mask is needed.
     """
     key, value = (_reordered(tensor, positions.key_order) for tensor in (key, value))
     ordered = _reordered(query, positions.query_order)
@@ -273,8 +275,8 @@ def _attend_tiles(
     for offset in offsets.unique().tolist():
         chosen = (offsets == offset).nonzero()[:, 0]
         rows.append(chosen)
-        one = slice(None) if len(chosen) == len(query) else chosen
-        grouped = _grouped(ordered[one], key[one], value[one], pattern)
+        selection = slice(None) if len(chosen) == len(query) else chosen
+        grouped = _grouped(ordered[selection], key[selection], value[selection], pattern)
         output = attend(*grouped, pattern=pattern, scale=scale, dropout_prob=dropout, query_offset=offset)
         parts.append(output.reshape(-1, *query.shape[1:3], value.shape[-1]))
     output = parts[0] if len(parts) == 1 else torch.cat(parts)[torch.argsort(torch.cat(rows))]
@@ -285,21 +287,21 @@ def _attend_tiles(
 
 
 def _reordered(tensor: Tensor, order: Tensor | None) -> Tensor:
-    """`(B, H, L, D)` with its positions in another order, `(B, L)`."""
+    """Reorders the positions of `(B, H, L, D)` by `(B, L)` indices."""
     if order is None:
         return tensor
     return tensor.gather(2, order[:, None, :, None].expand(tensor.shape[0], tensor.shape[1], -1, tensor.shape[3]))
 
 
 def _shows_the_past(pattern: Pattern, length: int) -> bool:
-    """Whether a pattern hides nothing that comes before, as a window does that is wider than the text."""
+    """Whether a pattern hides nothing before the query, such as a window wider than the text."""
     last = torch.arange(length)
     first = torch.zeros_like(last)
     return not pattern.heads and bool(pattern.every(Span(last, last, first, last)).all())
 
 
 def _grouped(query: Tensor, key: Tensor, value: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor, Tensor]:
-    """As many heads of keys as of queries, without a copy of the keys unless the pattern tells heads apart."""
+    """Returns as many heads of keys as of queries, without copying keys unless the pattern differs by head."""
     group = query.shape[1] // key.shape[1]
     if group == 1:
         return query, key, value

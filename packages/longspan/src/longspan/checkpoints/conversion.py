@@ -1,4 +1,4 @@
-"""Published models in and out: `from_transformers` and `to_transformers`."""
+"""Conversion of published models: `from_transformers` and `to_transformers`."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ from longspan.settings import check_kind
 def from_transformers(
     model_or_path: PreTrainedModel | str | Path, *, attention: Any | None = None
 ) -> LongspanPreTrainedModel:
-    """Load a published model into the matching Longspan class, with equal outputs.
+    """Loads a published model into the matching Longspan class, with equal outputs.
 
     BART, mBART, LED, Pegasus, BigBird-Pegasus and Marian become `LongspanForConditionalGeneration`; BERT, BigBird,
-    DistilBERT, RoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer and DeBERTa (all versions, by the mechanism `fusion`)
+    DistilBERT, RoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer and DeBERTa (all versions, with the mechanism `fusion`)
     become `LongspanModel`, `…ForMaskedLM`, `…ForSequenceClassification`, `…ForTokenClassification` or
     `…ForQuestionAnswering`, by the class of the source; ELECTRA's discriminator becomes `LongspanForReplacedTokens`.
-    Reformer becomes `LongspanForCausalLM`, or an encoder with one of these heads; so does a directory with
-    Transformer-XL's weights.
+    Reformer becomes `LongspanForCausalLM`, or an encoder with one of these heads. A directory with Transformer-XL's
+    weights also becomes `LongspanForCausalLM`.
 
     Args:
         model_or_path: a transformers model, a directory written by `save_pretrained`, or a Hub name. Only safetensors
-            are read and no remote code is run. The source is left as it is; weights are copied.
+            are read and no remote code is run. The source is not modified; weights are copied.
         attention: mechanism of the encoder layers instead of the source's own: a name, a dict, an `AttentionConfig`,
-            or a list with one per layer. Its global projections start as copies of the local ones, further weights as
-            its configuration says. `lengthen` also makes the positions longer.
+            or a list with one per layer. Its global projections are initialised as copies of the local ones, other new
+            weights as its configuration defines. `lengthen` also extends the positions.
 
     Returns:
         The model in evaluation mode, with the source's dtype and device. Its `config.global_tokens` is "first" for a
         `LongformerForSequenceClassification` and "question" for a `LongformerForQuestionAnswering`, which choose their
-        global tokens themselves, and else "none".
+        global tokens themselves, otherwise "none".
 
     Raises:
-        InputError: the source is missing, damaged, a pickle, of an unknown architecture, or does not fit its
+        InputError: the source is missing, damaged, a pickle, of an unknown architecture, or does not match its
             configuration.
     """
     source = load_any(model_or_path)
     unclassed = source is not model_or_path and getattr(source.config, "source_model_type", None) in PLAIN
     if unclassed and isinstance(source, LongspanPreTrainedModel) and attention is None:
-        return source  # transformers has no class for it, so that it was read as ours
+        return source  # transformers has no class for it, so it was loaded as ours
     if isinstance(source, LongspanPreTrainedModel):
         raise InputError(
             f"model_or_path is already a Longspan model ({type(source).__name__}); load it with from_pretrained, "
@@ -85,8 +85,8 @@ def from_transformers(
 
 @torch.no_grad()
 def start_extra_weights(model: LongspanPreTrainedModel, unfilled: Collection[str]) -> dict[str, str]:
-    """Start the attention weights named in `unfilled` as their mechanisms say; return how each of them did: as a kind
-    of `LengthenReport.parameters`."""
+    """Initialises the attention weights named in `unfilled` as their mechanisms define. Returns how each was
+    initialised, as a key of `LengthenReport.parameters`."""
     started = start_shared_tables(model, unfilled)
     for name, module in model.named_modules():
         if isinstance(module, Attention):
@@ -97,7 +97,7 @@ def start_extra_weights(model: LongspanPreTrainedModel, unfilled: Collection[str
 
 
 def check_filled(missing: set[str]) -> None:
-    """Raise `InputError` when tensors of ours are left without a value."""
+    """Raises `InputError` if tensors of the target were not filled."""
     if missing:
         raise InputError(
             f"the source model has no tensor for {min(missing)!r}"
@@ -107,7 +107,7 @@ def check_filled(missing: set[str]) -> None:
 
 
 def carry_over(source: PreTrainedModel, target: PreTrainedModel) -> None:
-    """Give the target the source's settings for generation, when both generate."""
+    """Copies the source's generation settings if both models generate."""
     if target.can_generate() and source.can_generate():
         target.generation_config = copy.deepcopy(source.generation_config)
 
@@ -128,15 +128,16 @@ NOT_KEPT = frozenset(
         "transformers_version",
     }
 )
-"""What a configuration says of the file that it lay in, or what our own configuration decides on the way out."""
+"""Fields that concern the file itself, or that our own configuration determines on export."""
 
 
 def _origin(config: PreTrainedConfig, known: Container[str], model_type: str) -> dict[str, Any]:
-    """Where a configuration came from, and what it says besides the `known` fields: `to_transformers` gives it back."""
+    """Returns the origin of a configuration, and its fields other than the `known` ones, which `to_transformers`
+    restores."""
     shared = {name: getattr(config, name) for name in ("task_specific_params", "prefix") if getattr(config, name, None)}
-    said = config.to_diff_dict()
-    rest = {name: value for name, value in said.items() if name not in NOT_KEPT and name not in known}
-    # The name by which the model was loaded, unless that was a place on this machine.
+    fields = config.to_diff_dict()
+    rest = {name: value for name, value in fields.items() if name not in NOT_KEPT and name not in known}
+    # The name by which the model was loaded, unless it is a local path.
     name = str(getattr(config, "name_or_path", "") or "")
     is_hub_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None and not name.startswith(".")
     hub_name = name if is_hub_name and not Path(name).exists() else None
@@ -144,19 +145,19 @@ def _origin(config: PreTrainedConfig, known: Container[str], model_type: str) ->
 
 
 def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = None) -> PreTrainedModel:
-    """Turn a Longspan model into the transformers model with equal outputs, ready for `save_pretrained`.
+    """Converts a Longspan model to the transformers model with equal outputs, ready for `save_pretrained`.
 
     Args:
         model: a model whose mechanism transformers has: full attention (BART, mBART, Pegasus, Marian, RoBERTa, XLM-R,
             CamemBERT, BERT, DistilBERT, ELECTRA), symmetric undilated windows (LED, Longformer), random="transformers"
             (BigBird, BigBird-Pegasus), chunks="published" in reversible layers (Reformer), or fusion in one level with
             a window over the whole input (DeBERTa, DeBERTa-v2).
-        architecture: the `model_type` to make; `None` takes the one that the model came from where that can still say
-            everything, and else chooses by the configuration.
+        architecture: the target `model_type`; `None` chooses that of the model's source if it can represent everything,
+            otherwise one by the configuration.
 
     Returns:
-        The model in evaluation mode. Except in Longformer's heads, transformers chooses no global tokens by itself:
-        pass it the `global_attention_mask` that `config.global_tokens` stands for here.
+        The model in evaluation mode. Except for Longformer's heads, transformers chooses no global tokens by itself:
+        pass it the `global_attention_mask` that corresponds to `config.global_tokens`.
 
     Raises:
         InputError: the mechanism, or another setting, does not exist in that architecture.
@@ -173,7 +174,7 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     poolers = {tensor for tensor in left if ".pooler." in f".{tensor}"}
     if poolers:
         target.base_model.pooler = None
-    # A bias that this model has not is none where it is zero, as it is at first.
+    # A bias that this model lacks is equivalent to zero, its initial value.
     left = {name for name in left - poolers if not name.endswith(".bias") or bool(plain[name].any())}
     if left:
         raise InputError(
@@ -185,10 +186,10 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
 
 
 def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple[Architecture, str, Head, Any]:
-    """The architecture to make, the name of its class, its head and the configuration in its words.
+    """Returns the target architecture, the name of its class, its head and the configuration in its fields.
 
-    Left to itself, a model returns as the architecture that it came from where that still says everything, and else as
-    the one that its configuration looks like.
+    By default a model is exported as the architecture of its source if that can represent everything, otherwise as the
+    one that its configuration matches.
     """
     if architecture is not None:
         check_kind(architecture, "architecture", str, "the model_type of an architecture of transformers")
@@ -217,14 +218,14 @@ def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple
 
 
 def _check_says_everything(config: LongspanConfig, known: Architecture, head: Head, exported: Any) -> None:
-    """Read the exported configuration back: whatever does not return as it was cannot be represented."""
+    """Raises `InputError` for fields that are not equal when the exported configuration is read back."""
     fields = {**known.fields(exported), **head.fields_of(exported)}
     back = LongspanConfig(**fields)
     for name in dict.fromkeys((*fields, "stack")):
         ours, theirs = _value(config, name), _value(back, name)
         if ours == theirs or name == "global_tokens" or name in known.checked:
             continue
-        # LED's tables have no reserved rows; a model that never reads them (BART's) loses nothing with them.
+        # LED's tables have no reserved rows; a model that never reads them (BART's) loses nothing without them.
         if name == "position_offset" and theirs == 0 and not config.positions_skip_padding:
             continue
         raise InputError(
@@ -241,7 +242,7 @@ def _value(config: LongspanConfig, name: str) -> Any:
 
 
 def _head_options(config: LongspanConfig) -> dict[str, Any] | None:
-    """The head's options with what they mean where they leave it to others, without those that nothing reads."""
+    """Returns the head's options with defaults resolved, without those that have no effect."""
     if config.head is None:
         return None
     options = dict(config.head)

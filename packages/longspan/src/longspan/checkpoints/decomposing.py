@@ -1,4 +1,5 @@
-"""The same weights in another stack: `decompose` has the lower layers of an encoder read question and passage apart."""
+"""The same weights in another stack: `decompose` makes the lower layers of an encoder process question and passage
+separately."""
 
 from __future__ import annotations
 
@@ -24,23 +25,24 @@ def decompose(
     *,
     positions: Literal["restart", "joint"] = "restart",
 ) -> LongspanPreTrainedModel:
-    """Make the lower layers of an encoder read question and passage apart (DeFormer: Cao et al. 2020, 2005.00697).
+    """Makes the lower layers of an encoder process question and passage separately (DeFormer: Cao et al. 2020,
+    2005.00697).
 
-    The weights stay as they are and none is added; only the configuration's `stack` changes. What a passage is below
-    the upper layers then depends on the passage alone, and can be kept: see `longspan.index`. The outputs differ from
-    the source's until the model has been trained on (`longspan train deformer-squad`).
+    Weights are unchanged and none are added; only the configuration's `stack` changes. The lower states of a passage
+    then depend on the passage alone, and can be cached: see `longspan.index`. The outputs differ from the source's
+    until the model has been fine-tuned (`longspan train deformer-squad`).
 
     Args:
         model_or_path: a transformers or Longspan encoder, with any head and any mechanism, a directory or a Hub name.
-        lower_layers: k, so many of the n layers; 9 of 12 and 20 of 24 as published. 0 with "joint" is the source.
-        positions: "restart" counts the passage's positions from 0, "joint" on from the question's.
+        lower_layers: k of the n layers; 9 of 12 and 20 of 24 as published. 0 with "joint" is the source.
+        positions: "restart" counts the passage's positions from 0, "joint" continues after the question's.
 
     Returns:
         A new model in evaluation mode with the source's class, type and device.
 
     Raises:
-        InputError: a source that cannot be loaded or that has a decoder, whose blocks are not simply stacked, or that
-            has fewer layers.
+        InputError: the source cannot be loaded, has a decoder, whose blocks are not simply stacked, or has fewer
+            layers.
     """
     return restacked(
         model_or_path, {"stack": "decomposed", "lower_layers": lower_layers, "positions": positions}, "lower_layers"
@@ -50,10 +52,10 @@ def decompose(
 def restacked(
     model_or_path: PreTrainedModel | str | Path, stack: Any, argument: str = "model.stack"
 ) -> LongspanPreTrainedModel:
-    """A copy of a model whose blocks another stack puts together; errors as in `decompose`.
+    """Returns a copy of a model with its blocks in another stack; errors as in `decompose`.
 
-    Where that stack has weights besides, they start anew, as those of a new model do. The copy's `stack_report` says
-    what was copied and what is new, and its `new_weights` names these.
+    Additional weights of that stack are newly initialised. The copy's `stack_report` lists what was copied and what is
+    new, and its `new_weights` names the new tensors.
     """
     source = load_any(model_or_path)
     base: Any = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)
@@ -61,23 +63,23 @@ def restacked(
     writes = base.config.is_encoder_decoder and "decoder_layers" in wanted.unused
     if writes or (not hasattr(base, "model") and not hasattr(base, "encoder")):
         raise InputError(f"{argument} is for encoders, and the source is a {type(base).__name__}; give an encoder")
-    for one in (held, wanted):
-        if not one.plain_blocks:
+    for config in (held, wanted):
+        if not config.plain_blocks:
             raise InputError(
-                f"{argument} needs blocks that are simply stacked, and the stack {one.stack!r} has weights or a "
+                f"{argument} needs blocks that are simply stacked, and the stack {config.stack!r} has weights or a "
                 "reading of its own; train a new model with it"
             )
     model = type(base)(type(base.config).from_dict(base.config.to_dict() | {"stack": wanted.to_dict()}))
     model.to(device=base.device, dtype=base.dtype)
-    old, own = base.state_dict(), model.state_dict()
-    if lost := sorted(name for name in old if name not in own or own[name].shape != old[name].shape):
+    old, state = base.state_dict(), model.state_dict()
+    if lost := sorted(name for name in old if name not in state or state[name].shape != old[name].shape):
         raise InputError(
             f"{argument} has no place for {lost[0]!r} of the source, whose stack is {held.stack!r}; train a new model "
             f"with the stack {wanted.stack!r}"
         )
     model.load_state_dict(old, strict=False)
     carry_over(base, model)
-    new = [name for name in own if name not in old]
+    new = [name for name in state if name not in old]
     if new or hasattr(base, "new_weights"):
         model.new_weights = (*getattr(base, "new_weights", ()), *new)
     if hasattr(base, "report"):
@@ -88,12 +90,12 @@ def restacked(
 
 @dataclass(frozen=True, kw_only=True)
 class StackReport:
-    """What became of every parameter when a model got another stack.
+    """The origin of every parameter after a change of the stack.
 
     Attributes:
-        stack: its name.
-        copied: how many parameters are the source's.
-        new: part → how many of its parameters started anew.
+        stack: name of the new stack.
+        copied: number of parameters copied from the source.
+        new: part → number of its newly initialised parameters.
     """
 
     stack: str
@@ -102,7 +104,7 @@ class StackReport:
 
     @classmethod
     def of(cls, model: Any, stack: str, new: Collection[str]) -> StackReport:
-        """The report on a model with so many new tensors."""
+        """Returns the report of a model whose tensors `new` are newly initialised."""
         parts, copied = Counter[str](), 0
         for name, parameter in model.named_parameters():
             if name in new:

@@ -1,6 +1,6 @@
-"""The one guard where folders with models are opened: files, values and sizes, before anything is built.
+"""Validation of model folders: files, values and sizes are checked before anything is built.
 
-Every wrong type and size of a field is one sentence, by the field's name.
+Every wrong type or size of a field raises an error with the field's name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Object = dict[str, Any] | None
 
 
 def _rule(holds: Callable[[Any], bool], words: str) -> Any:
-    """A value of any type that is absent or holds to a rule."""
+    """Returns a hint for any value that is absent or satisfies a rule."""
     return Annotated[Any, Rule(lambda value: value is None or holds(value), words)]
 
 
@@ -37,7 +37,6 @@ def _optional(hint: Any) -> Any:
 
 
 def _one_of(*names: Any) -> Any:
-    """One of these, or nothing."""
     return _optional(Literal[names])
 
 
@@ -62,7 +61,7 @@ _TYPES = ("float32", "float16", "bfloat16", "float64")
 
 CONFIG: dict[str, Any] = {
     **FIELDS,
-    # Published configurations may leave these to a default by null.
+    # Published configurations may set these to null, which means a default.
     **dict.fromkeys(("tie_word_embeddings", "use_cache"), Flag),
     **dict.fromkeys(("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers"), Whole),
     **dict.fromkeys(("num_layers", "num_decoder_layers"), _optional(Whole)),
@@ -122,7 +121,7 @@ GENERATION: dict[str, Any] = {
     "early_stopping": bool | Literal["never"] | None,
     "return_dict_in_generate": _rule(lambda value: value is False, "false or left out"),
     **dict.fromkeys(("pad_token_id", "bos_token_id"), Token | None),
-    # One start per row of a batch may be given as a list.
+    # With a list, each row of a batch has its own start.
     **dict.fromkeys(("eos_token_id", "forced_eos_token_id", "forced_bos_token_id", "decoder_start_token_id"), Tokens),
 }
 """Fields of `generation_config.json`."""
@@ -135,7 +134,7 @@ TOKENIZER: dict[str, Any] = {
     **dict.fromkeys(("padding_side", "truncation_side"), _one_of("left", "right")),
     **dict.fromkeys(("tokenizer_class", "backend"), _optional(Name)),
     **dict.fromkeys(("auto_map", "added_tokens_decoder"), Object),
-    # Tokenizers without a limit say 1e30.
+    # Tokenizers without a limit use 1e30.
     "model_max_length": _optional(Annotated[float, Range(1, 1e31)]),
     "model_input_names": _rule(_are_names, "a list of names"),
 }
@@ -143,20 +142,20 @@ TOKENIZER: dict[str, Any] = {
 
 
 def check_fields(values: dict[str, Any], fields: Mapping[str, Any], place: str, *, finite: bool = True) -> None:
-    """Raise `InputError` for the first field of `place` with a value that no model can have.
+    """Raises `InputError` for the first field of `place` with an invalid value.
 
-    Numbers that are not finite, or beyond 64 bits, are refused wherever they stand, unless `finite` is False.
+    Numbers that are not finite, or exceed 64 bits, are refused everywhere, unless `finite` is False.
     """
     for path, number in _numbers(values, "") if finite else ():
         if number != number or abs(number) >= 2**63:
-            raise InputError(f"{place} says {path}={show(number)}, which is no usable number; correct it")
+            raise InputError(f"{place} has {path}={show(number)}, which is not a finite 64-bit number; correct it")
     for name, hint in fields.items():
         if name in values:
             convert(hint, values[name], f"{place} is wrong: {name}")
 
 
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
-    """Every number in plain data, with the path to it."""
+    """Yields every number in nested data with its path."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _numbers(item, f"{path}.{key}" if path else str(key))
@@ -170,15 +169,16 @@ def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-"""What a file is called that holds some of the weights."""
+"""File names of weight shards."""
 
 
 def check_model_folder(directory: Path) -> dict[str, tuple[int, ...]]:
-    """The name and shape of every tensor of a model, once its folder makes sense.
+    """Returns the name and shape of every tensor of a model, after validating its folder.
 
     Raises:
-        InputError: a file that is missing, no file, cut short or damaged; a value that no model can have; weights only
-            as a pickle; shards outside of the folder; a size that the tensors do not bear out.
+        InputError: a file is missing, not a regular file, truncated or damaged; a value is invalid; weights exist only
+            as a
+            pickle; shards are outside of the folder; or a size does not match the tensors.
     """
     config_file, generation_file = directory / "config.json", directory / "generation_config.json"
     if not lexists(config_file):
@@ -194,14 +194,14 @@ def check_model_folder(directory: Path) -> dict[str, tuple[int, ...]]:
 
 
 def weight_files(directory: Path) -> set[str]:
-    """The names of the files of a folder that hold a model's weights, in one file or in several with their index."""
+    """Returns the names of a folder's weight files: a single file, or shards with their index."""
     return {file.name for file in directory.iterdir() if file.name in (WEIGHTS, INDEX) or SHARD.fullmatch(file.name)}
 
 
 def check_tokenizer_files(directory: Path) -> None:
-    """Raise `InputError` for tokenizer files of a folder that are damaged or say what no tokenizer can be.
+    """Raises `InputError` for tokenizer files that are damaged or have invalid values.
 
-    The model's `config.json`, where there is one, names the kind of tokenizer.
+    The model's `config.json`, if any, names the class of the tokenizer.
     """
     if lexists(directory / "config.json"):
         check_fields(read_json(directory / "config.json"), CONFIG, f"'{directory / 'config.json'}'")
@@ -214,7 +214,7 @@ def check_tokenizer_files(directory: Path) -> None:
 
 
 def _read_headers(directory: Path) -> dict[str, tuple[int, ...]]:
-    """Name → shape of every tensor in the files that hold the weights."""
+    """Returns name → shape of every tensor in the weight files."""
     if lexists(directory / WEIGHTS):
         return read_header(directory / WEIGHTS)
     if lexists(directory / INDEX):
@@ -236,7 +236,7 @@ def _read_headers(directory: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _read_shards(directory: Path) -> dict[str, tuple[int, ...]]:
-    """The tensors of the files that the index names, after a look that each has those that it is said to have."""
+    """Returns the tensors of the files in the index, after checking that each file has those assigned to it."""
     index = directory / INDEX
     invalid = f"'{index}' is not a valid index of safetensors shards"
     try:
@@ -281,12 +281,13 @@ WIDTHS = (
     *("feed_forward_size", "attention_head_size", "d_ff", "d_kv"),
 )
 INDEXING = ("pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
-"""Tokens that are looked up by their number."""
+"""Fields with tokens that are looked up by id."""
 
 
 def _check_against(config: dict[str, Any], tensors: dict[str, tuple[int, ...]], file: Path) -> None:
-    """Refuse sizes that the tensors cannot bear out, before anything is built: bounds here, shapes later."""
-    # A size that is a little wrong is named with its tensor when the model is loaded; these no machine could hold.
+    """Raises `InputError` for sizes far beyond the tensors, before anything is built; exact shapes are checked
+    later."""
+    # Slightly wrong sizes are reported with their tensor when the model is loaded; these could not be allocated.
     widest = 1024 + 8 * max((side for shape in tensors.values() for side in shape), default=0)
     for names, most, held in ((LAYERS, len(tensors), "tensors"), ((*WIDTHS, "vocab_size"), widest, "rows")):
         for name in names:

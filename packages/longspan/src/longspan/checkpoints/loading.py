@@ -1,6 +1,6 @@
-"""Opening a model and its tokenizer, for inference, training, evaluation, the command line.
+"""Loading of models and tokenizers, for inference, training, evaluation and the command line.
 
-Word-level language models such as Transformer-XL have a tokenizer of whole words, made from a list of them.
+Word-level language models such as Transformer-XL have a tokenizer of whole words, built from a word list.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from longspan.settings import show
 END, UNKNOWN, PADDING = "<eos>", "<unk>", "<pad>"
 LISTS = ("vocab.txt", "vocab.json")
 UNKNOWN_TO_TRANSFORMERS = ("transfo-xl",)
-"""`model_type` of the models of whole words for which transformers 5 has no class."""
+"""`model_type` of word-level models for which transformers 5 has no class."""
 PICKLES = ("vocab.pkl", "vocab.bin", "vocab.pt", "cache.pt")
 
 
 def line_ends(*before: Any) -> Any:
-    """A normaliser that ends every line in `<eos>`, after others."""
+    """Returns a normaliser that ends every line with `<eos>`, after others."""
     from tokenizers import normalizers
 
     return normalizers.Sequence([*before, normalizers.Replace("\n", f" {END} ")])
 
 
 def word_tokenizer(words: list[str], *, normalizer: Any = None) -> Any:
-    """A tokenizer of transformers whose ids are places in the list.
+    """Returns a word-level tokenizer of transformers whose ids are indices into the list.
 
     Raises:
-        InputError: the list has a word twice, or lacks `<unk>` or `<eos>`.
+        InputError: the list contains a word twice, or lacks `<unk>` or `<eos>`.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -64,10 +64,10 @@ def word_tokenizer(words: list[str], *, normalizer: Any = None) -> Any:
 
 
 def word_list(directory: Path) -> list[str] | None:
-    """The words beside a model, in the order of their ids; `None` where there is no list.
+    """Returns the words of a model folder in the order of their ids; `None` if there is no list.
 
     Raises:
-        InputError: there is only a pickle; the list is damaged.
+        InputError: there is only a pickle, or the list is damaged.
     """
     for name in LISTS:
         file = directory / name
@@ -96,7 +96,7 @@ def _lines(file: Path) -> list[str]:
 
 
 def _entries(file: Path) -> list[str]:
-    """The words of a JSON file: a list, or a mapping to the ids 0, 1, 2, …"""
+    """Returns the words of a JSON file: a list, or a mapping to the ids 0, 1, 2, …"""
     if check_file(file) > LARGEST_JSON:
         raise InputError(f"'{file}' is too large for a list of words; give a list or a mapping of words to ids")
     try:
@@ -113,13 +113,13 @@ def _entries(file: Path) -> list[str]:
 
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "*.model", *PICKLES)
-"""What marks a folder with a tokenizer."""
+"""File patterns of tokenizers."""
 
 
 def load_model(source: str | Path) -> LongspanPreTrainedModel:
-    """A Longspan model as it is, or a published one of transformers turned into one; errors as in `from_transformers`.
+    """Loads a Longspan model, or a published transformers model converted to one; errors as in `from_transformers`.
 
-    `longspan.checkpoints.sources.load_any` leaves a published one as it is.
+    `longspan.checkpoints.sources.load_any` does not convert published models.
     """
     loaded = load_any(source)
     if isinstance(loaded, LongspanPreTrainedModel):
@@ -130,17 +130,17 @@ def load_model(source: str | Path) -> LongspanPreTrainedModel:
 
 
 def load_pair(source: str | Path, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
-    """A model in evaluation mode, as `load_model` gives it, and the tokenizer that belongs to it.
+    """Loads a model in evaluation mode with `load_model`, and its tokenizer.
 
     Args:
         source: a folder or a Hub name.
-        device: as PyTorch names them; None is the processor.
-        dtype: of the weights; None is float32.
+        device: a PyTorch device name; None is the CPU.
+        dtype: dtype of the weights; None is float32.
 
     Raises:
         InputError: as `load_model`, `torch_device` and `torch_dtype`.
     """
-    check_place(device, dtype)  # before the weights, which take a while
+    check_place(device, dtype)  # before the weights are loaded, which takes a while
     model = load_model(source)
     tokenizer = load_tokenizer(source)
     check_tokenizer(tokenizer, model.config)
@@ -148,12 +148,12 @@ def load_pair(source: str | Path, device: str | None = None, dtype: str | None =
 
 
 def has_tokenizer(directory: Path) -> bool:
-    """Whether a folder has files of a tokenizer; without any, transformers makes one with no vocabulary."""
+    """Whether a folder has tokenizer files; without any, transformers creates a tokenizer without vocabulary."""
     return any(True for name in FILES for _ in directory.glob(name))
 
 
 def load_tokenizer(source: str | Path, **options: Any) -> Any:
-    """The tokenizer in a folder, or of a Hub name; `options` go to `AutoTokenizer.from_pretrained`.
+    """Loads the tokenizer of a folder or a Hub name; `options` go to `AutoTokenizer.from_pretrained`.
 
     Raises:
         InputError: there is none, its files are damaged, or it cannot encode a word.
@@ -179,7 +179,7 @@ def load_tokenizer(source: str | Path, **options: Any) -> Any:
 
 
 def _of_words(directory: Path) -> Any | None:
-    """The tokenizer of a model of whole words, whose architecture transformers does not know; `None` for others."""
+    """Returns the word-level tokenizer of an architecture that transformers lacks; `None` for others."""
     if not (directory / "config.json").is_file() or (directory / "tokenizer.json").is_file():
         return None
     if read_json(directory / "config.json").get("model_type") not in UNKNOWN_TO_TRANSFORMERS:
@@ -189,10 +189,10 @@ def _of_words(directory: Path) -> Any | None:
 
 
 def tokenizer_beside(source: str, config: Any) -> Any | None:
-    """The tokenizer that lies beside a model and belongs to it; `None` where a folder has none.
+    """Loads the tokenizer of a model folder or Hub name; `None` if a folder has none.
 
-    For a model without token types it makes none (DeBERTa's would, and transformers' DeBERTa ignores them; beside a
-    DistilBERT may lie BERT's).
+    For a model without token types, the tokenizer does not return them (DeBERTa's would, although transformers' DeBERTa
+    ignores them; a DistilBERT folder may contain BERT's tokenizer).
     """
     directory = Path(os.path.expanduser(source))
     if directory.is_dir() and not has_tokenizer(directory):
@@ -206,13 +206,9 @@ def tokenizer_beside(source: str, config: Any) -> Any | None:
 
 
 def check_tokenizer(tokenizer: Any, config: Any) -> None:
-    """Refuse a tokenizer that cannot belong to the model of `config` (any object with `vocab_size`).
+    """Raises `InputError` if a tokenizer does not match the model of `config` (any object with `vocab_size`).
 
-    A model may have a few rows more than the tokenizer has entries (vocabularies are padded to round sizes); it has no
-    fewer, and not a tenth more. The special tokens that both name must agree.
-
-    Raises:
-        InputError: naming the two numbers that disagree.
+    A model may have somewhat more rows than the tokenizer has entries (vocabularies are padded to round sizes), at most
     """
     entries, rows = len(tokenizer), int(config.vocab_size)
     if entries > rows or rows - entries > 128 + rows // 10:

@@ -1,4 +1,5 @@
-"""How tensors of a published model and of ours correspond: small tables, and one engine for both directions."""
+"""Correspondence of tensors between published models and ours: tables of names, and one function for both
+directions."""
 
 from __future__ import annotations
 
@@ -18,25 +19,25 @@ from longspan.errors import InputError
 from longspan.settings import show
 
 Pairs = tuple[tuple[str, str], ...]
-"""(theirs, ours): fields, modules or tensors. `{i}` stands for a layer, `.weight` and `.bias` are understood."""
+"""(theirs, ours): fields, modules or tensors. `{i}` is a layer index; `.weight` and `.bias` are implied."""
 
 SAME = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings", "id2label", "label2id")
-"""Fields that every architecture states in the same words."""
+"""Fields with the same name in every architecture."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """One transformers class and the Longspan class it becomes.
+    """A transformers class and the Longspan class it converts to.
 
     Attributes:
         longspan: name of the class in `longspan.models`.
         pairs: tensors of the head, by their full names.
-        ignored: prefixes of their tensors that have no counterpart here and change no output that ours has.
+        ignored: prefixes of their tensors that have no counterpart here and affect no output of ours.
         fresh: tensors of ours that keep their initial value.
         fields: configuration fields that this head fixes.
         options: their configuration → the options of our head.
-        export: our configuration → the fields of theirs that say these options.
-        refuse: raises `InputError` for their configuration where this head is not what it says.
+        export: our configuration → the fields of theirs that express these options.
+        refuse: raises `InputError` if their configuration contradicts this head.
     """
 
     longspan: str
@@ -49,7 +50,7 @@ class Head:
     refuse: Callable[[Any], None] = lambda config: None
 
     def fields_of(self, config: Any) -> dict[str, Any]:
-        """What this head says of ours, from their configuration: the fields that it fixes, and its spec."""
+        """Returns the fields of our configuration from theirs: those that the head fixes, and its spec."""
         self.refuse(config)
         spec = getattr(getattr(longspan.models, self.longspan), "spec", None)
         return {**self.fields, "head": None if spec is None else {"head": spec.head, **self.options(config)}}
@@ -57,22 +58,22 @@ class Head:
 
 @dataclass(frozen=True)
 class Architecture:
-    """One published architecture.
+    """A published architecture.
 
     Attributes:
         model_type: the name in `config.json`.
-        prefix: where a model with a head keeps its body ("bert", "model", …).
+        prefix: the attribute of their models with a head that holds the body ("bert", "model", …).
         body: tensors of the body, by their names inside it.
-        our_body: where our classes with a head keep the body; ours without a head has it at the top.
+        our_body: the attribute of our models with a head that holds the body; models without a head have it at the top.
         heads: transformers class name → `Head`; for export the first entry with our class is used.
-        names: fields that differ in their name alone.
-        fixed: fields of `LongspanConfig` that are the same in every such model.
+        names: fields that differ only in name.
+        fixed: fields of `LongspanConfig` that are constant for the architecture.
         read: their configuration → further fields of `LongspanConfig`.
-        write: our configuration → further fields of theirs, without checking that they say everything.
+        write: our configuration → further fields of theirs, without checking that they express everything.
         checked: fields that `write` does check.
-        unpack: their tensors and configuration → tensors that `body` and the heads can name one by one.
-        pack: writes tensors as `unpack` makes them into theirs, in place; the third argument is their configuration.
-        unread: what the names of our tensors hold that change no output of theirs.
+        unpack: their tensors and configuration → tensors that `body` and the heads name individually.
+        pack: the inverse of `unpack`, writing into their tensors in place; the third argument is their configuration.
+        unread: pattern of our tensors' names that affect no output of theirs.
     """
 
     model_type: str
@@ -90,15 +91,15 @@ class Architecture:
     unread: re.Pattern[str] | None = None
 
     def fields(self, config: PreTrainedConfig) -> dict[str, Any]:
-        """The fields of `LongspanConfig` that their configuration stands for."""
+        """Returns the fields of `LongspanConfig` for their configuration."""
         return {**_renamed(config, self.names), **self.fixed, **self.read(config)}
 
     def export(self, config: PreTrainedConfig) -> dict[str, Any]:
-        """The fields of their configuration that ours stands for."""
+        """Returns the fields of their configuration for ours."""
         return {**_renamed(config, reverse(self.names)), **self.write(config)}
 
     def head(self, name: str) -> Head:
-        """The head for a transformers class name.
+        """Returns the head for a transformers class name.
 
         Raises:
             InputError: Longspan has no class for it.
@@ -111,33 +112,35 @@ class Architecture:
         return self.heads[name]
 
     def leaves(self, name: str) -> bool:
-        """Whether our tensor of that name stays behind on the way out."""
+        """Whether our tensor of that name is not exported."""
         return self.unread is not None and self.unread.search(name) is not None
 
     def pairs(self, head: Head, model: PreTrainedModel) -> Pairs:
-        """All pairs (theirs, ours) for this head, with full names on both sides; `model` is theirs."""
+        """Returns all pairs (theirs, ours) for this head, with full names on both sides; `model` is theirs."""
         theirs = "" if getattr(model, self.prefix, None) is None else f"{self.prefix}."
         ours = f"{self.our_body}." if self.our_body and head.longspan != "LongspanModel" else ""
         return tuple((theirs + a, ours + b) for a, b in self.body) + head.pairs
 
 
 UNSAID = 1_024
-"""Longest input, in tokens, of a model whose files say none: what mT5 and ByT5 read in training."""
+"""Longest input, in tokens, of a model whose files do not define it: the training length of mT5 and ByT5."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InPlace:
-    """One published architecture that stays in transformers' classes, and reads longer texts in windows there.
+    """A published architecture that keeps transformers' classes, and reads longer texts with windows in them.
 
     Attributes:
-        classes: those that are lengthened; files that name a class which transformers no longer has mean the first.
-        mechanism: the one whose windows are all that its layers can be told.
-        length: the field of their configuration that says the longest input.
-        own_window: `(configuration, layer)` → tokens to each side of the window that a layer has anyway, `None` where
-            it sees everything; it raises `InputError` where it has more than windows.
-        exchanged: whether the attention can be exchanged (`use_attention`); else its own windows are all there is.
-        table: the embedding of absolute positions in their base model, `None` without any.
-        reserved: rows of that table before that of a first token, which `length` counts too.
+        classes: the supported classes; files that name a class that transformers no longer has use the first.
+        mechanism: the only mechanism that its layers support.
+        length: the field of their configuration with the longest input.
+        own_window: `(configuration, layer)` → tokens to each side of the layer's own window, `None` if it sees
+            everything;
+            raises `InputError` if it has more than windows.
+        exchanged: whether the attention can be replaced (`use_attention`); otherwise only its own windows are
+            available.
+        table: the embedding of absolute positions in their base model, `None` if there is none.
+        reserved: rows of that table before that of the first token, which `length` includes.
     """
 
     classes: tuple[str, ...]
@@ -149,10 +152,10 @@ class InPlace:
     reserved: int = 0
 
     def class_of(self, name: str | None) -> str:
-        """The class that loads files which name this one.
+        """Returns the class that loads files with this class name.
 
         Raises:
-            InputError: it is another head.
+            InputError: the class is another head.
         """
         if name is None or not hasattr(transformers, name):
             return self.classes[0]
@@ -161,9 +164,9 @@ class InPlace:
         return name
 
     def longest(self, config: Any) -> int:
-        """The longest input that their configuration says."""
-        said = getattr(config, self.length, None)
-        return said - self.reserved if isinstance(said, int) and self.reserved < said < 10**9 else UNSAID
+        """Returns the longest input of their configuration."""
+        tokens = getattr(config, self.length, None)
+        return tokens - self.reserved if isinstance(tokens, int) and self.reserved < tokens < 10**9 else UNSAID
 
 
 @torch.no_grad()
@@ -175,17 +178,18 @@ def transfer(
     ignored: tuple[str, ...] = (),
     reserved: int = 0,
 ) -> list[str]:
-    """Copy every source tensor into its target tensors, in place; return the names of those that none reached.
+    """Copies every source tensor into its target tensors, in place. Returns the names of the target tensors that were
+    not filled.
 
     Args:
         source: state dict to read. Tied tensors may appear under several names.
         target: state dict to write; tensors that share memory with a filled one count as filled.
-        pairs: (source name, target name) patterns; where two source tensors have one target, the earlier pattern wins.
-        ignored: prefixes of source names that are left out on purpose.
-        reserved: rows by which a table of positions may be longer than its target, which gets those behind them.
+        pairs: (source name, target name) patterns; if two source tensors have one target, the earlier pattern wins.
+        ignored: prefixes of source names that are skipped.
+        reserved: rows by which a table of positions may be longer than its target, which gets the rows after them.
 
     Raises:
-        InputError: a source tensor is neither used nor ignored, or its shape does not fit.
+        InputError: a source tensor is neither used nor ignored, or its shape does not match.
     """
     rules = [(_compile(theirs), ours) for ours, theirs in pairs]
     used: set[str] = set()
@@ -220,7 +224,7 @@ def _compile(template: str) -> re.Pattern[str]:
 
 
 def _translations(name: str, rules: list[tuple[re.Pattern[str], str]]) -> Iterator[str]:
-    """The names on the other side by every rule that fits."""
+    """Yields the names on the other side for every matching rule."""
     for pattern, other in rules:
         match = pattern.fullmatch(name)
         if match:
@@ -228,29 +232,30 @@ def _translations(name: str, rules: list[tuple[re.Pattern[str], str]]) -> Iterat
 
 
 def translations(name: str, pairs: Pairs) -> list[str]:
-    """What our tensor `name` is called by every (theirs, ours) pattern that fits."""
+    """Returns the names of our tensor `name` for every matching (theirs, ours) pattern."""
     return list(_translations(name, [(_compile(ours), theirs) for theirs, ours in pairs]))
 
 
 def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], str]:
-    """What tied tensors have in common."""
+    """Returns a key that is equal for tied tensors."""
     return tensor.data_ptr(), tuple(tensor.shape), str(tensor.device)
 
 
 def alike(*names: str) -> Pairs:
-    """Pairs of fields or tensors that have the same name on both sides."""
+    """Returns pairs of fields or tensors that have the same name on both sides."""
     return tuple((name, name) for name in names)
 
 
 def reverse(pairs: Pairs) -> Pairs:
-    """The same table, read from ours to theirs."""
     return tuple((ours, theirs) for theirs, ours in pairs)
 
 
 def _renamed(config: PreTrainedConfig, names: Pairs) -> dict[str, Any]:
-    fields = {name: getattr(config, name) for name in SAME if hasattr(config, name)}  # Pegasus begins no text
+    fields = {
+        name: getattr(config, name) for name in SAME if hasattr(config, name)
+    }  # Pegasus has no beginning-of-text token
     fields |= {"problem_type": getattr(config, "problem_type", None), "bos_token_id": fields.get("bos_token_id")}
-    # Not every architecture has these; where ours has the default, theirs keeps its own.
+    # Not every architecture has these; if ours has the default, theirs keeps its own.
     for name, default in (("use_cache", True), ("output_hidden_states", False), ("return_dict", True)):
         if getattr(config, name, default) != default:
             fields[name] = not default

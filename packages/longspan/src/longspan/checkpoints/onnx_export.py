@@ -1,4 +1,4 @@
-"""`to_onnx`: an encoder and its head as an ONNX file that takes batches of any size and length."""
+"""`to_onnx`: exports an encoder and its head to an ONNX file for batches of any size and length."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ OUTPUTS = {
     "LongspanForTokenClassification": ("logits",),
     "LongspanForQuestionAnswering": ("start_logits", "end_logits"),
 }
-"""Classes that can be exported, and what their files give."""
+"""Exportable classes, and the outputs of their files."""
 
 LARGEST = 1536 * 2**20
-"""Bytes of weights from which on the exporter puts them into a second file, which nobody would find again."""
+"""Bytes of weights from which the exporter writes a second file."""
 TOLERANCE = 1e-3
 """Largest difference, relative to the largest output, between the file and the model, both in float32."""
 
 
 def to_onnx(model: LongspanPreTrainedModel, file: str | Path) -> Path:
-    """Write a model as an ONNX file for onnxruntime and others, with batch and length left open.
+    """Exports a model as an ONNX file for onnxruntime and others, with dynamic batch size and length.
 
-    Its inputs are `input_ids` and `attention_mask`, `(B, T)` int64; its outputs those of the model, such as
-    `last_hidden_state`. The file is run and compared with the model before it gets its name. Attention in it is dense
-    under the mask of its pattern: the same numbers, in time and memory quadratic in the length.
+    Its inputs are `input_ids` and `attention_mask`, `(B, T)` int64; its outputs are those of the model, such as
+    `last_hidden_state`. The file is run and compared with the model before it gets its name. Its attention is dense
+    under the mask of the pattern: equal values, in time and memory quadratic in the length.
 
     Args:
         model: a `LongspanModel`, or one with a head for masked tokens, labels, token labels or answer spans; float32.
-        file: path that ends in .onnx; a file that is there is replaced when the new one is whole.
+        file: path that ends in .onnx; an existing file is replaced when the new one is complete.
 
     Returns:
         The path.
 
     Raises:
         InputError: another model, half precision, more weights than one file holds, another ending, a folder that does
-            not exist or cannot be written, a full disk, the 'onnx' extra is missing, or the model has a part that ONNX
+            not exist or is not writable, a full disk, the 'onnx' extra is missing, or the model has a part that ONNX
             cannot express.
     """
     check_kind(file, "file", (str, Path), "a path that ends in .onnx")
@@ -95,7 +95,7 @@ def _check(model: Any, path: Path) -> None:
 
 
 class _Plain(nn.Module):
-    """The model with two inputs and a tuple of tensors out."""
+    """The model with two inputs and a tuple of output tensors."""
 
     def __init__(self, model: LongspanPreTrainedModel) -> None:
         super().__init__()
@@ -107,11 +107,11 @@ class _Plain(nn.Module):
 
 
 def _inputs(model: LongspanPreTrainedModel, batch: int, tokens: int) -> tuple[Tensor, Tensor]:
-    """Random ids, of which the last row ends in padding."""
+    """Returns random ids, with padding at the end of the last row."""
     config: Any = model.config
     ids = torch.randint(config.vocab_size, (batch, tokens), generator=torch.Generator().manual_seed(tokens))
     if config.global_tokens == "question":
-        # One short question for each row: its end is the first separator.
+        # A short question in each row: it ends at the first separator.
         ids = ids.masked_fill(ids == config.sep_token_id, (config.sep_token_id + 1) % config.vocab_size)
         ids[:, min(tokens, config.max_global_tokens + 1) - 1] = config.sep_token_id
     mask = torch.ones_like(ids)
@@ -137,7 +137,7 @@ def _export(model: LongspanPreTrainedModel, file: Path) -> None:
     except OSError:
         raise
     except Exception as error:
-        # Each of an exporter's errors quotes the one before.
+        # Each error of the exporter quotes the previous one.
         root: BaseException = error
         while root.__cause__ is not None:
             root = root.__cause__
@@ -156,17 +156,17 @@ def _most_tokens(model: LongspanPreTrainedModel) -> int:
 
 
 def _compare(model: LongspanPreTrainedModel, file: Path) -> None:
-    """Run the file at lengths that it was not made with; `InputError` where it and the model differ."""
+    """Runs the file at lengths other than those of the export; raises `InputError` if it differs from the model."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     plain = _Plain(model)
     for batch, tokens in ((1, 2), (3, 47), (2, 131)):
         inputs = _inputs(model, batch, min(tokens, _most_tokens(model)))
-        given = dict(zip(("input_ids", "attention_mask"), (tensor.cpu().numpy() for tensor in inputs), strict=True))
+        feeds = dict(zip(("input_ids", "attention_mask"), (tensor.cpu().numpy() for tensor in inputs), strict=True))
         with torch.no_grad():
             wanted = plain(*inputs)
-        for name, ours, exported in zip(session.get_outputs(), wanted, session.run(None, given), strict=True):
+        for name, ours, exported in zip(session.get_outputs(), wanted, session.run(None, feeds), strict=True):
             real = inputs[1].bool().cpu() if ours.shape[:2] == inputs[1].shape else slice(None)
             ours, exported = ours.cpu()[real], torch.from_numpy(exported)[real]
             difference = float((ours - exported).abs().max() / ours.abs().max().clamp(min=1e-6))
@@ -179,7 +179,7 @@ def _compare(model: LongspanPreTrainedModel, file: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide what the exporter says of libraries that are not installed and of its own steps."""
+    """Hides the exporter's messages about missing libraries and its own steps."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

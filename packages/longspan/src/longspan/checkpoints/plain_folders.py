@@ -1,6 +1,6 @@
-"""Published models for which transformers has no class: a folder of plain JSON and safetensors, in and out.
+"""Published models without a transformers class: reading and writing of folders of plain JSON and safetensors.
 
-Such a folder is opened by `load_model` and `from_transformers` like any other. `save_published` writes one.
+`load_model` and `from_transformers` open such a folder like any other. `save_published` writes one.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanPreTrai
 from longspan.settings import show
 
 PLAIN = {"transfo-xl": "longspan.checkpoints.architectures.transfo_xl"}
-"""`model_type` → the module that knows the format, imported for such a model: `complete`, `read`, `write`, `unpack`,
-`pack` and the names in `PAIRS`."""
+"""`model_type` → the module that defines the format, imported on demand, with `complete`, `read`, `write`, `unpack`,
+`pack` and `PAIRS`."""
 
 
 def read_plain_folder(folder: Path) -> LongspanForCausalLM:
-    """The model in a folder whose `model_type` is in `PLAIN`, in evaluation mode, with the files' dtype.
+    """Loads the model in a folder whose `model_type` is in `PLAIN`, in evaluation mode, with the files' dtype.
 
     Raises:
-        InputError: files are missing or damaged, or do not fit the configuration.
+        InputError: files are missing or damaged, or do not match the configuration.
     """
     shapes = check_model_folder(folder)
-    said = read_json(folder / "config.json")
-    known: Any = import_module(PLAIN[said["model_type"]])
+    config_json = read_json(folder / "config.json")
+    known: Any = import_module(PLAIN[config_json["model_type"]])
     what = f"the config.json of model '{folder}' is not usable"
     with one_sentence(what):
-        config = known.complete(said)
+        config = known.complete(config_json)
         fields = known.read(config)
         used = {*known.write(LongspanConfig(**fields)), "dtype", "torch_dtype", "transformers_version", "n_token"}
-        rest = {name: value for name, value in said.items() if name not in used}
-        native = LongspanConfig(**fields, source_model_type=said["model_type"], source_fields=rest or None)
+        rest = {name: value for name, value in config_json.items() if name not in used}
+        native = LongspanConfig(**fields, source_model_type=config_json["model_type"], source_fields=rest or None)
     _check_size(folder, native, sum(torch.Size(shape).numel() for shape in shapes.values()))
     tensors = known.unpack(_tensors(folder), config)
-    model: Any = LongspanForCausalLM(native)  # `to` of transformers is wrapped in a way that no type checker follows
+    model: Any = LongspanForCausalLM(native)  # no type checker follows transformers' wrapped `to`
     dtypes = {tensor.dtype for tensor in tensors.values()}
     model.to(dtype=dtypes.pop() if len(dtypes) == 1 else torch.float32)
     unfilled = transfer(tensors, model.state_dict(), known.PAIRS)
@@ -60,7 +60,7 @@ def read_plain_folder(folder: Path) -> LongspanForCausalLM:
 
 
 def is_plain_folder(folder: Path) -> bool:
-    """Whether this is a folder of such a model."""
+    """Whether a folder contains such a model."""
     file = folder / "config.json"
     return file.is_file() and read_json(file).get("model_type") in PLAIN
 
@@ -68,10 +68,10 @@ def is_plain_folder(folder: Path) -> bool:
 def save_published(
     model: LongspanPreTrainedModel, folder: str | Path, *, names: Literal["transformers", "original"] = "transformers"
 ) -> None:
-    """Write a model as the published format has it: config.json and model.safetensors, in a new folder.
+    """Writes a model in the published format: config.json and model.safetensors, in a new folder.
 
     Args:
-        model: a `LongspanForCausalLM` that Transformer-XL can say everything of.
+        model: a `LongspanForCausalLM` that the format of Transformer-XL can represent.
         folder: must not exist, or be empty.
         names: those of transformers 4 (`TransfoXLLMHeadModel`), or of the authors' PyTorch code.
 
@@ -91,7 +91,7 @@ def save_published(
     target = new_folder(Path(folder))
     with whole_folder(target) as partial:
         (partial / "config.json").write_text(json.dumps(written, indent=2), encoding="utf-8")
-        # Tied tensors are written under every name, as copies: readers of either code expect them all.
+        # Tied tensors are written under every name, as copies, which readers of both formats expect.
         save_file(
             {name: tensor.detach().cpu().clone().contiguous() for name, tensor in packed.items()},
             partial / WEIGHTS,
@@ -100,7 +100,7 @@ def save_published(
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
-    """The tensors of all files of a folder that has been checked."""
+    """Returns the tensors of all files of a checked folder."""
     with one_sentence(f"the weights of model '{folder}' cannot be read"):
         if (folder / WEIGHTS).is_file():
             return load_file(folder / WEIGHTS)
@@ -109,18 +109,18 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _check_size(folder: Path, config: LongspanConfig, held: int) -> None:
-    """Refuse a configuration that asks for far more than the files hold, before anything is allocated."""
+    """Raises `InputError` for a configuration with far more numbers than the files, before anything is allocated."""
     with torch.device("meta"):
-        asked = sum(parameter.numel() for parameter in LongspanForCausalLM(config).parameters())
-    if asked > 4 * held + 2**24:
+        wanted = sum(parameter.numel() for parameter in LongspanForCausalLM(config).parameters())
+    if wanted > 4 * held + 2**24:
         raise InputError(
-            f"the weights of model '{folder}' do not fit its config.json, which asks for {asked:,} numbers where the "
+            f"the weights of model '{folder}' do not fit its config.json, which asks for {wanted:,} numbers where the "
             f"files hold {held:,}"
         )
 
 
 def _check_says_everything(config: LongspanConfig, fields: dict[str, Any]) -> None:
-    """Refuse a model with something that does not return as it was."""
+    """Raises `InputError` for fields that are not equal when read back."""
     back = LongspanConfig(**fields)
     for name in (*fields, "embedding_projection", "label_smoothing", "type_vocab_size"):
         ours, theirs = getattr(config, name), getattr(back, name)
@@ -129,8 +129,8 @@ def _check_says_everything(config: LongspanConfig, fields: dict[str, Any]) -> No
             ours = [ours] * clusters if isinstance(ours, bool) else ours
         if name == "attention":
             ours, theirs = (
-                [each.layer_attention(layer).to_dict() for layer in range(config.num_hidden_layers)]
-                for each in (config, back)
+                [side.layer_attention(layer).to_dict() for layer in range(config.num_hidden_layers)]
+                for side in (config, back)
             )
         if ours != theirs:
             raise InputError(

@@ -1,6 +1,6 @@
-"""How sentence-transformers folders say that token states become one vector: `modules.json`, `1_Pooling/config.json`.
+"""Pooling of token states in sentence-transformers folders: `modules.json`, `1_Pooling/config.json`.
 
-The files are small JSON; weights of further modules (a dense layer behind the pooling, say) are refused here, and
+The files are small JSON; weights of further modules (such as a dense layer after the pooling) are refused here, and
 read by `longspan.checkpoints.sentence_modules`.
 """
 
@@ -21,17 +21,17 @@ from longspan.model_files import check_file, read_json
 MODULES, TEXT, SETTINGS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
 KNOWN = ("Transformer", "Pooling", "Normalize")
 MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
-"""A switch of `1_Pooling/config.json` → the mode that it stands for; newer files name the mode itself."""
+"""A switch of `1_Pooling/config.json` → its mode; newer files name the mode directly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pooling:
-    """How states become a vector.
+    """How states become one vector.
 
     Attributes:
-        mode: the "mean" over real tokens, special ones included, their largest values ("max"), or the first token's
-            state ("cls").
-        lower: texts are read in lower case.
+        mode: the "mean" over real tokens, including special ones, their maximum ("max"), or the first token's state
+            ("cls").
+        lower: whether texts are lower-cased.
     """
 
     mode: Literal["mean", "cls", "max"] = "mean"
@@ -39,10 +39,10 @@ class Pooling:
 
 
 def pooling_of(source: str | Path) -> Pooling:
-    """What the folder, or the Hub name, of an encoder says; the mean where it says nothing.
+    """Returns the pooling of an encoder's folder or Hub name; the mean if it defines none.
 
     Raises:
-        InputError: a damaged file, or modules and modes that are not known here.
+        InputError: a file is damaged, or names unknown modules or modes.
     """
     listed = beside(source, MODULES)
     if listed is None:
@@ -61,8 +61,8 @@ def pooling_of(source: str | Path) -> Pooling:
 
 
 def carry_pooling(source: str | Path, folder: Path, max_tokens: int) -> bool:
-    """Put what `source` says about pooling into the folder of a model made from it, which reads `max_tokens` tokens,
-    with the weights of layers behind the pooling; whether it says anything."""
+    """Copies the pooling files of `source`, including weights of layers after the pooling, into the folder of a model
+    made from it, which reads `max_tokens` tokens. Returns whether there are any."""
     listed = beside(source, MODULES)
     if listed is None:
         return False
@@ -71,9 +71,9 @@ def carry_pooling(source: str | Path, folder: Path, max_tokens: int) -> bool:
     names = [f"{module['path']}/config.json" for module in modules if module.get("path")]
     for name in (*names, TEXT, SETTINGS):
         if (file := beside(source, name)) is not None:
-            said = read_json(file) | ({"max_seq_length": max_tokens} if name == TEXT else {})
+            settings = read_json(file) | ({"max_seq_length": max_tokens} if name == TEXT else {})
             (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_text(json.dumps(said, indent=2), encoding="utf-8")
+            (folder / name).write_text(json.dumps(settings, indent=2), encoding="utf-8")
     for place in [module["path"] for module in modules if module.get("path") and kind_of(module) != "Transformer"]:
         if (file := beside(source, f"{place}/{WEIGHTS}")) is not None:
             (folder / place).mkdir(exist_ok=True)
@@ -82,14 +82,14 @@ def carry_pooling(source: str | Path, folder: Path, max_tokens: int) -> bool:
 
 
 def kind_of(module: Mapping[str, Any]) -> str:
-    """What a module is, such as "Pooling"."""
+    """Returns the class name of a module, such as "Pooling"."""
     return str(module.get("type", "")).rpartition(".")[2]
 
 
-def _mode(said: Mapping[str, Any], source: str | Path) -> Literal["mean", "cls", "max"]:
-    asked = said.get("pooling_mode")
-    chosen = [name for name, value in said.items() if name.startswith("pooling_mode_") and value is True]
-    named = [asked] if isinstance(asked, str) else [MODES.get(name, name) for name in chosen]
+def _mode(config: Mapping[str, Any], source: str | Path) -> Literal["mean", "cls", "max"]:
+    mode_name = config.get("pooling_mode")
+    chosen = [name for name, value in config.items() if name.startswith("pooling_mode_") and value is True]
+    named = [mode_name] if isinstance(mode_name, str) else [MODES.get(name, name) for name in chosen]
     if len(named) != 1 or named[0] not in MODES.values():
         raise InputError(
             f"model '{source}' pools by {' and '.join(map(repr, named)) or 'nothing'}; known are "
@@ -100,23 +100,23 @@ def _mode(said: Mapping[str, Any], source: str | Path) -> Literal["mean", "cls",
 
 
 def modules_in(file: Path) -> list[dict[str, Any]]:
-    """The modules that are listed; their folders stand beside the list."""
+    """Returns the listed modules, whose folders are next to the list."""
     check_file(file)
     try:
         modules = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"'{file}' is damaged: it is not valid JSON; fetch the checkpoint again") from error
-    if not isinstance(modules, list) or not all(isinstance(one, dict) for one in modules):
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InputError(f"'{file}' is damaged: it holds no list of modules; fetch the checkpoint again")
-    for one in modules:
-        place = one.get("path", "")
+    for module in modules:
+        place = module.get("path", "")
         if not isinstance(place, str) or Path(place).name != place or place == "..":
             raise InputError(f"'{file}' names the folder {place!r}, which is not beside it; fetch the checkpoint again")
     return modules
 
 
 def beside(source: str | Path, name: str) -> Path | None:
-    """A file of a folder or of a Hub repository; None where it has no such file."""
+    """Returns a file of a folder or of a Hub repository; None if it does not exist."""
     folder = Path(os.path.expanduser(source))
     if folder.is_dir():
         return folder / name if (folder / name).exists() else None

@@ -1,7 +1,7 @@
-"""A published model of any architecture that transformers knows, left as it is, with its tokenizer: safetensors only.
+"""Published models of any architecture in transformers, unconverted, with their tokenizers: safetensors only.
 
-`longspan.checkpoints.sources` opens those that Longspan can turn into its own; encoders of sentences and rerankers are
-of many more kinds, and are run as they are.
+`longspan.checkpoints.sources` loads those that Longspan converts; sentence encoders and rerankers have many more
+architectures, and are run unconverted.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _LOADERS = {
 def load_published(
     source: str | Path, head: Head, *, device: str | None = None, dtype: str | None = None
 ) -> tuple[Any, Any]:
-    """A model in evaluation mode, and its tokenizer.
+    """Loads a model in evaluation mode, and its tokenizer.
 
     Args:
         source: a folder, or a Hub name.
-        head: what it gives: "states" of its encoder, without a head, scores of "labels", what an encoder–decoder
-            writes, "sequences", or what a language model goes on with, "texts".
-        device: as PyTorch names them; None is the processor.
-        dtype: of its weights; None is float32.
+        head: its output: "states" of its encoder, without a head, scores of "labels", "sequences" written by an
+            encoder-decoder, or "texts" continued by a language model.
+        device: a PyTorch device name; None is the CPU.
+        dtype: dtype of its weights; None is float32.
 
     Raises:
-        InputError: it is not there, damaged, of an architecture that needs code of its own, has weights only as a
-            pickle, lacks some, or writes text and has no encoder that stands alone; no such device or type.
+        InputError: the model is missing, damaged, needs remote code, has weights only as a pickle, lacks some, or is an
+            encoder-decoder without a separate encoder class; the device or dtype does not exist.
     """
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
@@ -61,7 +61,7 @@ def load_published(
         loader: Any = getattr(transformers, _LOADERS[head])
         halves = {**MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES, "longt5": "LongT5EncoderModel"}
         half = str(halves.get(config.model_type, ""))
-        if head == "states" and half.endswith("EncoderModel"):  # of a model that has a decoder too
+        if head == "states" and half.endswith("EncoderModel"):  # the encoder of an encoder-decoder
             loader = getattr(transformers, half)
         elif head == "states" and getattr(config, "is_encoder_decoder", False):
             raise InputError(
@@ -81,14 +81,14 @@ def load_published(
 
 
 def _name_of(config: Any) -> str:
-    """What a model calls itself."""
+    """Returns the architecture name of a model."""
     return (config.architectures or [config.model_type])[0]
 
 
 def longest_text(model: Any, tokenizer: Any) -> int | None:
-    """Tokens of the longest text that a model reads, special ones included; None where nothing bounds it.
+    """Returns the longest input of a model in tokens, including special ones; None if it is unbounded.
 
-    Models of RoBERTa's kind count their positions from behind the padding's id.
+    Models of RoBERTa's kind start their positions after the padding id.
     """
     positions = getattr(model.config, "max_position_embeddings", None)
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)

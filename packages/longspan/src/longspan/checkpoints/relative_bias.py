@@ -1,7 +1,7 @@
-"""T5 and its kin, and MPNet, whose encoders add a learned number to every score, by how far apart two tokens are.
+"""Encoders with relative position biases: T5 and its variants, and MPNet.
 
-Such a number is the same from some distance on (`relative_attention_max_distance`), so that it has no longest input: a
-table with a row for each offset up to there says all of it, where transformers lays it out for every pair of tokens.
+A bias is constant beyond some distance (`relative_attention_max_distance`), so there is no longest input: a table with
+a row for each offset up to there is sufficient, where transformers expands it for every pair of tokens.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
 ADDED = "longspan"
-"""The name under which transformers knows the attention that reads tables by offset."""
+"""transformers' name of the attention implementation that reads tables by offset."""
 FURTHEST = 128
-"""The distance from which on MPNet's numbers are the same, which transformers does not read in its configuration."""
+"""The distance beyond which MPNet's biases are constant, which its configuration does not define."""
 
 
 def encoder_by_offset(model: PreTrainedModel) -> PreTrainedModel | None:
-    """The encoder of an encoder–decoder (T5, mT5, UMT5) whose scores know places by such numbers alone, made to give
-    them by offset to Longspan's attention; None where there is no such encoder."""
+    """Returns the encoder of an encoder-decoder (T5, mT5, UMT5) with relative position biases only, modified to pass
+    them by offset to Longspan's attention; None if there is no such encoder."""
     encoder: Any = model.get_encoder()
     added = [module for module in encoder.modules() if _adds(module)]
     if not isinstance(encoder, PreTrainedModel) or encoder is model or not added:
         return None
     for module in added:
-        module.compute_bias = MethodType(_by_offset, module)  # a method, which copies of the model keep as their own
+        module.compute_bias = MethodType(_by_offset, module)  # a method, which copies of the model rebind
     return encoder
 
 
@@ -38,18 +38,18 @@ def _adds(module: Any) -> bool:
 def _by_offset(
     self: Any, query_length: int, key_length: int, device: Any = None, past_seen_tokens: int | Tensor = 0
 ) -> Tensor:
-    """Row o is for the key at offset o − D, `(H, 2D + 1)`, D being the distance from which on all are the same; with
-    another attention what transformers makes, `(1, H, T, S)`."""
-    own = type(self).compute_bias
+    """Returns the biases by offset, `(H, 2D + 1)`, where row o is for a key at offset o − D, and biases are constant
+    beyond D; with another attention implementation, transformers' result, `(1, H, T, S)`."""
+    original = type(self).compute_bias
     if self.config._attn_implementation != ADDED:
-        return own(self, query_length, key_length, device, past_seen_tokens)
+        return original(self, query_length, key_length, device, past_seen_tokens)
     far = self.relative_attention_max_distance
-    return own(self, 1, 2 * far + 1, device, far)[0, :, 0]
+    return original(self, 1, 2 * far + 1, device, far)[0, :, 0]
 
 
 def exchange_layers(model: PreTrainedModel) -> bool:
-    """Whether it is an MPNet, whose layers ask nobody for their attention: they then have a `forward` that asks
-    Longspan's where the configuration names it, and their encoder gives the numbers by offset."""
+    """Modifies an MPNet to use Longspan's attention if its configuration selects it, with biases by offset; its layers
+    do not use transformers' interface. Returns whether the model is an MPNet."""
     encoders: list[Any] = [module for module in model.modules() if hasattr(module, "compute_position_bias")]
     for encoder in encoders:
         encoder.compute_position_bias = MethodType(_row_by_offset, encoder)
@@ -65,11 +65,11 @@ def is_exchanged(module: nn.Module) -> bool:
 
 
 def _row_by_offset(self: Any, x: Tensor, position_ids: Tensor | None = None, num_buckets: int = 32) -> Tensor:
-    """As `_by_offset`, of states `(B, T, E)`: `(H, 2D + 1)`, or what transformers makes, `(B, H, T, T)`."""
-    own = type(self).compute_position_bias
+    """As `_by_offset`, for states `(B, T, E)`: `(H, 2D + 1)`, or transformers' result, `(B, H, T, T)`."""
+    original = type(self).compute_position_bias
     if self.config._attn_implementation != ADDED:
-        return own(self, x, position_ids, num_buckets)
-    return own(self, x.new_empty(1, 2 * FURTHEST + 1, 1), None, num_buckets)[0, :, FURTHEST]
+        return original(self, x, position_ids, num_buckets)
+    return original(self, x.new_empty(1, 2 * FURTHEST + 1, 1), None, num_buckets)[0, :, FURTHEST]
 
 
 def _attend(
@@ -80,7 +80,7 @@ def _attend(
     output_attentions: bool = False,
     **kwargs: Any,
 ) -> tuple[Any, ...]:
-    """`MPNetSelfAttention.forward` by Longspan's attention: `(B, T, E)` → `(B, T, E)`, in a tuple."""
+    """`MPNetSelfAttention.forward` with Longspan's attention: `(B, T, E)` → `(B, T, E)`, in a tuple."""
     if self.config._attn_implementation != ADDED:
         return type(self).forward(self, hidden_states, attention_mask, position_bias, output_attentions, **kwargs)
     width = self.attention_head_size

@@ -1,14 +1,11 @@
-"""What the files of a sentence-transformers model say: pooling, layers behind it, prompts, longest text, similarity.
+"""Files of a sentence-transformers model: pooling, layers after it, prompts, longest input, similarity.
 
-```
-modules.json                        the modules in order: Transformer, Pooling, Dense, LayerNorm, Dropout, Normalize
-sentence_bert_config.json           the longest text in tokens; whether texts are read in lower case
-1_Pooling/config.json               how states become one vector
-2_Dense/config.json, model.safetensors     a layer behind the pooling
-config_sentence_transformers.json   prompts by name, the one that is always put before a text, the similarity
-```
+``` modules.json                        the modules in order: Transformer, Pooling, Dense, LayerNorm, Dropout, Normalize
+sentence_bert_config.json           the longest text in tokens; whether texts are lower-cased 1_Pooling/config.json
+how states become one vector 2_Dense/config.json, model.safetensors     a layer after the pooling
+config_sentence_transformers.json   prompts by name, the default prompt, the similarity ```
 
-A folder without these files is a plain encoder: the mean of its states, and cosines.
+A folder without these files is a plain encoder: mean pooling and cosine similarity.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ SWITCHES: dict[str, Mode] = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""Switches of older files, in the order in which the vectors of several stand behind one another."""
+"""Switches of older files, in the order in which several pooled vectors are concatenated."""
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "Tanh": nn.Tanh,
     "Identity": nn.Identity,
@@ -48,23 +45,23 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "Sigmoid": nn.Sigmoid,
 }
 PASSAGE_PROMPTS = ("document", "passage", "corpus")
-"""Names of the prompt that belongs before a passage, the first that is there."""
+"""Names of the prompt for passages; the first existing one is used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceModules:
-    """What is done with the states of an encoder, and with texts before it.
+    """Processing of texts before an encoder, and of its states after it.
 
     Attributes:
-        modes: of the pooling; the vectors of several stand behind one another.
-        layers: behind the pooling, in order.
-        normalised: whether the last module gives vectors of length 1.
+        modes: pooling modes; several vectors are concatenated.
+        layers: layers after the pooling, in order.
+        normalised: whether the last module normalises vectors to length 1.
         with_prompt: whether the tokens of a prompt are pooled too.
-        max_tokens: of the longest text, special tokens included; None where the files do not say.
-        lower: texts are read in lower case.
-        prompts: by name.
-        default_prompt: the name of the one that stands before any text that is neither question nor passage.
-        similarity: how near two vectors are.
+        max_tokens: longest input, including special tokens; None if the files do not define it.
+        lower: whether texts are lower-cased.
+        prompts: prompts by name.
+        default_prompt: the name of the prompt for texts that are neither questions nor passages.
+        similarity: the similarity function of two vectors.
     """
 
     modes: tuple[Mode, ...] = ("mean",)
@@ -78,20 +75,20 @@ class SentenceModules:
     similarity: Similarity = "cosine"
 
     def on(self, device: torch.device) -> SentenceModules:
-        """The same with its layers on a device."""
+        """Returns a copy with its layers on a device."""
         return replace(self, layers=tuple(layer.to(device) for layer in self.layers))
 
     def prompt(self, purpose: Literal["question", "passage"] | None) -> str:
-        """What stands before a text, as sentence-transformers chooses it for queries, documents and other texts."""
+        """Returns the prompt of a text, chosen as in sentence-transformers for queries, documents and other texts."""
         names = {"question": ("query",), "passage": PASSAGE_PROMPTS, None: ()}[purpose]
         name = next((name for name in names if name in self.prompts), self.default_prompt)
         return "" if name is None else self.prompts.get(name, "")
 
     def pool(self, states: Tensor, real: Tensor) -> Tensor:
-        """States `(B, T, E)`, of which some are real `(B, T)` → vectors `(B, D)`; the real ones of a row lie together.
+        """Pools states `(B, T, E)` with a mask `(B, T)` of real tokens, contiguous in each row → vectors `(B, D)`.
 
-        With m the number of real tokens and i their places from 1, states before them (of padding on the left, or of a
-        prompt that is left out) counted: mean Σh/m, by the root Σh/√m, weighted Σi·h/Σi, largest, first, last.
+        With m real tokens and i their positions from 1, counting states before them (padding on the left, or an
+        excluded prompt): mean Σh/m, root mean Σh/√m, weighted mean Σi·h/Σi, maximum, first, last.
         """
         weights = real.to(states.dtype)[..., None]
         count = weights.sum(1).clamp(min=1e-9)
@@ -113,16 +110,16 @@ class SentenceModules:
 
 
 def is_sentence_encoder(source: str | Path) -> bool:
-    """Whether the list of modules in a folder has a pooling, as encoders of sentences do; a Hub name is not asked."""
+    """Whether the module list of a folder contains a pooling, as in sentence encoders; Hub names are not looked up."""
     file = Path(os.path.expanduser(source)) / MODULES
-    return os.path.isfile(file) and any(str(one.get("type", "")).endswith("Pooling") for one in modules_in(file))
+    return os.path.isfile(file) and any(str(module.get("type", "")).endswith("Pooling") for module in modules_in(file))
 
 
 def sentence_modules(source: str | Path) -> SentenceModules:
-    """What the files of a folder, or of a Hub name, say.
+    """Reads the files of a folder, or of a Hub name.
 
     Raises:
-        InputError: a file is damaged, or names a module, a pooling, an activation or a similarity that is not known.
+        InputError: a file is damaged, or names an unknown module, pooling, activation or similarity.
     """
     text = _said(source, TEXT)
     about = _said(source, SETTINGS)
@@ -130,7 +127,7 @@ def sentence_modules(source: str | Path) -> SentenceModules:
     if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
         raise InputError(f"{TEXT} of model '{source}' has max_seq_length={show(most)}; give a number of tokens")
     prompts, default = about.get("prompts") or {}, about.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(one, str | None) for one in prompts.values()):
+    if not isinstance(prompts, dict) or not all(isinstance(prompt, str | None) for prompt in prompts.values()):
         raise InputError(f"{SETTINGS} of model '{source}' has prompts={show(prompts)}; give a text for each name")
     if default is not None and default not in prompts:
         raise InputError(f"{SETTINGS} of model '{source}' has no prompt named {show(default)}, its default; add it")
@@ -149,11 +146,11 @@ def sentence_modules(source: str | Path) -> SentenceModules:
 
 
 def _modules(source: str | Path) -> dict[str, Any]:
-    """The fields of `SentenceModules` that the list of modules tells."""
+    """Returns the fields of `SentenceModules` from the module list."""
     listed = beside(source, MODULES)
     if listed is None:
         return {}
-    said: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     layers: list[nn.Module] = []
     for number, module in enumerate(modules_in(listed)):
         kind, place = kind_of(module), str(module.get("path", ""))
@@ -161,17 +158,17 @@ def _modules(source: str | Path) -> dict[str, Any]:
             continue
         config = _said(source, f"{place}/config.json") if place else {}
         if kind == "Pooling":
-            said |= {"modes": _modes(config, source), "with_prompt": config.get("include_prompt") is not False}
+            fields |= {"modes": _modes(config, source), "with_prompt": config.get("include_prompt") is not False}
         elif kind in ("Dense", "LayerNorm"):
             layers.append(_dense(source, place, config) if kind == "Dense" else _layer_norm(source, place, config))
         elif kind == "Normalize":
-            said["normalised"] = True
+            fields["normalised"] = True
         elif kind != "Dropout":
             raise InputError(
                 f"model '{source}' is a sentence encoder with the module {kind!r}, which is not known here; give one "
                 "of a transformer, a pooling, dense layers and a normalisation"
             )
-    return said | {"layers": tuple(layers)}
+    return fields | {"layers": tuple(layers)}
 
 
 def _modes(config: Mapping[str, Any], source: str | Path) -> tuple[Mode, ...]:
@@ -188,7 +185,7 @@ def _modes(config: Mapping[str, Any], source: str | Path) -> tuple[Mode, ...]:
 
 
 def _dense(source: str | Path, place: str, config: Mapping[str, Any]) -> nn.Module:
-    """A linear layer and an activation, with a way around them where the file says so."""
+    """Returns a linear layer and an activation, with a residual connection if the file defines one."""
     if config.get("module_input_name", "sentence_embedding") != "sentence_embedding":
         raise InputError(f"model '{source}' has a dense layer over its tokens in {place}; give one without it")
     name = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
@@ -202,7 +199,7 @@ def _dense(source: str | Path, place: str, config: Mapping[str, Any]) -> nn.Modu
 
 
 class Dense(nn.Module):
-    """A linear layer from width I to O, an activation, and with `around` the input, or its projection, added."""
+    """A linear layer from width I to O, an activation, and with `around` a residual connection, projected if I ≠ O."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool, activation: nn.Module, around: bool) -> None:
         super().__init__()
@@ -219,7 +216,7 @@ class Dense(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """A layer normalisation under the name that the files give it."""
+    """A layer normalisation with the parameter names of the files."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -255,6 +252,6 @@ def _weights(source: str | Path, place: str) -> dict[str, Tensor]:
 
 
 def _said(source: str | Path, name: str) -> dict[str, Any]:
-    """What a small JSON file beside the weights says; nothing where it is not there."""
+    """Returns the content of a small JSON file of the model; empty if it does not exist."""
     file = beside(source, name)
     return {} if file is None else read_json(file)

@@ -1,7 +1,7 @@
-"""Opening a published model: a transformers instance, a directory or a Hub name — safetensors only, no remote code.
+"""Loading of published models: a transformers instance, a directory or a Hub name; safetensors only, no remote code.
 
-The Hub is asked only for a name that a user gave: on the command line, in Python, or in a recipe. A name that stands in
-a file which may come from anybody, such as an index, is looked up here and in the cache, see `local_folder`.
+The Hub is contacted only for names that a user passes: on the command line, in Python, or in a recipe. A name stored in
+a file from an untrusted source, such as an index, is looked up locally and in the cache, see `local_folder`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from longspan.progress import without_file_bars, without_loading_notes
 from longspan.settings import show
 
 PATIENCE = 4.0
-"""Seconds after which a host that does not answer counts as out of reach."""
+"""Seconds after which a host that does not answer counts as unreachable."""
 SHOWN_PATH = 300
-"""Characters of a path that an error shows whole."""
+"""Maximum characters of a path in an error message."""
 RUNS = "runs"
-"""The folder in which `longspan train` puts models: what begins with it is never a name on the Hub."""
+"""The output folder of `longspan train`: names that begin with it are never Hub names."""
 
 
 def is_path(source: str | Path) -> bool:
-    """Whether a source that is not there is a path, and so never looked up on the Hub.
+    """Whether a missing source is a path, which is never looked up on the Hub.
 
-    A Hub name is `name` or `owner/name`. Anything else is a path: more than one slash or one at an end, a backslash, a
-    first character `.`, `/` or `~`, and a first part that is `runs` or a folder that is here.
+    A Hub name is `name` or `owner/name`. Everything else is a path: more than one slash or one at an end, a backslash,
+    a first character `.`, `/` or `~`, and a first part that is `runs` or an existing folder.
     """
     text = str(source)
     first, slash, _ = text.partition("/")
@@ -53,7 +53,8 @@ def is_path(source: str | Path) -> bool:
 
 
 def local_folder(source: str) -> Path | None:
-    """The folder of a model that a file names, without the network: itself, or what the cache has of a Hub name."""
+    """Returns the folder of a model named in a file, without network access: the folder itself, or the cached one of a
+    Hub name."""
     import huggingface_hub
 
     folder = Path(os.path.expanduser(source))
@@ -67,9 +68,9 @@ def local_folder(source: str) -> Path | None:
 
 
 def check_reachable(name: str, what: str = "model", file: str = "config.json") -> None:
-    """Raise `InputError` unless the cache has `file` of the repository `name`, or the Hub answers; always for a path.
+    """Raises `InputError` unless the cache has `file` of the repository `name`, or the Hub answers; always for a path.
 
-    `what` says in the sentence what the name, which is no folder, stands for.
+    `what` describes the thing with this name in the message.
     """
     import huggingface_hub
 
@@ -99,39 +100,39 @@ def check_reachable(name: str, what: str = "model", file: str = "config.json") -
 
 
 def _quoted(name: str) -> str:
-    """A name in quotes, as it is but for characters that break a line or steer a terminal."""
+    """Quotes a name, escaped if it contains line breaks or control characters."""
     return f"'{name}'" if name.isprintable() and len(name) <= SHOWN_PATH else show(name)
 
 
 def _unreachable(host: str) -> str | None:
-    """Why the Hub does not answer, through the proxy where there is one; None where it does."""
+    """Returns the reason why the Hub is unreachable, through the proxy if there is one; None if it answers."""
     import huggingface_hub
 
     request = Request(huggingface_hub.constants.ENDPOINT, method="HEAD")
     try:
-        # Not `urlopen`, which remembers the proxies of its first call.
+        # `urlopen` would reuse the proxies of its first call.
         with build_opener().open(request, timeout=PATIENCE):
             return None
     except HTTPError:
-        return None  # an answer, whatever it says
+        return None  # any status is an answer
     except URLError as error:
-        # A certificate that Python's own store does not know may well be in the one that downloads use.
+        # A certificate unknown to Python's store may be known to the one that downloads use.
         return None if isinstance(error.reason, ssl.SSLError) else " ".join(str(error.reason).split())
     except (OSError, HTTPException) as error:
         return " ".join(str(error).split()) or type(error).__name__
 
 
 def load_any(model_or_path: PreTrainedModel | str | Path, *, in_place: bool = False) -> PreTrainedModel:
-    """The Longspan or transformers model that `model_or_path` stands for, in evaluation mode when it is loaded here.
+    """Returns the Longspan or transformers model of `model_or_path`, in evaluation mode if it is loaded here.
 
     Args:
-        model_or_path: an instance (returned as it is), a directory written by `save_pretrained`, or a Hub name; which
-            of the two a text is, where there is no such directory, says `longspan.checkpoints.sources.is_path`.
-        in_place: also one that Longspan has no class for, but lengthens as transformers has it (`IN_PLACE`).
+        model_or_path: an instance (returned unchanged), a directory written by `save_pretrained`, or a Hub name; for a
+            missing directory, `longspan.checkpoints.sources.is_path` decides which of the two a text is.
+        in_place: also accept models without a Longspan class that are lengthened in transformers' classes (`IN_PLACE`).
 
     Raises:
         InputError: the directory is missing, holds no safetensors, only a pickle, a damaged file, an unknown
-            architecture, or tensors that do not fit its configuration.
+            architecture, or tensors that do not match its configuration.
     """
     if isinstance(model_or_path, PreTrainedModel):
         return model_or_path
@@ -171,8 +172,8 @@ def load_any(model_or_path: PreTrainedModel | str | Path, *, in_place: bool = Fa
 
 
 def _architecture_of(name: str, config: dict[str, Any]) -> str | None:
-    """The class that the files are of: the first that they name, but in an encoder of sentences the model without a
-    head, whose weights alone it has, whatever it was trained from."""
+    """Returns the class of the files: the first one they name, but for a sentence encoder the class without a head,
+    since only these weights are saved."""
     named = (config.get("architectures") or [None])[0]
     if named is None or "For" not in named or config.get("is_encoder_decoder"):
         return named
@@ -182,7 +183,7 @@ def _architecture_of(name: str, config: dict[str, Any]) -> str | None:
 
 
 def check_path(path: Path, argument: str) -> None:
-    """Refuse a path that the system cannot even look for: too long a name, a NUL, links in a circle."""
+    """Raises `InputError` for paths that cannot be accessed: too long, with a NUL, or circular links."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -193,8 +194,7 @@ def check_path(path: Path, argument: str) -> None:
 
 
 def read_config(source: str | Path) -> dict[str, Any]:
-    """The `config.json` of a model in a folder, or of a Hub name, with values that make sense; `{}` for a folder that
-    holds another kind of files.
+    """Returns the validated `config.json` of a model folder or Hub name; `{}` for a folder of other files.
 
     Raises:
         InputError: there is no such model, or its `config.json` is damaged.
@@ -223,9 +223,10 @@ def _config_of(name: str) -> dict[str, Any]:
 
 
 def _check_size(name: str, model_class: type[PreTrainedModel], held: int) -> None:
-    """Refuse a configuration that asks for far more numbers than its files hold, before any of them is allocated.
+    """Raises `InputError` for a configuration with far more numbers than its files, before anything is allocated.
 
-    Shapes that differ are named one by one once the model is loaded; this is for sizes that no machine could hold.
+    Mismatching shapes are reported individually when the model is loaded; this check is for sizes that cannot be
+    allocated.
     """
     with (
         one_sentence(f"the config.json of model '{name}' is not usable"),
@@ -235,11 +236,11 @@ def _check_size(name: str, model_class: type[PreTrainedModel], held: int) -> Non
         config_class: Any = model_class.config_class
         config = config_class.from_pretrained(name, local_files_only=True)
         empty = model_class(config)
-    asked = sum(parameter.numel() for parameter in empty.parameters())
-    # A head that is tied when the model is loaded may count twice here, and a tiny model may lack a whole pooler.
-    if asked > 4 * held + 2**24:
+    wanted = sum(parameter.numel() for parameter in empty.parameters())
+    # A tied head may count twice here, and a tiny model may lack a whole pooler.
+    if wanted > 4 * held + 2**24:
         raise InputError(
-            f"the weights of model '{name}' do not fit its config.json, which asks for {asked:,} numbers where the "
+            f"the weights of model '{name}' do not fit its config.json, which asks for {wanted:,} numbers where the "
             f"files hold {held:,}"
         )
 
@@ -248,7 +249,7 @@ def _load(name: str, model_class: type[PreTrainedModel]) -> PreTrainedModel:
     model, info = _from_pretrained(name, model_class)
     poolers = {key for key in info["missing_keys"] if "pooler" in key.split(".")}
     if poolers and model_class.__name__.endswith("Model"):
-        # Weights saved from a model with a head carry no pooler; a random one must not be taken for theirs.
+        # Weights saved from a model with a head have no pooler; a randomly initialised one must not be used.
         model, info = _from_pretrained(name, model_class, add_pooling_layer=False)
     _check_loaded(name, info)
     check_finite(model, name)
@@ -256,7 +257,7 @@ def _load(name: str, model_class: type[PreTrainedModel]) -> PreTrainedModel:
 
 
 def check_finite(model: PreTrainedModel, name: str) -> None:
-    """Raise `InputError` where weights are NaN or infinite: every output would be, and look like an answer."""
+    """Raises `InputError` if weights are NaN or infinite."""
     for key, tensor in model.named_parameters():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise InputError(f"the weights of model '{name}' are damaged: {key} holds NaN or infinity; {AGAIN}")
@@ -266,8 +267,8 @@ def check_finite(model: PreTrainedModel, name: str) -> None:
 
 
 def _from_pretrained(name: str, model_class: type[PreTrainedModel], **options: Any) -> Any:
-    """The model and transformers' account of its tensors, with our errors."""
-    # Misfits are collected instead of raised, so that one sentence can name the first of them.
+    """Returns the model and transformers' loading info, with our errors."""
+    # Mismatches are collected instead of raised, so that the message can name the first of them.
     with one_sentence(f"model '{name}' cannot be loaded"), without_loading_notes(), without_file_bars():
         return model_class.from_pretrained(
             name,
@@ -295,7 +296,8 @@ def _check_loaded(name: str, info: dict[str, Any]) -> None:
 
 @cache
 def _published_heads() -> set[str]:
-    """Where published files have heads: those that we load, BART's for labels, and that of DeBERTa's discriminator."""
+    """Returns the first name components of published heads: those that we load, BART's for labels, and that of
+    DeBERTa's discriminator."""
     heads = [head for known in ARCHITECTURES.values() for head in known.heads.values()]
     return {"classification_head", "mask_predictions"} | {
         theirs.split(".")[0] for head in heads for theirs, _ in head.pairs
@@ -307,7 +309,7 @@ def _others(names: list[str]) -> str:
 
 
 def _belongs_to_other_head(key: str) -> bool:
-    """Published files often carry the pre-training heads and index buffers beside the weights of the model proper."""
+    """Whether a tensor belongs to a pre-training head or is an index buffer, which published files often contain."""
     parts = key.split(".")
-    # The heads come last: to know all of them, every architecture's table is imported.
+    # Heads are checked last, because this imports the table of every architecture.
     return "pooler" in parts or parts[-1] in {"position_ids", "token_type_ids"} or parts[0] in _published_heads()

@@ -1,4 +1,4 @@
-"""Training a part of a model's weights: its new positions alone, or what PEFT adapts."""
+"""Training of parts of a model: only its new positions, or PEFT adapters."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from longspan.models.configuration import LongspanConfig
 
 
 def train_new_positions_only(model: LongspanPreTrainedModel, trained_tokens: int | None = None) -> nn.Parameter:
-    """Freeze everything but the position rows that `lengthen` added to the encoder, so that inputs as short as before
-    come out bit for bit as before, however long one trains.
+    """Freezes all parameters except the position rows that `lengthen` added to the encoder, so that outputs for inputs
+    up to the old length stay bit-identical.
 
-    Rows that were there already stay in the same tensor and get a gradient of zero. Weight decay would still shrink
-    them: give the optimiser to `hold_old_rows`, or `weight_decay=0`.
+    The old rows are part of the same tensor and get a gradient of zero. Weight decay would still shrink them: pass the
+    optimiser to `hold_old_rows`, or use `weight_decay=0`.
 
     Args:
-        model: a lengthened model; changed in place.
-        trained_tokens: longest input before; `None` takes it from the model's `report`, which only the object that
-            `lengthen` returned has.
+        model: a lengthened model; modified in place.
+        trained_tokens: longest input before; `None` takes it from the model's `report`, which exists only on the object
+            returned by `lengthen`.
 
     Returns:
         The position table, the only parameter that is trained.
@@ -48,12 +48,12 @@ def train_new_positions_only(model: LongspanPreTrainedModel, trained_tokens: int
 def hold_old_rows(
     optimizer: torch.optim.Optimizer, model: LongspanPreTrainedModel, trained_tokens: int | None = None
 ) -> None:
-    """Put the old position rows back after every step of an optimiser, so that weight decay moves new ones alone.
+    """Restores the old position rows after every optimiser step, so that weight decay affects new rows only.
 
     Args:
-        optimizer: of a model that `train_new_positions_only` froze; any kind.
-        model: as there.
-        trained_tokens: as there.
+        optimizer: any optimiser of a model frozen by `train_new_positions_only`.
+        model: as in `train_new_positions_only`.
+        trained_tokens: as in `train_new_positions_only`.
     """
     table, old = _table_and_old_rows(model, trained_tokens)
     old_rows = table.detach()[:old].clone()
@@ -66,7 +66,7 @@ def hold_old_rows(
 
 
 def _table_and_old_rows(model: LongspanPreTrainedModel, trained_tokens: int | None) -> tuple[nn.Parameter, int]:
-    """The encoder's position table, and how many of its rows are not new."""
+    """Returns the encoder's position table, and the number of its old rows."""
     encoder: Any = next(module for name, module in model.named_modules() if name.split(".")[-1] == "encoder")
     table = getattr(encoder.embeddings.position, "weight", None)
     if table is None:
@@ -86,11 +86,11 @@ def _table_and_old_rows(model: LongspanPreTrainedModel, trained_tokens: int | No
 
 
 TARGETS = ["query", "value"]
-"""The projections that Hu et al. 2021 (LoRA, arXiv 2106.09685, section 4.2) adapt; BERT's have the same names."""
+"""The projections that LoRA adapts (Hu et al. 2021, arXiv 2106.09685, section 4.2); BERT's have the same names."""
 
 
 def _tell_peft() -> None:
-    """Put our models into every table of PEFT, one for each of its methods, in which BERT stands with these modules."""
+    """Registers our models in every table of PEFT, one per method, in which BERT has these modules."""
     for name, table in vars(import_module("peft.utils")).items():
         if name.endswith("_TARGET_MODULES_MAPPING") and table.get("bert") == TARGETS:
             table[LongspanConfig.model_type] = TARGETS

@@ -1,1 +1,1 @@
-"""File formats in, rows and texts out: data sets, documents, sentences, chunks."""
+"""Data sets, documents and sentences: readers of file formats that return rows and texts."""

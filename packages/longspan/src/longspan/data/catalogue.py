@@ -1,7 +1,7 @@
-"""The data sets that recipes and commands name: what each is, who may use it, where its makers offer it, where it is to
-lie. `longspan data`, the error for one that is missing and the guide are made from this one table.
+"""Data sets that recipes and commands name: description, licence, download page, and expected files. `longspan data`,
+the error for a missing data set and the guide are generated from this table.
 
-What is not known for certain is left to the makers' page. None of these is fetched: licences are to be read first.
+Uncertain entries refer to the authors' page. Nothing is downloaded: licences must be read first.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ THEIR_PAGE = "see their page"
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """A data set that has to be got first.
+    """A data set that users must download.
 
     Attributes:
-        title: what it is, in a few words.
-        size: in rows or bytes, as its makers or its paper give it.
-        licence: of the data; "see their page" where it is not one of the known ones.
-        page: of its makers.
-        layout: the files that are read, below the folder that its name stands for.
+        title: short description.
+        size: in rows or bytes, according to its authors or paper.
+        licence: licence of the data; "see their page" if it is not a common one.
+        page: download page.
+        layout: the expected files, below the folder of its name.
         names: other names for it, or for a part of it.
     """
 
@@ -37,7 +37,7 @@ class Known:
     names: tuple[str, ...] = ()
 
     def advice(self, name: str) -> str:
-        """What to get and where to put it, as the middle of a sentence."""
+        """Returns what to download and where to put it, as the middle of a sentence."""
         about = f"size: {self.size}; licence: {self.licence}"
         return f"get {self.title} ({about}) from {self.page}, so that LONGSPAN_DATA/{name} has {self.layout}"
 
@@ -49,7 +49,7 @@ _GITHUB = "https://github.com"
 _LITBANK = "https://github.com/dbamman/litbank"
 
 KNOWN: Mapping[str, Known] = {
-    # As their makers publish them.
+    # As published.
     "arxiv-dataset": Known(
         title=f"arXiv, {_COHAN}",
         size="203,037 papers to train on, 6,436 for validation; 4.5 GB to fetch with PubMed's",
@@ -205,7 +205,7 @@ KNOWN: Mapping[str, Known] = {
         page="https://ai.stanford.edu/~amaas/data/sentiment",
         layout="train/pos/*.txt, train/neg/*.txt and the same of test/",
     ),
-    # Cut and written anew: what is published holds the same, in other files.
+    # Subsets and conversions: the published data are the same, in other files.
     "squality": Known(
         title="SQuALITY 1.3",
         size="50 stories to train on, 25 for validation",
@@ -353,11 +353,11 @@ KNOWN: Mapping[str, Known] = {
         layout="train.txt.gz and validation.txt.gz",
     ),
 }
-"""Path below LONGSPAN_DATA → what lies there."""
+"""Path below LONGSPAN_DATA → data set."""
 
 
 def known_name(source: str) -> str | None:
-    """The name in `KNOWN` of a data set, of a part of one, or of a file in it; None where it is none of them."""
+    """Returns the name in `KNOWN` of a data set, of a part of one, or of a file in it; otherwise None."""
     for name, known in KNOWN.items():
         if source == name or source in known.names or source.startswith(f"{name}/"):
             return name
@@ -365,7 +365,7 @@ def known_name(source: str) -> str | None:
 
 
 def place_of(name: str) -> Path | None:
-    """Where something of a data set's name lies: here, or in LONGSPAN_DATA; None where there is nothing."""
+    """Returns the path of a data set, here or in LONGSPAN_DATA; None if it does not exist."""
     root = os.environ.get("LONGSPAN_DATA")
     for folder in (Path(), *([Path(root)] if root else [])):
         for file in (name, f"{name}.zip"):
@@ -375,7 +375,7 @@ def place_of(name: str) -> Path | None:
 
 
 def missing(source: str, problem: str = "is not here, nor") -> InputError | None:
-    """The error for a data set of `KNOWN` that is missing, in the words of `problem`; None for any other name."""
+    """Returns the error for a missing data set of `KNOWN`, with `problem` as its verb; None for any other name."""
     name = known_name(source)
     if name is None:
         return None

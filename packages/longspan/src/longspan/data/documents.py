@@ -1,4 +1,4 @@
-"""Documents that have a name: data sets that are read with their summaries or as plain text; and made-up ones."""
+"""Named document data sets, with their summaries or as plain text, and generated ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from longspan.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What to take from records that offer several things; `read_rows` explains each."""
+    """Options for records with several documents or summaries; see `read_rows`."""
 
     questions: str = "plain"
     target: str | None = None
@@ -19,7 +19,7 @@ class Choice:
     target_field: str | None = None
 
     def pick(self, default: str, *others: str) -> str:
-        """The chosen target, which must be one of those that the layout has."""
+        """Returns the chosen target, or `default`; raises `InputError` if the layout does not have it."""
         target = self.target or default
         if target not in (default, *others):
             raise InputError(f"target={target!r} is not in this layout; it has {', '.join((default, *others))}")
@@ -37,7 +37,7 @@ PROPOSALS = (
     *("kubernetes_keps", "near_neps", "openshift_enhancements", "python_peps", "rust_rfcs", "swift_evolution"),
     "tekton_teps",
 )
-"""The sources of `permissive`, but for `nixos_rfcs`, which is share-alike and so no part of any set named here."""
+"""The sources of `permissive` except `nixos_rfcs`, which is share-alike and so not part of any named set."""
 
 
 def _permissive(*sources: str) -> DataSet:
@@ -71,7 +71,7 @@ DATA_SETS: dict[str, DataSet] = {
 
 
 def made_up_documents(count: int | None, seed: int, *, sentences: int = 40) -> list[list[str]]:
-    """So many documents of made-up words, or 8, as lists of their sentences, three of which begin with "notably".
+    """Returns `count` (default 8) documents of random words as lists of sentences, three of which begin with "notably".
 
     The same `count` and `seed` give the same documents on every machine.
     """

@@ -1,5 +1,5 @@
-"""Fields of a record read with their types checked: what is missing or wrong is said in one sentence. And what to do
-with a corrupt record in a big file: stop there, or count it and go on."""
+"""Type-checked access to fields of a record, and handling of corrupt records in large files: stop, or count and
+continue."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from longspan.settings import show
 Record = dict[str, Any]
 
 ID_FIELDS = ("id", "article_id", "paper_id", "doc_id", "meeting_id", "episode", "book_id", "uid")
-"""What data sets call the name of a record."""
+"""Names of id fields in data sets."""
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, for a sentence: "null", "a str", "an int"."""
+    """Returns the kind of a JSON value for a message: "null", "a str", "an int"."""
     name = type(value).__name__
     return "null" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def value_of(record: Any, field: str, where: str = "the record") -> Any:
-    """The value of a field; `InputError` where the record lacks it."""
+    """Returns the value of a field; raises `InputError` if it is missing."""
     if not isinstance(record, dict):
         raise InputError(f"{where} is {kind_of(record)} instead of an object")
     if field not in record:
@@ -35,7 +35,7 @@ def value_of(record: Any, field: str, where: str = "the record") -> Any:
 
 
 def list_of(record: Any, field: str, where: str = "the record") -> list[Any]:
-    """The list in a field; `InputError` where it is missing or holds something else."""
+    """Returns the list in a field; raises `InputError` if it is missing or not a list."""
     value = value_of(record, field, where)
     if not isinstance(value, list):
         raise InputError(f"field {field!r} of {where} holds {kind_of(value)} instead of a list")
@@ -43,7 +43,7 @@ def list_of(record: Any, field: str, where: str = "the record") -> list[Any]:
 
 
 def number_of(record: Any, field: str, where: str) -> int:
-    """A field that holds a whole number; `InputError` where it is missing or holds anything else."""
+    """Returns the integer in a field; raises `InputError` if it is missing or not an integer."""
     value = value_of(record, field, where)
     if not isinstance(value, int) or isinstance(value, bool):
         raise InputError(f"field {field!r} of {where} holds {kind_of(value)} instead of a whole number")
@@ -51,18 +51,18 @@ def number_of(record: Any, field: str, where: str) -> int:
 
 
 def name_of(record: Record, field: str, default: str) -> str:
-    """A text or a number that names the record; `default` where it has none."""
+    """Returns the text or number in a field as text, or `default`."""
     value = record.get(field)
     return default if value in (None, "") else str(value)
 
 
 def id_of(record: Record, default: str) -> str:
-    """The name of a record, under whichever of `ID_FIELDS` it has one."""
+    """Returns the id of a record from the first of `ID_FIELDS` that it has."""
     return next((str(record[field]) for field in ID_FIELDS if record.get(field) not in (None, "")), default)
 
 
 def texts_in(record: Record, field: str) -> tuple[str, ...]:
-    """A field that holds a text, or a list of texts; the texts of a list lose white space that is not needed."""
+    """Returns the texts of a field with a text or a list of texts; those of a list are normalised to single spaces."""
     value = record.get(field)
     if isinstance(value, str):
         return (check_characters(value, f"field {field!r}"),)
@@ -74,7 +74,7 @@ def texts_in(record: Record, field: str) -> tuple[str, ...]:
 
 
 def objects_in(record: Record, field: str) -> list[Any]:
-    """A field that holds a list of objects or lists; absent or null means an empty one."""
+    """Returns the list of objects or lists in a field; empty if it is absent or null."""
     value = record.get(field) or []
     if not isinstance(value, list):
         raise InputError(f"field {field!r} holds {kind_of(value)} instead of a list of objects")
@@ -92,14 +92,14 @@ Row = TypeVar("Row")
 
 
 def check_on_error(on_error: str) -> None:
-    """Raise `InputError` unless it is "raise" or "skip"."""
+    """Raises `InputError` unless it is "raise" or "skip"."""
     if not isinstance(on_error, str) or on_error not in ("raise", "skip"):
         raise InputError(f"on_error={show(on_error)} is unknown; choose 'raise' or 'skip'")
 
 
 @contextmanager
 def without_remedy() -> Iterator[None]:
-    """For who reads a file whole and has no option to skip: errors do not advise it."""
+    """Removes the advice to skip records from errors, for readers without that option."""
     try:
         yield
     except InputError as error:
@@ -108,7 +108,7 @@ def without_remedy() -> Iterator[None]:
 
 @dataclass
 class Skipped:
-    """The corrupt records of one file: raised at once, or counted when `on_error` is "skip"."""
+    """The corrupt records of one file: raised immediately, or counted if `on_error` is "skip"."""
 
     place: str
     on_error: str = "raise"
@@ -116,18 +116,18 @@ class Skipped:
     first: str = ""
 
     def add(self, line: int, error: InputError) -> None:
-        """Raise the error, which names the line itself; or count it and remember the first."""
+        """Raises the error, which contains the line; or counts it and keeps the first."""
         if self.on_error == "raise":
             raise error
         self.count += 1
         self.first = self.first or str(error)
 
     def with_remedy(self, sentence: str) -> str:
-        """A sentence that says what is wrong with a record, with what else could be done where it stops the reading."""
+        """Adds the advice to skip records to an error message, if errors stop the reading."""
         return sentence if self.on_error == "skip" else sentence + REMEDY
 
     def report(self) -> None:
-        """Say in the log how many records were passed over, if any were."""
+        """Logs the number of skipped records, if any."""
         if self.count:
             records = counted(self.count, "corrupt record was", "corrupt records were")
             logger.warning("%s: %s skipped; the first: %s", self.place, records, self.first)
@@ -136,7 +136,7 @@ class Skipped:
 def parsed(
     records: Iterable[tuple[int, Given]], parse: Callable[[Given, int], Row], skipped: Skipped, unit: str = "line"
 ) -> Iterator[Row]:
-    """The rows of one file's numbered records; those that `parse` refuses go to `skipped`, with their place."""
+    """Yields the rows of one file's numbered records; errors of `parse` go to `skipped`, with their place."""
     try:
         for number, record in records:
             try:
@@ -145,12 +145,12 @@ def parsed(
                 skipped.add(number, InputError(skipped.with_remedy(f"{skipped.place}, {unit} {number}: {error}")))
             else:
                 yield row
-    finally:  # also where the reading stops at a limit
+    finally:  # also if the reading stops at a limit
         skipped.report()
 
 
 def check_text(text: Any, what: str) -> str:
-    """The text itself; `InputError` where it is no text, blank, or not encodable as UTF-8."""
+    """Returns the text; raises `InputError` if it is not a text, blank, or not encodable as UTF-8."""
     if not isinstance(text, str):
         raise InputError(f"{what} is {kind_of(text)} instead of a text; give a text")
     if not text.strip():

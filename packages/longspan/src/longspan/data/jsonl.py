@@ -1,5 +1,5 @@
-"""JSON of any size, one object at a time: JSON Lines files, plain or compressed, and files
-that are one long JSON array, as some data sets of gigabytes are."""
+"""JSON of any size, one object at a time: JSON Lines files, plain or compressed, and files that are one long JSON
+array, as some data sets of gigabytes are."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from longspan.data.fields import kind_of
 from longspan.errors import InputError
 
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
-"""What reading a file raises that is missing, damaged or not UTF-8."""
+"""Exceptions for files that are missing, damaged or not UTF-8."""
 LONGEST = 1 << 26
-"""Bytes of one line or record, and characters of one cell: a small compressed file may hold one without an end."""
+"""Maximum bytes of one line or record, and characters of one cell: a small compressed file may contain one of unlimited
+length."""
 LARGEST = 1 << 30
-"""Bytes of a file that has to be in memory whole, unpacked."""
+"""Maximum uncompressed bytes of a file that is read as a whole."""
 _UNPACKED = 1 << 20
 
 
 def stop(line: int, error: InputError) -> NoReturn:
-    """The end of the reading at the first record that cannot be read."""
+    """Raises the error: stops at the first record that cannot be read."""
     raise error
 
 
@@ -61,14 +62,14 @@ def read_jsonl(path: Path, damaged: Callable[[int, InputError], None] = stop) ->
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """The one JSON value of a file, plain or compressed; `remedy` ends the sentence for a file that holds none."""
+    """Returns the JSON value of a file, plain or compressed; `remedy` ends the error message for invalid JSON."""
     try:
         return json.loads(read_bytes(path, LARGEST).decode("utf-8-sig"))
     except UNREADABLE as error:
         raise unreadable(path, error) from None
     except InputError:
         raise
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError: also a number with thousands of digits
         raise InputError(f"{path} is not JSON ({error}); {remedy}") from None
 
 
@@ -76,13 +77,13 @@ AnyText = TypeVar("AnyText", str, bytes, covariant=True)
 
 
 class _Lines(Protocol[AnyText]):
-    """An open file of any kind: a plain one, one that is decompressed, one of text."""
+    """An open file of any kind: plain, compressed, or text."""
 
     def readline(self, size: int, /) -> AnyText: ...
 
 
 def lines_of(file: _Lines[AnyText], path: Path) -> Iterator[AnyText]:
-    """The lines of an open file with their ends; one longer than `LONGEST` raises `InputError`."""
+    """Yields the lines of an open file with their ends; raises `InputError` for one longer than `LONGEST`."""
     number = 0
     while line := file.readline(LONGEST + 1):
         number += 1
@@ -94,7 +95,7 @@ def lines_of(file: _Lines[AnyText], path: Path) -> Iterator[AnyText]:
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """The whole of a file, decompressed.
+    """Returns the content of a file, decompressed.
 
     Raises:
         InputError: it is a device, a pipe or a socket, or it has more than `most` bytes.
@@ -112,7 +113,7 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def unreadable(path: Path, error: Exception, where: str = "") -> InputError:
-    """The sentence for one of `UNREADABLE`; `where` says how far a damaged file could be read."""
+    """Returns the error for one of `UNREADABLE`; `where` describes how far a damaged file was read."""
     if isinstance(error, FileNotFoundError):
         return InputError(f"{path} does not exist; check the path")
     if isinstance(error, IsADirectoryError):
@@ -125,7 +126,7 @@ def unreadable(path: Path, error: Exception, where: str = "") -> InputError:
 
 
 def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
-    """The file, decompressed on the way when its first bytes are those of gzip or xz.
+    """Opens a file, decompressed if its first bytes are those of gzip or xz.
 
     Raises:
         InputError: it is a device, a pipe or a socket.
@@ -142,7 +143,7 @@ def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
 
 
 def check_regular(path: Path) -> None:
-    """Raise `InputError` for a device, a pipe or a socket: they may never end, and are read more than once."""
+    """Raises `InputError` for a device, a pipe or a socket, which may be endless and cannot be read twice."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
@@ -157,7 +158,7 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any] | None:
         record = json.loads(text) if text.strip() else None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}, line {number}: not UTF-8 at byte {error.start}; save the file as UTF-8") from None
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError: also a number with thousands of digits
         raise InputError(f"{path}, line {number}: not JSON ({error}); write one JSON object per line") from None
     if record is not None and not isinstance(record, dict):
         kind = kind_of(record)
@@ -166,11 +167,11 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any] | None:
 
 
 PIECE = 1 << 20
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 
 
 def is_array(path: Path) -> bool:
-    """Whether the first sign of a file, plain or compressed, opens an array."""
+    """Whether the first character of a file, plain or compressed, opens an array."""
     try:
         with open_bytes(path) as file:
             return file.read(100).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
@@ -197,7 +198,7 @@ def read_array(path: Path, damaged: Callable[[int, InputError], None] = stop) ->
             value, end = decoder.raw_decode(rest)
         except RecursionError:
             raise InputError(f"{where}: too many levels inside each other; get the file again") from None
-        except ValueError as error:  # it may only be cut off, where a piece ends
+        except ValueError as error:  # it may only be incomplete at the end of a piece
             value, end = error, len(rest)
         if end < len(rest):
             number, rest = number + 1, rest[end:]
@@ -207,7 +208,9 @@ def read_array(path: Path, damaged: Callable[[int, InputError], None] = stop) ->
                 damaged(number, InputError(f"{where}: {kind_of(value)} instead of a JSON object"))
         elif len(rest) > LONGEST:
             raise InputError(f"{where}: not JSON, or longer than {LONGEST >> 20} MiB; cut what it holds into parts")
-        elif not (more := "".join(islice(pieces, 1 + len(rest) // PIECE))):  # twice as long: each is parsed anew
+        elif not (
+            more := "".join(islice(pieces, 1 + len(rest) // PIECE))
+        ):  # doubling, because each attempt parses from the start
             raise InputError(f"{where}: not JSON, or cut off; get the file again")
         else:
             rest += more

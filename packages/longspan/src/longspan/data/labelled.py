@@ -1,13 +1,12 @@
-"""Labelled documents, by name, file or folder: a stream of `LabelledRow`.
+"""Labelled documents, by name, file or folder, as a stream of `LabelledRow`.
 
 - `read_labelled("hyperpartisan", "validation")`: one of `DATA_SETS`, or any folder of LONGSPAN_DATA
-- `read_labelled("reviews.csv")`: CSV, TSV, JSON Lines or Parquet with a column of texts and one of labels
-- `read_labelled("aclImdb", "test")`: folders of texts, whose names are the labels, as IMDB's reviews come
-  (aclImdb/train/pos/*.txt)
-- `read_labelled("synthetic", limit=64)`: made up in code
-- `read_texts("mails.csv")`: the texts of a table alone, to be labelled
+- `read_labelled("reviews.csv")`: CSV, TSV, JSON Lines or Parquet with a text and a label column
+- `read_labelled("aclImdb", "test")`: folders of texts named after their labels, as in IMDB (aclImdb/train/pos/*.txt)
+- `read_labelled("synthetic", limit=64)`: generated
+- `read_texts("mails.csv")`: only the texts of a table, for prediction
 
-Out of news articles `clean` takes addresses, and what is repeated for effect.
+`clean` removes addresses and repeated characters from news articles.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from longspan.data.tables import RECORDS, read_records, unit_of
 from longspan.errors import InputError
 
 PARTS = {"train": (0, 80), "validation": (80, 90), "test": (90, 100)}
-"""Split → percents of the documents, from and to, where a hash of the text decides: 80/10/10."""
+"""Split → range of percents of the documents, if the split is determined by a hash of the text: 80/10/10."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledRow:
-    """A document and what it is.
+    """A labelled document.
 
     Attributes:
         id: as in the file, or file and line.
-        text: the document, as it is in the file.
-        label: in words; numbers and truth values as they are written in JSON.
+        text: the document, as in the file.
+        label: as text; numbers and booleans in JSON notation.
     """
 
     id: str
@@ -50,18 +49,19 @@ class LabelledRow:
 
 
 def percent_of(text: str) -> int:
-    """A number from 0 to 99 that the text alone decides, on every machine: equal texts fall into the same part."""
+    """Returns a hash of the text from 0 to 99, equal on every machine, so that equal texts are in the same split."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % 100
 
 
 def is_in(text: str, split: str) -> bool:
-    """Whether a text belongs to one of `PARTS`."""
+    """Whether a text belongs to the split `split` of `PARTS`."""
     first, end = PARTS[split]
     return first <= percent_of(text) < end
 
 
 def synthetic_labelled(count: int, *, seed: int) -> list[LabelledRow]:
-    """Reviews of made-up things that only their last sentence judges: labels alternate, the texts can be learned.
+    """Returns reviews of fictional things with alternating labels that only the last sentence expresses, so that the
+    task can be learned.
 
     The same arguments give the same rows on every machine.
     """
@@ -86,11 +86,11 @@ _SAME_LETTER = re.compile(r"([^\W\d_])\1{3,}")
 
 
 def clean(text: str) -> str:
-    """The text as Longformer's experiment on Hyperpartisan has it: no addresses, nothing repeated, single spaces.
+    """Cleans a text as in Longformer's experiment on Hyperpartisan: no addresses, no repetitions, single spaces.
 
-    Web addresses go. The same punctuation mark several times, with or without spaces between, becomes one; a letter
-    that stands four times or more becomes one ("soooo" → "so"); digits stay, since 10000 is a number. Every run of
-    white space is one space.
+    Web addresses are removed. A repeated punctuation mark, with or without spaces in between, becomes one; a letter
+    repeated four times or more becomes one ("soooo" → "so"); digits are kept, because 10000 is a number. Runs of white
+    space become one space.
     """
     text = _ADDRESS.sub(" ", text)
     text = _SAME_LETTER.sub(r"\1", _SAME_MARK.sub(r"\1", text))
@@ -98,10 +98,10 @@ def clean(text: str) -> str:
 
 
 def cleaning() -> Any:
-    """`clean` as a normaliser of the tokenizers library, so that a tokenizer does it whoever calls it.
+    """Returns `clean` as a normaliser of the tokenizers library, so that it is applied by the tokenizer itself.
 
-    Its regular expressions know no group in a replacement: all but the last of the same marks go, and all but the first
-    of the same letters.
+    Its regular expressions do not support groups in replacements: all but the last of repeated marks are removed, and
+    all but the first of repeated letters.
     """
     from tokenizers import Regex, normalizers
 
@@ -121,19 +121,19 @@ def cleaning() -> Any:
 logger = logging.getLogger(__name__)
 
 UNLABELLED = frozenset({"unsup"})
-"""Folders of texts without a label: those of IMDB for pre-training."""
+"""Folders of unlabelled texts: IMDB's for pre-training."""
 
 
 def is_labelled_folder(folder: Path) -> bool:
-    """Whether a folder holds folders of texts, at once or for each split."""
+    """Whether a folder contains label folders of texts, directly or for each split."""
     return bool(_splits_of(folder) or _labels_of(folder))
 
 
 def folder_rows(folder: Path, split: str, skipped: Skipped) -> Iterator[LabelledRow]:
-    """The rows of one split, label after label, in the order of their names.
+    """Yields the rows of one split, by label in alphabetical order.
 
-    A folder without a validation split gives the tenth of its training texts that `percent_of` picks, and trains on the
-    rest; one without any splits is divided by `PARTS`. The log says so.
+    Without a validation split, a tenth of the training texts, selected by `percent_of`, is the validation split and the
+    rest the training split; a folder without splits is divided by `PARTS`. Both are logged.
     """
     there = _splits_of(folder)
     if not there:
@@ -169,9 +169,9 @@ def _splits_of(folder: Path) -> dict[str, Path]:
 
 
 def _labels_of(folder: Path) -> dict[str, Path]:
-    """Label → folder."""
-    inside = (one for one in sorted(folder.iterdir()) if one.is_dir() and one.name not in UNLABELLED)
-    return {one.name: one for one in inside if any(one.glob("*.txt"))}
+    """Returns label → folder."""
+    inside = (entry for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name not in UNLABELLED)
+    return {entry.name: entry for entry in inside if any(entry.glob("*.txt"))}
 
 
 def _folder_rows(folder: Path, skipped: Skipped) -> Iterator[LabelledRow]:
@@ -191,7 +191,7 @@ def _folder_rows(folder: Path, skipped: Skipped) -> Iterator[LabelledRow]:
 
 @cache
 def _note(folder: Path, what: str) -> None:
-    """Say it once for each folder."""
+    """Logs once per folder."""
     logger.warning("%s %s", folder, what)
 
 
@@ -201,7 +201,7 @@ LABEL_FIELDS = ("label", "labels", "class", "category", "target", "sentiment", "
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """Which fields hold text and label, where the usual names do not tell; and what the labels are called."""
+    """The text and label columns, if they have other names than the usual ones, and names for the labels."""
 
     text_field: str | None = None
     label_field: str | None = None
@@ -223,18 +223,18 @@ LABELLED = Kind(
     is_one=is_labelled_folder,
     hint="or a folder of folders of .txt files, one for each label",
 )
-"""Where labelled documents come from."""
+"""Sources of labelled documents."""
 
 
 def read_texts(path: Path, text_field: str | None = None) -> Iterator[tuple[str, str]]:
-    """Stream `(id, text)` of each row of a CSV, TSV, JSON Lines or Parquet file; labels are not looked at.
+    """Streams `(id, text)` of each row of a CSV, TSV, JSON Lines or Parquet file, ignoring labels.
 
     Args:
         path: the file.
-        text_field: the column of the texts; None takes the first of `TEXT_FIELDS` that is there.
+        text_field: the text column; None uses the first existing one of `TEXT_FIELDS`.
 
     Raises:
-        InputError: the file cannot be read; a row has no text (when it is reached; it names file and line).
+        InputError: the file cannot be read; a row has no text (when it is reached; the message has file and line).
     """
     unit = unit_of(path)
 
@@ -255,34 +255,36 @@ def read_labelled(
     limit: int | None = None,
     on_error: str = "raise",
 ) -> Iterator[LabelledRow]:
-    """Stream the rows of a labelled data set; one record is in memory at a time.
+    """Streams the rows of a labelled data set; one record is in memory at a time.
 
     Args:
-        data: a CSV, TSV, JSON Lines or Parquet file, a folder with files of the split, a folder of folders of texts,
-            the name of one of `DATA_SETS` or of a registered reader, "synthetic", or several of these.
-        split: which part of a folder or a named data set; a single file is read whatever the split, unless `by_hash`.
-        text_field: the column of the texts; None takes the first of `TEXT_FIELDS` that is there.
-        label_field: the column of the labels; None takes the first of `LABEL_FIELDS`.
-        by_hash: divide a file that holds everything: a hash of the text decides (80/10/10).
-        limit: stop after so many rows.
-        on_error: "raise" stops at a malformed row; "skip" passes over it, and the log says how many there were.
+        data: a CSV, TSV, JSON Lines or Parquet file, a folder with files of the split, a folder of label folders, the
+            name
+            of one of `DATA_SETS` or of a registered reader, "synthetic", or several of these.
+        split: the split of a folder or a named data set; a single file is read for every split, unless `by_hash`.
+        text_field: the text column; None uses the first existing one of `TEXT_FIELDS`.
+        label_field: the label column; None uses the first existing one of `LABEL_FIELDS`.
+        by_hash: divide a single file into splits by a hash of the text (80/10/10).
+        limit: maximum number of rows.
+        on_error: "raise" stops at a malformed row; "skip" skips it, and the number of skipped rows is logged.
 
     Raises:
-        InputError: nothing is found, or an option is wrong (at once); a row has no text or no label, or is not UTF-8
-            (when it is reached; it names file and line).
+        InputError: nothing is found, or an option is wrong (immediately); a row has no text or no label, or is not
+            UTF-8
+            (when it is reached; the message has file and line).
     """
     check_on_error(on_error)
     part = next((name for name in PARTS if name in ALIASES.get(split, (split,))), None)
     if by_hash and part is None:
         raise InputError(f"split={split!r} is none that a hash divides into; give one of {', '.join(PARTS)}")
-    given = {"text_field": text_field, "label_field": label_field}
-    given = {name: value for name, value in given.items() if value is not None}
+    options = {"text_field": text_field, "label_field": label_field}
+    options = {name: value for name, value in options.items() if value is not None}
 
     def read_file(path: Path, choice: Choice | None) -> Iterator[LabelledRow]:
         skipped = Skipped(str(path), on_error)
         if path.is_dir():
             return folder_rows(path, split, skipped)
-        fields, stem = replace(choice or Choice(), **given), path.name.split(".")[0]
+        fields, stem = replace(choice or Choice(), **options), path.name.split(".")[0]
 
         def parse(record: Record, number: int) -> LabelledRow:
             text = _text(record, fields.text_field)
@@ -298,7 +300,7 @@ def read_labelled(
 
 
 def _text(record: Record, chosen: str | None, option: str = "task.text_field") -> str:
-    """The text of a record; `InputError` where there is none."""
+    """Returns the text of a record; raises `InputError` if there is none."""
     text = record[_field(record, chosen, TEXT_FIELDS, option)]
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"the text is {'blank' if isinstance(text, str) else kind_of(text)}; give words to read")
@@ -306,7 +308,7 @@ def _text(record: Record, chosen: str | None, option: str = "task.text_field") -
 
 
 def _field(record: Record, chosen: str | None, usual: tuple[str, ...], option: str) -> str:
-    """The field that holds the text or the label; `InputError` where there is none, which names the option for it."""
+    """Returns the name of the text or label field; raises `InputError`, with the option for it, if there is none."""
     field_name = next((name for name in ([chosen] if chosen else usual) if name in record), None)
     if field_name is None:
         there = ", ".join(sorted(map(str, record))) or "none"
@@ -316,11 +318,11 @@ def _field(record: Record, chosen: str | None, usual: tuple[str, ...], option: s
 
 
 def _label(value: Any) -> str:
-    """A label in words; `InputError` for what is none."""
+    """Returns a label as text; raises `InputError` if it is not a label."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
-        value = int(value)  # how tables with a gap in the column keep whole numbers
+        value = int(value)  # tables store integers as floats if the column has gaps
     if isinstance(value, int) or (isinstance(value, str) and value.strip()):
         return check_characters(str(value).strip(), "the label")
     shown = "blank" if isinstance(value, str) else kind_of(value)

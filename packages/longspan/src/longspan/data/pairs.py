@@ -1,8 +1,8 @@
-"""Pairs of texts with a label: MNLI, QQP and their like, as GLUE's TSV files or as JSON Lines.
+"""Labelled pairs of texts, such as MNLI and QQP, from GLUE's TSV files or JSON Lines.
 
-- `read_pairs("MNLI/", "train")`: `train.tsv`; a file with another name is named itself (`MNLI/dev_matched.tsv`)
-- `read_pairs("qqp.jsonl")`: a row per line; the fields of `TEXTS` and `LABELS` are known
-- `read_pairs("synthetic", limit=64)`: made up in code
+- `read_pairs("MNLI/", "train")`: `train.tsv`; a file with another name is passed directly (`MNLI/dev_matched.tsv`)
+- `read_pairs("qqp.jsonl")`: a row per line, with fields of `TEXTS` and `LABELS`
+- `read_pairs("synthetic", limit=64)`: generated
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from longspan.data.tables import read_records
 from longspan.errors import InputError
 
 TEXTS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("first", "second"))
-"""What the two texts may be called: by GLUE, by the Hub, in QQP, or plainly."""
+"""Field names of the two texts: in GLUE, on the Hub, in QQP, or plain."""
 LABELS = ("gold_label", "label", "is_duplicate")
 NO_LABEL = frozenset({"-", "-1", ""})
-"""Of pairs on which annotators did not agree, or whose label is held back."""
+"""Labels of pairs without agreement of the annotators, or with a withheld label."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """Two texts and what one is to the other."""
+    """Two texts and their relation."""
 
     id: str
     first: str
@@ -35,7 +35,7 @@ class PairRow:
 
 
 def made_up(count: int | None, seed: int) -> Iterator[PairRow]:
-    """Pairs of lists of made-up words: "yes" where the second has only words of the first, else "no"."""
+    """Yields pairs of random word lists: "yes" if the second contains only words of the first, otherwise "no"."""
     draw = random.Random(seed)
     words = [a + b + c for a in "bdgklm" for b in "aeiou" for c in "nrst"]
     for number in range(16 if count is None else count):
@@ -52,18 +52,18 @@ PAIRS = Kind(
     made_up=lambda count, seed: made_up(count, seed),
     suffixes=("tsv", "jsonl", "csv", "parquet"),
 )
-"""Where pairs come from."""
+"""Sources of pairs."""
 
 
 def read_pairs(
     data: str | Path | Sequence[str | Path], split: str = "train", limit: int | None = None, *, on_error: str = "raise"
 ) -> Iterator[PairRow]:
-    """Stream labelled pairs; pairs without a label are passed over. Arguments and errors as in `read_questions`."""
+    """Streams labelled pairs, skipping pairs without a label. Arguments and errors as in `read_questions`."""
     check_on_error(on_error)
 
     def read_file(path: Path, _: None) -> Iterator[PairRow]:
         stem, skipped = path.name.split(".")[0], Skipped(str(path), on_error)
-        # GLUE's texts hold quotes that quote nothing.
+        # Quotes in GLUE's texts are ordinary characters.
         records = read_records(path, skipped.add, quoted=".tsv" not in path.name.lower())
         rows = parsed(records, lambda record, number: pair_row(record, f"{stem}:{number}"), skipped)
         return (row for row in rows if row.label not in NO_LABEL)
@@ -72,7 +72,7 @@ def read_pairs(
 
 
 def pair_row(record: Record, default_id: str = "") -> PairRow:
-    """The row of one record; `InputError` where a field is missing or no text."""
+    """Returns the row of one record; raises `InputError` if a field is missing or not a text."""
     names = next((pair for pair in TEXTS if pair[0] in record and pair[1] in record), None)
     label = next((name for name in LABELS if name in record), None)
     if names is None or label is None:

@@ -1,12 +1,12 @@
-"""Rows of unequal length on disk: written once, whole or not at all, then read by index through memory maps.
+"""Rows of unequal length on disk: written once and atomically, then read by index through memory maps.
 
 The folder::
 
-    <column>.bin    the values of all rows, one after the other, little-endian
-    rows.bin        int64 (rows, 1 + numbers): where each row ends, and what else is known of it
-    index.json      counts, types, the fingerprint of what they were made from, and how long the files are
+    <column>.bin    the values of all rows, concatenated, little-endian
+    rows.bin        int64 (rows, 1 + numbers): the end of each row, and its further numbers
+    index.json      counts, types, the fingerprint of the inputs, and the sizes of the files
 
-Neither writing nor reading ever has all rows in memory, and a row may be written in pieces.
+Neither writing nor reading loads all rows into memory, and a row may be written in pieces.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from longspan.files import is_empty, whole_folder
 
 INDEX = "index.json"
 FORM = 2
-"""Of the files; a part of every fingerprint, so that files of another form are not read."""
+"""Version of the file format; part of every fingerprint, so that files of another format are not read."""
 
 
 class Ragged:
-    """The rows in a folder that `Writer` wrote; opened when first used, so that it can be sent to another process.
+    """The rows in a folder written by `Writer`; opened on first use, so that it can be sent to another process.
 
     Attributes:
-        index: what `index.json` says.
+        index: the content of `index.json`.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,20 +45,20 @@ class Ragged:
 
     @property
     def values(self) -> int:
-        """How many values the rows have together, in each column."""
+        """The total number of values of each column."""
         return self.index["values"]
 
     @property
     def ends(self) -> np.ndarray:
-        """`(rows,)` int64: where each row ends, counted in values from the beginning of the table."""
+        """`(rows,)` int64: end of each row, in values from the beginning of the table."""
         return self._table[:, 0]
 
     def read(self, column: str, start: int, end: int) -> np.ndarray:
-        """Values `start … end − 1` of a column as int64."""
+        """Returns the values `start … end − 1` of a column as int64."""
         return self._map(column, self.index["columns"][column])[start:end].astype(np.int64)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        """A row: its numbers by name, and of each column its values as int64."""
+        """Returns a row: its numbers by name, and the values of each column as int64."""
         row = range(len(self))[row]
         end, *numbers = self._table[row].tolist()
         start = int(self._table[row - 1, 0]) if row else 0
@@ -66,7 +66,7 @@ class Ragged:
         return dict(zip(self.index["numbers"], numbers, strict=True)) | values
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the maps, which would be copied whole."""
+        """Excludes the maps, which would be copied as a whole."""
         return {**self.__dict__, "_maps": {}}
 
     @property
@@ -80,12 +80,12 @@ class Ragged:
 
 
 class Writer:
-    """Writes the files of a `Ragged` but its index, which `index` gives and `make_once` writes.
+    """Writes the files of a `Ragged` except its index, which `index` returns and `make_once` writes.
 
     Args:
-        folder: where to.
+        folder: the target folder.
         columns: name → type, such as `"<u2"`.
-        numbers: names of whole numbers that each row has.
+        numbers: names of the integers of each row.
     """
 
     def __init__(self, folder: Path, columns: Mapping[str, str], numbers: Sequence[str] = ()) -> None:
@@ -103,34 +103,34 @@ class Writer:
         self._stack.close()
 
     def extend(self, **values: Sequence[int]) -> None:
-        """Write the next values of the row, as many in each column."""
+        """Writes the next values of the row, equally many in each column."""
         (count,) = {len(values[name]) for name in self.columns}
         for name, dtype in self.columns.items():
             self._files[name].write(np.asarray(values[name], dtype=dtype).tobytes())
         self.values += count
 
     def end_row(self, **numbers: int) -> None:
-        """End the row that `write` has put values into."""
+        """Ends the current row."""
         line = [self.values, *(numbers[name] for name in self.numbers)]
         self._files["rows"].write(np.asarray(line, dtype="<i8").tobytes())
         self.rows += 1
 
     def index(self) -> dict[str, Any]:
-        """Sizes and columns of what was written, as plain data, by which `Ragged` opens it."""
+        """Returns sizes and columns of what was written, as plain data for `Ragged`."""
         return {"rows": self.rows, "values": self.values, "columns": self.columns, "numbers": self.numbers}
 
 
 def make_once(folder: Path, fingerprint: str, fill: Callable[[Path], dict[str, Any]], *, other: str) -> Ragged:
-    """The rows in a folder that is there already, or is made now.
+    """Opens the rows in a folder, which is created if it does not exist.
 
     Args:
         folder: where it is, or will be.
-        fingerprint: of all that decides what is in it, see `fingerprint_of`.
+        fingerprint: a digest of everything that determines its content, see `fingerprint_of`.
         fill: writes files into a folder and returns the index: plain data.
-        other: what a folder with another fingerprint was made from, in words.
+        other: describes the origin of a folder with another fingerprint.
 
     Raises:
-        InputError: the folder has another fingerprint; what `fill` raises.
+        InputError: the folder has another fingerprint; exceptions of `fill`.
     """
     if is_empty(folder):
         with whole_folder(folder) as partial:
@@ -146,10 +146,10 @@ def make_once(folder: Path, fingerprint: str, fill: Callable[[Path], dict[str, A
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """What `make_once` wrote beside the files.
+    """Reads the index written by `make_once`.
 
     Raises:
-        InputError: it cannot be read, or the files are not as long as they were.
+        InputError: it cannot be read, or the sizes of the files have changed.
     """
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
@@ -167,7 +167,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def fingerprint_of(tokenizer: Any, *parts: Any) -> str:
-    """A digest of a tokenizer and of plain data, equal only where both are."""
+    """Returns a digest of a tokenizer and plain data."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     words = backend.to_str() if backend is not None else json.dumps(sorted(tokenizer.get_vocab().items()))
     return hashlib.blake2b(json.dumps([FORM, words, *parts], default=str).encode(), digest_size=16).hexdigest()

@@ -1,16 +1,16 @@
-"""Where rows and documents come from: what a recipe or a command may name, found in one way for every kind of data.
+"""Sources of rows and documents: the lookup of names in recipes and commands, for every kind of data.
 
 A name is looked up in this order:
 
-1. `"synthetic"`: rows made up in code, so that a smoke run needs no files;
-2. a path that exists, a file or a folder; a pattern such as `shards/*.jsonl.gz`;
-3. a data set with a name of its own, whose files lie in the folder that the environment variable LONGSPAN_DATA names;
-4. a reader that was registered with `longspan.register`;
+1. `"synthetic"`: generated rows, so that a smoke run needs no files;
+2. an existing path, a file or a folder; a pattern such as `shards/*.jsonl.gz`;
+3. a named data set, whose files are in the folder of the environment variable LONGSPAN_DATA;
+4. a reader registered with `longspan.register`;
 5. a file or folder of LONGSPAN_DATA.
 
-Of a folder, the files of the split are read in the order of their names: those in a folder of the split's name, else
-those whose names begin with it (`train-large.jsonl.xz`, `val.txt`), else files of records that have it among their
-parts (`nq-train-00.jsonl.gz`); where no file names any split, all of them, and the log says so.
+In a folder, the files of the split are read in alphabetical order: those in a folder named after the split, otherwise
+those whose names begin with it (`train-large.jsonl.xz`, `val.txt`), otherwise record files that have it among the parts
+of their names (`nq-train-00.jsonl.gz`); if no file names any split, all of them, which is logged.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ logger = logging.getLogger(__name__)
 Row = TypeVar("Row")
 
 SYNTHETIC = "synthetic"
-"""The name of the data that are made up in code."""
+"""The name of generated data."""
 
 MOST_MADE_UP = 10_000
-"""Rows that are made up at once."""
+"""Maximum number of generated rows."""
 
 READERS: dict[str, Callable[[str], Iterator[Any]]] = {}
 """Name → registered reader: a function from the name of a split to rows."""
 
 ALIASES = {"validation": ("validation", "valid", "val", "dev"), "dev": ("dev", "validation", "valid", "val")}
-"""What a split may be called."""
+"""Aliases of splits."""
 
 _SPLITS = ("train", "validation", "valid", "val", "dev", "test")
 _TEXT = re.compile(r"\.te?xt(\.gz|\.xz)?$", re.IGNORECASE)
@@ -54,14 +54,14 @@ _TEXT = re.compile(r"\.te?xt(\.gz|\.xz)?$", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """A data set with a name: its files in LONGSPAN_DATA for each split, and what to take from them, if it says."""
+    """A named data set: its files in LONGSPAN_DATA for each split, and options for reading them."""
 
     splits: Mapping[str, Sequence[str]]
     choice: Any = None
 
     @classmethod
     def sample(cls, file: str) -> Self:
-        """One file for both splits: a score after training on it says only that training works."""
+        """Returns a data set with one file for both splits: its score only shows that training works."""
         return cls(splits=dict.fromkeys(("train", "validation"), (file,)))
 
 
@@ -71,12 +71,12 @@ class Kind(Generic[Row]):
 
     Attributes:
         row: the class of its rows.
-        named: its data sets.
-        made_up: from a number of rows, or None for a few, and a seed to made-up rows.
-        suffixes: of its files in a folder, with `.gz` and `.xz` too.
-        deep: whether the folders in a folder are searched.
-        is_one: whether a folder is one thing, to be read as it is.
-        hint: what else can be named, as the end of a sentence.
+        named: its named data sets.
+        made_up: generates rows, from their number, or None for a few, and a seed.
+        suffixes: suffixes of its files in a folder, also with `.gz` and `.xz`.
+        deep: whether subfolders are searched.
+        is_one: whether a folder is read as a single source.
+        hint: other possible names, as the end of an error message.
     """
 
     row: type[Row]
@@ -90,7 +90,7 @@ class Kind(Generic[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What was found under a name: files and what to take from them; or a reader; or neither, for made-up rows."""
+    """The result of a lookup: files and options for reading them; or a reader; or neither, for generated rows."""
 
     name: str
     files: tuple[Path, ...] = ()
@@ -105,29 +105,30 @@ def read(
     read_file: Callable[[Path, Any], Iterator[Row]],
     limit: int | None = None,
 ) -> Iterator[Row]:
-    """The rows of one source or of several, in order; nothing is read before the first row is asked for.
+    """Yields the rows of one source or of several, in order; nothing is read before the first row is requested.
 
     Args:
         data: names or paths.
-        split: which part of a folder, a data set or a reader; a single file is read whatever the split.
-        kind: of data.
-        read_file: the rows of a file, given the `choice` of the data set that it is of, or None.
-        limit: stop after so many rows.
+        split: the split of a folder, a data set or a reader; a single file is read for every split.
+        kind: the kind of data.
+        read_file: yields the rows of a file, given the `choice` of its data set, or None.
+        limit: maximum number of rows.
 
     Raises:
-        InputError: a source that is not found, or a negative limit (at once); a row of another kind from a reader.
+        InputError: a source is not found, or the limit is negative (immediately); a reader returns a row of another
+            kind.
     """
     if not isinstance(data, str | Path):
         check_several(data, "data", "a path, a name, or a list of these")
         data = list(data)
-        for one in data:
-            check_kind(one, "data", (str, Path), "a path or a name")
+        for source in data:
+            check_kind(source, "data", (str, Path), "a path or a name")
     check_kind(split, "split", str, "the name of a split, such as 'train'")
     if limit is not None:
         check_kind(limit, "limit", int, "a number of rows, or None for all of them")
     if limit is not None and limit < 0:
         raise InputError(f"limit={show(limit)} is negative; give a number of rows, or None for all of them")
-    sources = [find_source(one, split, kind) for one in ([data] if isinstance(data, str | Path) else data)]
+    sources = [find_source(source, split, kind) for source in ([data] if isinstance(data, str | Path) else data)]
 
     def rows() -> Iterator[Row]:
         for source in sources:
@@ -139,7 +140,8 @@ def read(
 
 
 def rows_without_files(source: Source, split: str, kind: Kind[Row], limit: int | None) -> Iterator[Row]:
-    """The rows of a source that are made up, those of "train" others than those of any other split, or a reader's."""
+    """Yields the rows of a source without files: generated ones, with different rows for "train" and other splits, or a
+    reader's."""
     if source.name == SYNTHETIC:
         if limit is not None and limit > MOST_MADE_UP:
             raise InputError(f"{limit:,} made-up rows are asked for; {SYNTHETIC!r} has at most {MOST_MADE_UP:,}")
@@ -153,7 +155,7 @@ def rows_without_files(source: Source, split: str, kind: Kind[Row], limit: int |
 
 
 def find_source(data: str | Path, split: str, kind: Kind[Any]) -> Source:
-    """What lies under a name, see the module; `InputError` where there is nothing, or nothing of the split."""
+    """Looks up a name, see the module; raises `InputError` if there is nothing, or nothing of the split."""
     name, path = str(data), Path(data)
     if name == SYNTHETIC:
         return Source(name=name)
@@ -175,7 +177,7 @@ def find_source(data: str | Path, split: str, kind: Kind[Any]) -> Source:
 
 
 def split_of(splits: Iterable[str], split: str) -> str | None:
-    """The name among `splits` under which a split is known, or None."""
+    """Returns the name of a split among `splits`, considering aliases, or None."""
     known = set(splits)
     return next((name for name in ALIASES.get(split, (split,)) if name in known), None)
 
@@ -213,7 +215,7 @@ def _named_files(name: str, known: DataSet, split: str) -> tuple[Path, ...]:
 
 
 def _files(path: Path, split: str, kind: Kind[Any]) -> tuple[Path, ...]:
-    """The path itself where it is a file, else the files of the split in a folder."""
+    """Returns the path itself if it is a file, otherwise the files of the split in a folder."""
     if not path.is_dir() or kind.is_one(path):
         return (path,)
     names = ALIASES.get(split, (split,))
@@ -233,7 +235,7 @@ def _files(path: Path, split: str, kind: Kind[Any]) -> tuple[Path, ...]:
 
 
 def _listed(folder: Path, kind: Kind[Any]) -> list[Path]:
-    """The files in a folder that can be read, in the order of their names."""
+    """Returns the readable files in a folder, in alphabetical order."""
     wanted = re.compile(rf"[^.].*\.({'|'.join(kind.suffixes)})(\.gz|\.xz)?", re.IGNORECASE)
     try:
         paths = folder.rglob("*") if kind.deep else folder.iterdir()
@@ -255,5 +257,5 @@ def _names(file: Path, split: str, begins: bool) -> bool:
 
 @cache
 def _note(folder: Path, split: str) -> None:
-    """Say it once: training and validation may be the same."""
+    """Logs once that training and validation may be the same."""
     logger.warning("%s: no file names a split, so all of them are read for split=%r", folder, split)

@@ -1,4 +1,4 @@
-"""Records of a file by what its name ends in: CSV, TSV and Parquet tables, JSON arrays, and JSON Lines for all else."""
+"""Records of a file by its suffix: CSV, TSV and Parquet tables, JSON arrays, and JSON Lines for all others."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ from longspan.errors import InputError, last_line
 from longspan.imports import require
 
 RECORDS = ("jsonl", "ndjson", "json", "csv", "tsv", "parquet")
-"""Endings of the files that `read_records` reads, with `.gz` and `.xz` too."""
+"""Suffixes of the files that `read_records` reads, also with `.gz` and `.xz`."""
 _RECORDS = re.compile(rf"\.({'|'.join(RECORDS)})(\.gz|\.xz)?$", re.IGNORECASE)
 _KIND = re.compile(r"\.(csv|tsv|parquet|json)(\.gz|\.xz)?$", re.IGNORECASE)
 
 
 def holds_records(name: str) -> bool:
-    """Whether a file, by its name, holds records."""
+    """Whether a file contains records, by its name."""
     return _RECORDS.search(name) is not None
 
 
 def read_records(
     path: Path, damaged: Callable[[int, InputError], None] = stop, *, quoted: bool = True
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield `(number, record)`; one record is in memory at a time (of Parquet, 64). `unit_of` says what is counted.
+    """Yields `(number, record)`; one record is in memory at a time (64 for Parquet). `unit_of` names the unit of the
+    numbers.
 
-    A CSV or TSV file is UTF-8 with the names of its columns in the first line; quoted cells may hold line breaks,
-    unless quotes are said to be characters like others. gzip and xz are known by the file's first bytes. Other
-    arguments and errors as in `read_jsonl`.
+    A CSV or TSV file is UTF-8 with column names in the first line; quoted cells may contain line breaks, unless
+    `quoted=False` makes quotes ordinary characters. gzip and xz are detected by the file's first bytes. Other arguments
+    and errors as in `read_jsonl`.
     """
     kind = _kind_of(path)
     if kind == "array":
@@ -57,12 +58,12 @@ def read_records(
 
 
 def unit_of(path: Path) -> str:
-    """What the numbers of a file's records count: lines, rows of Parquet, or elements of an array."""
+    """Returns the unit of a file's record numbers: line, row (Parquet) or element (array)."""
     return {"parquet": "row", "array": "element"}.get(_kind_of(path), "line")
 
 
 def _kind_of(path: Path) -> str:
-    """ "csv", "tsv", "parquet", "array" or "lines": a `.json` file may hold either of the last two."""
+    """Returns "csv", "tsv", "parquet", "array" or "lines"; a `.json` file may be either of the last two."""
     match = _KIND.search(path.name)
     if match is None or path.is_dir():
         return "lines"
@@ -78,7 +79,7 @@ def _csv(
     line, held = 1, 0
 
     def given(file: io.TextIOWrapper) -> Iterator[str]:
-        """The lines; too many of them without the end of a record raise."""
+        """Yields the lines; raises if a record does not end within a limit."""
         nonlocal held
         for text in lines_of(file, path):
             held += len(text)
@@ -135,19 +136,19 @@ def _parquet(path: Path, damaged: Callable[[int, InputError], None]) -> Iterator
             except UnicodeDecodeError as error:
                 reason = f"not UTF-8 at byte {error.start}; save its texts as UTF-8"
                 damaged(number, InputError(f"{path}, line {number}: {reason}"))
-            except (ValueError, OverflowError) as error:  # such as a time that Python has no room for
+            except (ValueError, OverflowError) as error:  # such as a time outside of Python's range
                 reason = f"a value that cannot be read ({error}); leave its column out"
                 damaged(number, InputError(f"{path}, line {number}: {reason}"))
 
 
 @contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
-    """A Parquet file of pyarrow, whose errors become one sentence."""
+    """Opens a Parquet file with pyarrow, converting its errors to `InputError`."""
     parquet = require("pyarrow.parquet", extra="datasets", purpose="reading Parquet files")
     arrow = require("pyarrow", extra="datasets", purpose="reading Parquet files")
     try:
         check_regular(path)
         with parquet.ParquetFile(path) as file:
             yield file
-    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's damaged name
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:  # a damaged column name
         raise InputError(f"{path} cannot be read as Parquet ({last_line(error)}); get the file again") from None

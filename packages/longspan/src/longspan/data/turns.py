@@ -1,6 +1,6 @@
-"""What a dialogue is, whatever file it came from: turns of speakers, in order; and those of two corpora.
+"""Dialogues, from any source, as turns of speakers in order; and those of QMSum and CRD3.
 
-QMSum and CRD3 are read as dialogues (`longspan_papers.dialogue`) and as documents with summaries.
+Both corpora are read as dialogues (`longspan_papers.dialogue`) and as documents with summaries.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _SPACED_MARK = re.compile(r"\s+([.,?!;:]|'\w{1,2}\b)")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one speaker says before another one does.
+    """A turn of one speaker.
 
-    White space is squeezed, so that `text` is its words with single spaces, on one line.
+    White space is normalised: `text` is on one line, with single spaces.
 
     Attributes:
-        speaker: the name, which may hold colons; empty where nobody is named.
-        text: the words; empty for a turn without any.
-        start, end: its characters in the document, end exclusive; None where the file is one of records.
-        seconds: when it begins and ends, where the file says so; turns may overlap in time.
+        speaker: the name, which may contain colons; empty if unknown.
+        text: the words; may be empty.
+        start, end: its characters in the document, end exclusive; None for files of records.
+        seconds: start and end time, if known; turns may overlap in time.
     """
 
     speaker: str
@@ -51,12 +51,12 @@ class Turn:
 
     @property
     def words(self) -> list[str]:
-        """The words of the text; the name is none of them."""
+        """The words of the text, without the name."""
         return self.text.split()
 
     @property
     def is_spoken(self) -> bool:
-        """Whether there is a letter or a digit in it."""
+        """Whether the text contains a letter or a digit."""
         return any(map(str.isalnum, self.text))
 
 
@@ -65,9 +65,9 @@ class Dialogue:
     """A dialogue.
 
     Attributes:
-        id: the data set's own name for it.
+        id: the data set's id.
         turns: in order.
-        topics: the turns, by index, with which another topic begins (never 0); None where the file does not say.
+        topics: indices of the turns that begin a new topic (never 0); None if unknown.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Dialogue:
     topics: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Accept any sequences; refuse topics that begin outside the dialogue."""
+        """Converts sequences to tuples; raises `InputError` for topics outside of the dialogue."""
         object.__setattr__(self, "turns", tuple(self.turns))
         if self.topics is not None:
             topics = tuple(sorted(set(self.topics)))
@@ -88,7 +88,7 @@ class Dialogue:
 
     @cached_property
     def speakers(self) -> tuple[str, ...]:
-        """Everyone who is named, in the order of appearance."""
+        """All named speakers, in order of appearance."""
         return tuple(dict.fromkeys(turn.speaker for turn in self.turns if turn.speaker))
 
     @property
@@ -98,12 +98,12 @@ class Dialogue:
 
 
 def text_of(turns: Iterable[Turn]) -> str:
-    """One line for each turn."""
+    """Returns one line for each turn."""
     return "\n".join(turn.line for turn in turns)
 
 
 def qmsum_turns(record: Record, *, silent: bool = False) -> list[Turn]:
-    """The turns of a meeting of QMSum that hold words, or all of them with those that are silent."""
+    """Returns the turns of a QMSum meeting that contain words, or with `silent` all of them."""
     turns = [
         Turn(
             "".join(texts_in(turn, "speaker")), without_spaced_marks(_TAG.sub(" ", "".join(texts_in(turn, "content"))))
@@ -114,7 +114,7 @@ def qmsum_turns(record: Record, *, silent: bool = False) -> list[Turn]:
 
 
 def crd3_turns(record: Record) -> list[Turn]:
-    """The turns of an episode of CRD3; several may speak at once."""
+    """Returns the turns of a CRD3 episode, which may have several speakers."""
     return [
         Turn(" and ".join(texts_in(turn, "NAMES")), " ".join(texts_in(turn, "UTTERANCES")))
         for turn in objects_in(record, "TURNS")
@@ -122,5 +122,5 @@ def crd3_turns(record: Record) -> list[Turn]:
 
 
 def without_spaced_marks(text: str) -> str:
-    """A text whose punctuation stands apart ("we 're , yes") as people write it."""
+    """Removes spaces before punctuation ("we 're , yes")."""
     return _SPACED_MARK.sub(r"\1", " ".join(text.split()))

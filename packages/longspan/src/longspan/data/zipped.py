@@ -1,4 +1,4 @@
-"""What reading a zip archive raises, and which archives can be read a piece at a time."""
+"""Exceptions raised for zip archives, and the compression methods that can be streamed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ DAMAGED = (
     ValueError,
     RuntimeError,  # NotImplementedError is one of these
 )
-"""What Python's zipfile raises where an archive breaks off, contradicts itself or is packed in a way it cannot read."""
+"""Exceptions of Python's zipfile for truncated, inconsistent or unsupported archives."""
 PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
-"""The ways in which Word files and books may be packed, and of which Python can unpack a piece at a time."""
+"""Compression methods of Word files and books that Python can decompress as a stream."""

@@ -1,1 +1,1 @@
-"""Continuing a text with a language model, and which command a model is for."""
+"""Text generation with a language model, and the command for each kind of model."""

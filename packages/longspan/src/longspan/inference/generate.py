@@ -1,4 +1,4 @@
-"""`longspan.generate`: a prompt in, the text that a language model continues it with out, piece by piece if wanted."""
+"""`longspan.generate`: continues a prompt with a language model, optionally streamed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from longspan.errors import InputError, one_sentence
 from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check, check_kind, convert, show
 
 PIECE = 4096
-"""Tokens of a prompt that are read at once."""
+"""Prompt tokens per prefill chunk."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Writing:
-    """How a text is continued.
+    """Options of text generation.
 
     Attributes:
-        max_tokens: most new tokens; fewer where the model ends its text.
-        temperature: 0 takes the likeliest token each time; above, tokens are drawn, the bolder the higher.
-        top_p: draw among the likeliest tokens that have this probability together (nucleus sampling).
-        top_k: draw among so many; `None` among all.
-        beams: search with so many beams instead of drawing.
-        seed: of the draws; `None` takes another one each time.
+        max_tokens: maximum number of new tokens; fewer if the model ends its text.
+        temperature: 0 is greedy decoding; otherwise sampling, more diverse at higher values.
+        top_p: nucleus sampling: sample among the most likely tokens with this total probability.
+        top_k: sample among this number of tokens; `None` among all.
+        beams: beam search with this number of beams instead of sampling.
+        seed: seed of the sampling; `None` uses another one each time.
     """
 
     max_tokens: NewTokens = 400
@@ -39,11 +39,11 @@ class Writing:
     seed: Seed | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of range."""
+        """Raises `InputError` for numbers out of range."""
         check(self)
 
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of transformers' `generate`."""
+        """Returns the keyword arguments of transformers' `generate`."""
         draws = self.temperature > 0 and self.beams == 1
         drawing = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k or 0}
         return {
@@ -56,11 +56,11 @@ class Writing:
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """What a model wrote.
+    """A generated text.
 
     Attributes:
         text: the new text, without the prompt.
-        prompt_tokens, tokens: how many tokens were read and written.
+        prompt_tokens, tokens: number of tokens read and written.
         seconds: wall-clock time.
     """
 
@@ -80,21 +80,22 @@ def generate(
     device: str | None = None,
     dtype: str | None = None,
 ) -> Continuation:
-    """Continue a text.
+    """Continues a text with a language model.
 
     Args:
-        prompt: the text to continue; the empty text begins a document.
+        prompt: the text to continue; an empty text begins a document.
         model: the folder of a model that `longspan train` made for `language_model`, or such a model.
-        tokenizer: the model's, where `model` is no folder.
-        writing: how; see `Writing`.
-        stream: called with each piece of text as soon as it is written; not with beams, which know it at the end.
-        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
-        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
+        tokenizer: the model's tokenizer, if `model` is not a folder.
+        writing: options of generation; see `Writing`.
+        stream: called with each piece of text as soon as it is written; not with beam search, which has it only at the
+            end.
+        device: PyTorch device name ("cpu", "cuda", "cuda:1", "mps"); None is the CPU.
+        dtype: dtype of the weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: a model that does not continue texts, a prompt longer than it reads or with half a character,
-            numbers out of range; a device that is not there, or one for a model that is loaded already.
-            What `stream` raises comes as it is.
+        InputError: the model does not continue texts, the prompt is longer than its longest input or has an unpaired
+            surrogate, numbers are out of range, the device does not exist, or a device is passed for a loaded model.
+            Exceptions of `stream` are raised unchanged.
     """
     import torch
 
@@ -115,7 +116,7 @@ def generate(
     else:
         check_loads("model", model, device, dtype)
     begin = time.perf_counter()
-    # Every document begins with it, as `longspan.data.corpus.tokens.Stream` laid them out in training.
+    # Every document begins with the separator, as in training with `longspan.data.corpus.tokens.Stream`.
     ids = [separator(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
     input_ids = torch.tensor([ids], device=model.device)
     failed: list[Exception] = []
@@ -158,7 +159,8 @@ def reads_in_pieces(model: Any) -> bool:
 
 
 def streamer_of(tokenizer: Any, stream: Callable[[str], None], failed: list[Exception]) -> Any:
-    """A streamer of transformers that hands the text to `stream` instead of printing it, and collects its errors."""
+    """Returns a transformers streamer that passes the text to `stream` instead of printing it, and collects its
+    errors."""
     from transformers import TextStreamer
 
     class Pieces(TextStreamer):
@@ -175,15 +177,15 @@ def streamer_of(tokenizer: Any, stream: Callable[[str], None], failed: list[Exce
 
 @lru_cache(maxsize=2)
 def _load(source: str, device: str | None, dtype: str | None) -> tuple[Any, Any]:
-    """The model in a folder, ready to write, and its tokenizer."""
+    """Loads the model in a folder in evaluation mode, and its tokenizer."""
     from longspan.checkpoints.architectures import ARCHITECTURES
     from longspan.checkpoints.loading import load_pair
     from longspan.checkpoints.sources import read_config
     from longspan.inference.model_use import architecture_of, continues_texts, other_use, writes_texts
     from longspan.models import LongspanConfig, LongspanForCausalLM
 
-    said = read_config(source)
-    kind, name = said.get("model_type"), architecture_of(said)
+    config_json = read_config(source)
+    kind, name = config_json.get("model_type"), architecture_of(config_json)
     if kind not in {*ARCHITECTURES, LongspanConfig.model_type} and continues_texts(kind, name):
         raise other_use(source, name, "which was not trained here")
     if kind != LongspanConfig.model_type and writes_texts(kind, name):

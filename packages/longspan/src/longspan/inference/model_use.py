@@ -1,4 +1,5 @@
-"""What a model is for, by the name of its class, and which command takes it: for models given to another command."""
+"""The purpose of a model, by its class name, and the command for it, for error messages about models of another
+kind."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from longspan.errors import InputError
 
 
 class Use(NamedTuple):
-    """What a model is, the command that it is for ("" for several), and who takes it."""
+    """The kind of a model, its command ("" for several), and the commands that accept it."""
 
     kind: str
     command: str
@@ -47,21 +48,21 @@ USES: Mapping[str, Use] = {
     "ForPreTraining": _ENCODES,
     "Model": _ENCODES,
 }
-"""End of a class's name → what such a model is for."""
+"""Suffix of a class name → purpose of such a model."""
 
 
-def architecture_of(said: Mapping[str, Any]) -> str:
-    """The class that a `config.json` names first; "" where it names none."""
-    names = said.get("architectures") or [""]
+def architecture_of(config: Mapping[str, Any]) -> str:
+    """Returns the first class name in a `config.json`; "" if there is none."""
+    names = config.get("architectures") or [""]
     return str(names[0])
 
 
 def use_of(name: str, labels: int | None = None) -> Use | None:
-    """What a model of that class is for; None for a class that is not known.
+    """Returns the purpose of a model class; None if it is unknown.
 
     Args:
-        name: of the class.
-        labels: how many it tells apart, where that is known; one alone scores pairs of texts.
+        name: name of the class.
+        labels: number of labels, if known; with a single one, the model scores pairs of texts.
     """
     if labels == 1 and name.endswith("ForSequenceClassification"):
         return RERANKS
@@ -70,12 +71,12 @@ def use_of(name: str, labels: int | None = None) -> Use | None:
 
 
 def other_use(source: object, name: str, lack: str, labels: int | None = None) -> InputError:
-    """The refusal of a model that was given to a command that it is not for.
+    """Returns the error for a model passed to a command for another kind.
 
     Args:
         source: folder or name of the model.
         name, labels: see `use_of`.
-        lack: what it does not do, such as "which cannot summarise".
+        lack: its missing capability, such as "which cannot summarise".
     """
     use = use_of(name, labels)
     remedy = "give another" if use is None else f"it is {use.kind}: give it to {use.takers}"
@@ -86,19 +87,19 @@ OTHER_HEADS = (
     *("ForSequenceClassification", "ForQuestionAnswering", "ForTokenClassification", "ForCausalLM"),
     *("EncoderModel", "Encoder", "Decoder"),
 )
-"""Ends of classes that are made of an encoder–decoder, or of half of one, and write no text from another."""
+"""Suffixes of classes made from an encoder-decoder, or from half of one, that do not write a text from another."""
 
 
 def writes_texts(kind: Any, name: str) -> bool:
-    """Whether a model of transformers, by its `model_type` and its class, is an encoder–decoder that writes: the bare
-    model too, since its head is the token table, and published files name it (BART) or a class that is gone (T5)."""
+    """Whether a transformers model, by `model_type` and class, is an encoder-decoder that writes: including the bare
+    model, since its head is the token table, and published files name it (BART) or a removed class (T5)."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
     return kind in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES and not name.endswith(OTHER_HEADS)
 
 
 def continues_texts(kind: Any, name: str) -> bool:
-    """Whether a model of transformers, by its `model_type` and its class, is a causal language model."""
+    """Whether a transformers model, by `model_type` and class, is a causal language model."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     return name.endswith(("ForCausalLM", "LMHeadModel")) or MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind) == name

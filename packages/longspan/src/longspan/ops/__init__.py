@@ -1,4 +1,4 @@
-"""Tensors in, tensors out, no parameters: each operator has a dense reference and one or more fast paths."""
+"""Attention operators on tensors, without parameters: each has a dense reference and one or more fast paths."""
 
 from longspan.ops.attend import attend
 

@@ -1,8 +1,8 @@
-"""Our operators in PyTorch's own, for programs that leave PyTorch: right for every length, not fast.
+"""Decompositions of the custom operators into PyTorch's own, for export: correct for every length, not fast.
 
 `torch.onnx.export` finds them in PyTorch's table of decompositions. Attention becomes dense under the mask of its
-pattern, whose sizes stay symbolic; pooling becomes one gather per tap, attention within buckets and sorted blocks their
-dense forms.
+pattern, with symbolic sizes; pooling becomes one gather per tap; attention within buckets and sorted blocks become
+their dense forms.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _hashed(query, key, value, ids, seed, most, size, before, after, causal, sca
     key = None if key is None else key.transpose(1, 2)
     weights = hashed_weights(query.transpose(1, 2), ids, chunks, key=key)
     context = weights @ value.transpose(1, 2).to(weights.dtype)
-    # Sums of weights are what gradients need, and no exported program has any.
+    # Only gradients need the log-sum-exp, which exported programs do not have.
     return context.transpose(1, 2).to(value.dtype).contiguous(), weights.new_zeros(query.shape[:3]).flatten()
 
 
@@ -47,7 +47,7 @@ def _hashed(query, key, value, ids, seed, most, size, before, after, causal, sca
 def _blocks(query, key, value, real, order, seed, scale, causal, dropout_prob):  # type: ignore[no-untyped-def]
     if dropout_prob:
         raise InputError(f"dropout_prob={dropout_prob} cannot be exported; call model.eval() first")
-    query, key, value = (each.permute(0, 3, 1, 2, 4) for each in (query, key, value))
+    query, key, value = (tensor.permute(0, 3, 1, 2, 4) for tensor in (query, key, value))
     return plain_blocks(query, key, value, real, order, scale, causal, 0.0).permute(0, 2, 3, 1, 4).contiguous()
 
 
@@ -63,7 +63,7 @@ def _partition(query, key, value, table, counts, seed, tokens, levels, neighbour
 def _pool_sum(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
     slots, kernel = taps.shape[2:]
     wide = torch.promote_types(hidden.dtype, torch.float32)
-    # Taps beyond the sequence weigh nothing, whatever stands at its ends.
+    # Taps beyond the sequence have weight 0, so any value may be read there.
     terms = [_tap(hidden, slots, tap, kernel, stride).to(wide) * taps[..., tap, None].to(wide) for tap in range(kernel)]
     return torch.stack(terms).sum(0).to(hidden.dtype)
 
@@ -80,6 +80,6 @@ def _pool_max(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
 
 
 def _tap(hidden: Tensor, slots: int, tap: int, kernel: int, stride: int) -> Tensor:
-    """`(B, H, T, D)` → `(B, H, M, D)`: the token on which one tap of each slot falls, or the nearest there is."""
+    """`(B, H, T, D)` → `(B, H, M, D)`: the token at one tap of each slot, clamped to the sequence."""
     place = torch.arange(slots, device=hidden.device) * stride + (tap - kernel // 2)
     return hidden.index_select(2, place.clamp(min=0).minimum(place.new_full((), hidden.shape[2] - 1)))

@@ -1,11 +1,11 @@
-"""`y = x Wᵀ + b` in half precision on processors that have no instructions for it.
+"""`y = x Wᵀ + b` in half precision on CPUs without instructions for it.
 
-There PyTorch multiplies bfloat16 and float16 number by number: on a processor with AVX2 alone four times as slow as
-float32 forward, and twenty-five times with gradients. So inputs are cast, multiplied and added up in float32, and the
-result is rounded once. What is kept for the way back are the inputs as they were.
+There PyTorch multiplies bfloat16 and float16 element by element: with AVX2 alone four times as slow as float32 in the
+forward pass, and twenty-five times with gradients. So inputs are cast, multiplied and accumulated in float32, and the
+result is rounded once. The original inputs are saved for the backward pass.
 
-Layers stay PyTorch's own `nn.Linear`, the only type that `torch.ao.quantization.quantize_dynamic` replaces, and
-mechanisms, blocks and heads call them by `longspan.attention.base.projected`.
+Layers remain PyTorch's `nn.Linear`, the only type that `torch.ao.quantization.quantize_dynamic` replaces; mechanisms,
+blocks and heads call them through `longspan.attention.base.projected`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch.overrides import TorchFunctionMode
 from longspan.ops.runtime import full_precision, half_way, needs_reference
 
 FEWEST_ROWS = 4
-"""Vectors of fewer are multiplied by PyTorch in half precision: to cast the weights would take longer."""
+"""With fewer vectors, casting the weights would take longer than PyTorch's half-precision product."""
 
 
 def called(layer: nn.Module, inputs: Tensor) -> Tensor:
-    """`layer(inputs)`, whose linear products are computed by `linear`: those of an `nn.Linear`, and of an adapter or
-    whatever else is in its place."""
+    """Computes `layer(inputs)` with `linear` for its linear products: those of an `nn.Linear`, an adapter, or any
+    module in its place."""
     if _half_type(inputs) is None:
         return layer(inputs)
     with _FastProducts():
@@ -33,17 +33,17 @@ def called(layer: nn.Module, inputs: Tensor) -> Tensor:
 
 
 class _FastProducts(TorchFunctionMode):
-    """Computes `F.linear` by `linear`."""
+    """Computes `F.linear` with `linear`."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return (linear if func is F.linear else func)(*args, **(kwargs or {}))
 
 
 def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`F.linear` in the way in which it is fastest: inputs `(…, E)`, weight `(F, E)`, bias `(F,)` → `(…, F)`, of the
-    type that it has there, under autocast too."""
+    """Computes `F.linear` in the fastest precision: inputs `(…, E)`, weight `(F, E)`, bias `(F,)` → `(…, F)`, in the
+    dtype of `F.linear`, also under autocast."""
     dtype = _half_type(inputs)
-    # Types that do not go together are an error, which PyTorch raises.
+    # Incompatible dtypes are left to PyTorch, which raises.
     together = weight.dtype == inputs.dtype or (torch.is_autocast_enabled("cpu") and weight.dtype != torch.float64)
     if dtype is None or not together or needs_reference(inputs, weight, bias):
         return F.linear(inputs, weight, bias)
@@ -51,7 +51,7 @@ def linear(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def _half_type(inputs: Tensor) -> torch.dtype | None:
-    """The type of a product in half precision that is faster computed in float32; `None` for any other."""
+    """Returns the half-precision dtype of a product that is faster in float32; otherwise `None`."""
     autocast = torch.is_autocast_enabled("cpu")
     if inputs.device.type != "cpu" or torch.compiler.is_compiling() or inputs.dtype == torch.float64:
         return None
@@ -62,16 +62,16 @@ def _half_type(inputs: Tensor) -> torch.dtype | None:
 
 
 class _WideLinear(torch.autograd.Function):
-    """The product in float32, and its gradients, which are differentiable themselves. Autocast has inputs and weights
-    rounded first, so that its results are the same on all processors but for the order of sums."""
+    """The product in float32, with gradients that are themselves differentiable. Under autocast, inputs and weights are
+    rounded first, so that results agree across CPUs up to the order of summation."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
         ctx.save_for_backward(inputs, weight)
         ctx.half, ctx.bias_dtype = dtype, None if bias is None else bias.dtype
         with full_precision(inputs):
-            own = None if bias is None else bias.to(dtype).float()
-            return F.linear(inputs.to(dtype).float(), weight.to(dtype).float(), own).to(dtype)
+            wide_bias = None if bias is None else bias.to(dtype).float()
+            return F.linear(inputs.to(dtype).float(), weight.to(dtype).float(), wide_bias).to(dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore

@@ -1,7 +1,7 @@
-"""How operators run: what they compute once and keep, how much at a time, and the derivatives that they do not have.
+"""The runtime of operators: caching, piece sizes, and support for derivatives.
 
-Layouts and masks are the same in every layer and step. Where lengths vary, most are never asked for again; a number of
-entries would bound nothing, since one mask may have a kilobyte or a hundred megabytes: the cache has a number of bytes.
+Layouts and masks are the same in every layer and step. With varying lengths, most are never requested again; a limit on
+entries would not bound memory, since a mask may take a kilobyte or a hundred megabytes: the cache is limited in bytes.
 """
 
 from __future__ import annotations
@@ -27,34 +27,36 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 BUDGET = 32 << 20
-"""Bytes that all entries of the cache may have together."""
+"""Maximum bytes of all cache entries."""
 ALWAYS = 4
-"""The newest entries stay whatever their size: a layer with a large pattern does not compute its masks in each call."""
+"""The newest entries are kept whatever their size: a layer with a large pattern does not recompute its masks in each
+call."""
 OVERHEAD = 1024
-"""Bytes of an entry, and of each tensor in it, besides its numbers: about what Python and PyTorch need for them."""
+"""Bytes per entry, and per tensor in it, besides its data: an estimate of the overhead of Python and PyTorch."""
 
 
 class LayoutCache:
-    """Results by what they were computed from; when they are too many bytes, the one unused for longest goes first."""
+    """A cache limited in bytes; the least recently used entry is evicted first."""
 
     def __init__(self, budget: int = BUDGET) -> None:
         self.budget = budget
         self.bytes = 0
-        """What all entries weigh now."""
+        """Current bytes of all entries."""
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
-        self._lock = threading.Lock()  # gradients are computed in threads of their own
+        self._lock = threading.Lock()  # gradients are computed in other threads
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def get(self, key: Hashable, compute: Callable[[], R]) -> R:
-        """The entry of a key, by `compute()` where there is none; it is shared, and must not be changed."""
+        """Returns the entry of a key, computed by `compute()` if it is missing. Entries are shared and must not be
+        modified."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
                 return self._entries[key][0]
-        with torch.inference_mode(False):  # the next call may be one that learns
-            value = compute()  # not under the lock: it may ask for entries itself
+        with torch.inference_mode(False):  # the next call may record gradients
+            value = compute()  # outside the lock, because it may request entries itself
         if is_transforming():
             return value
         with self._lock:
@@ -66,7 +68,7 @@ class LayoutCache:
         return value
 
     def clear(self) -> None:
-        """Forget all entries."""
+        """Removes all entries."""
         with self._lock:
             self._entries.clear()
             self.bytes = 0
@@ -77,9 +79,9 @@ LAYOUT_CACHE = LayoutCache()
 
 
 def cached(function: Callable[P, R]) -> Callable[P, R]:
-    """A function of hashable arguments whose results are cached, and must not be changed.
+    """Caches the results of a function of hashable arguments; they must not be modified.
 
-    While a graph is compiled it is called as it stands: what a graph holds is for one call, and not to be cached.
+    While a graph is compiled, the function is called directly: tensors of a graph must not be cached.
     """
 
     @wraps(function)
@@ -100,10 +102,11 @@ _PASS = _Pass()
 
 @contextmanager
 def one_pass() -> Iterator[None]:
-    """One pass through a model, in which nobody writes into a mask: what its layers derive of masks is computed once.
+    """Marks one pass through a model, during which masks do not change: tensors that its layers derive from masks are
+    computed once.
 
-    A mask is known by being the same tensor, since to compare its numbers would wait for them on a GPU; so nothing is
-    kept from one pass to the next.
+    A mask is identified by object, because comparing its values would synchronise a GPU; so nothing is kept after the
+    pass.
     """
     before, _PASS.entries = _PASS.entries, {} if _PASS.entries is None else _PASS.entries
     try:
@@ -113,29 +116,29 @@ def one_pass() -> Iterator[None]:
 
 
 def shared_in_pass(function: Callable[..., R]) -> Callable[..., R]:
-    """A function of tensors and hashable arguments by position, computed once for the same ones in `one_pass`, and anew
-    elsewhere and while a graph is compiled. Its results must not be changed."""
+    """Computes a function of positional tensors and hashable arguments once per `one_pass`, and anew outside of it and
+    while a graph is compiled. Its results must not be modified."""
 
     @wraps(function)
     def looked_up(*args: Any) -> R:
         entries = None if torch.compiler.is_compiling() else _PASS.entries
         if entries is None or _functorch.get_interpreter_stack():
             return function(*args)
-        key = (function, *(id(each) if isinstance(each, Tensor) else each for each in args))
+        key = (function, *(id(argument) if isinstance(argument, Tensor) else argument for argument in args))
         if key not in entries:
-            entries[key] = function(*args), args  # which holds the tensors, so that no other gets their id
+            entries[key] = function(*args), args  # keeps the tensors alive, so that no other tensor gets their id
         return entries[key][0]
 
     return looked_up
 
 
 def is_distributed() -> bool:
-    """Whether `torch.distributed` has been initialised, by torchrun's processes or by a group of one."""
+    """Whether `torch.distributed` is initialised, with any number of processes."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def weight(value: Any) -> int:
-    """Bytes of a result: the memory behind its tensors, and what it costs to hold them."""
+    """Returns the bytes of a result: the storage of its tensors, and their overhead."""
     return OVERHEAD + sum(OVERHEAD + tensor.untyped_storage().nbytes() for tensor in _tensors(value))
 
 
@@ -150,27 +153,27 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(getattr(value, part.name))
 
 
-# How much is computed at once, by device. A piece that fits the cache next to a core stays there from step to step, so
-# that on a processor many small pieces are faster than one. A GPU takes about as long to be told of a piece as to
-# compute a million products: there a piece is as large as a bound on memory allows, and up to that bound the number of
-# launches does not grow with the text.
+# Piece sizes by device. On a CPU, many small pieces are faster than one, because a piece that fits the cache next to a
+# core stays there between steps. On a GPU, launching a piece takes about as long as computing a million products: there
+# a piece is as large as a bound on memory allows, and up to that bound the number of launches does not grow with the
+# length.
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers at a time, all in float32 at least; what is computed beside them is a few times as much.
+    """Numbers computed at a time, in float32 or wider; temporary memory is a few times as large.
 
     Attributes:
-        tile_scores: of the tiles of a pattern.
-        least_tile_scores: fewer are not worth the steps; with as many, one head is enough.
-        short_pieces: short inputs are still cut into so many, where fresh working memory costs more than that saves.
-        biased_scores: of full attention with a bias.
-        dense_scores: of all pairs of all heads and rows, where the steps of a sparse form would take a GPU longer.
-        top_scores: of all pairs, of which the highest are picked.
-        tree_scores: of a tree of spans, and labels of its edges.
-        sorted_scores: of sorted blocks, and of buckets.
+        tile_scores: scores of the tiles of a pattern.
+        least_tile_scores: the minimum worth a step; with as many, one head is enough.
+        short_pieces: number of pieces for short inputs, where allocating working memory costs more than splitting.
+        biased_scores: scores of full attention with a bias.
+        dense_scores: scores of all pairs of all heads and rows, up to which a GPU is faster than with a sparse form.
+        top_scores: scores of all pairs, of which the highest are selected.
+        tree_scores: scores of a tree of spans, and labels of its edges.
+        sorted_scores: scores of sorted blocks, and of buckets.
         causal_numbers: sums, scores and features of causal linear attention.
-        product_rows: rows of vectors multiplied one by one.
+        product_rows: rows of vectors in row-wise dot products.
     """
 
     tile_scores: int
@@ -197,7 +200,7 @@ PROCESSOR = Sizes(
     causal_numbers=1 << 19,
     product_rows=1 << 12,
 )
-"""Two megabytes, about the cache next to a core, and twice that where two are read in turn."""
+"""Two megabytes, about the cache next to a core, and twice that for two operands."""
 
 GPU = Sizes(
     tile_scores=1 << 28,
@@ -211,31 +214,31 @@ GPU = Sizes(
     causal_numbers=1 << 28,
     product_rows=1 << 62,
 )
-"""A gigabyte, and twice that for scores of all pairs. Twelve heads reach it at 64 thousand tokens, in a window of 128
-tokens to each side."""
+"""One gigabyte, and twice that for scores of all pairs. Twelve heads reach it at 64 thousand tokens with a window of
+128 tokens to each side."""
 
 
 SIZES = {False: PROCESSOR, True: GPU}
-"""By whether a tensor is on a GPU, `Tensor.is_cuda`."""
+"""By `Tensor.is_cuda`."""
 
 
-# How half precision is multiplied on a processor. Scores, softmax and sums are float32 in every way, which differ in
-# rounding only; which one is fastest, by up to twenty times, depends on what the processor multiplies by itself. It is
-# asked for that, and not measured: a clock would choose otherwise in another run.
+# Half precision on a CPU. Scores, softmax and sums are float32 in each way; the ways differ in rounding only. Which is
+# fastest, by up to twenty times, depends on the instructions of the CPU. These are queried, not measured: timing would
+# choose differently in another run.
 
 HALF_WAYS = ("kernel", "bfloat16", "float32")
-"""`"kernel"`: chunks of a forward pass by PyTorch's own attention kernel, what that does not serve as by the second;
-`"bfloat16"`: scores by products in float32, all else by products in bfloat16; `"float32"`: all products in float32, as
-those of float16, whose sums may overflow, are by the second way too."""
+"""`"kernel"`: chunks of a forward pass with PyTorch's attention kernel, and calls that it does not support as in the
+second way; `"bfloat16"`: scores by products in float32, everything else by products in bfloat16; `"float32"`: all
+products in float32, which the second way also uses for float16, whose sums may overflow."""
 HALF_VARIABLE = "LONGSPAN_HALF_PRECISION"
-"""The variable of the environment that names one of them for all inputs, whatever the processor."""
+"""The environment variable that selects one of them for all inputs."""
 
 
 def half_way(dtype: torch.dtype) -> str:
-    """By which of `HALF_WAYS` inputs of bfloat16 or float16 are computed on this processor.
+    """Returns the entry of `HALF_WAYS` for inputs of bfloat16 or float16 on this CPU.
 
     Raises:
-        InputError: the environment names another.
+        InputError: the environment variable has an unknown value.
     """
     way = os.environ.get(HALF_VARIABLE) or _fastest_half_way(dtype)
     if way not in HALF_WAYS:
@@ -245,26 +248,26 @@ def half_way(dtype: torch.dtype) -> str:
 
 @cache
 def _fastest_half_way(dtype: torch.dtype) -> str:
-    """As measured (log, 2026-11) on processors with matrix units, with instructions for bfloat16 alone, and with
+    """Based on measurements (log, 2026-11) on CPUs with matrix units, with bfloat16 instructions alone, and with
     neither."""
-    if not torch.backends.mkldnn.is_available():  # nobody to ask, and nobody who multiplies it faster
+    if not torch.backends.mkldnn.is_available():  # without oneDNN, PyTorch has no fast half-precision products
         return "float32"
     if dtype == torch.float16:
         return "kernel" if torch.ops.mkldnn._is_mkldnn_fp16_supported() else "float32"
     if torch.cpu._is_amx_tile_supported():
         return "kernel"
-    # On other kinds oneDNN says so itself; on this one it also means products that are converted, and slower.
+    # On x86, oneDNN also reports support for bfloat16 that is emulated and slower, so the instructions are checked.
     intel_like = torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    own = torch.cpu._is_avx512_bf16_supported() if intel_like else True
-    return "bfloat16" if own and torch.ops.mkldnn._is_mkldnn_bf16_supported() else "float32"
+    native_bfloat16 = torch.cpu._is_avx512_bf16_supported() if intel_like else True
+    return "bfloat16" if native_bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported() else "float32"
 
 
 class Buffers:
-    """Working memory by name, used again from chunk to chunk.
+    """Named working memory, reused from chunk to chunk.
 
     Attributes:
-        wide: the type of scores and sums, float32 at least.
-        narrow: the type of matrix products in which no precision is at stake.
+        wide: dtype of scores and sums, float32 or wider.
+        narrow: dtype of matrix products that do not need precision.
     """
 
     def __init__(self, like: Tensor) -> None:
@@ -277,14 +280,14 @@ class Buffers:
         self.layouts: dict[tuple[str, torch.dtype], tuple[int, ...]] = {}
 
     def take(self, name: str, *shape: int, dtype: torch.dtype) -> Tensor:
-        """An uninitialised contiguous tensor of that shape; the last one of that name and type is overwritten."""
+        """Returns an uninitialised contiguous tensor of this shape, overwriting the last one of this name and dtype."""
         size, place = math.prod(shape), (name, dtype)
         if place not in self.tensors or self.tensors[place].numel() < size:
             self.tensors[place] = self.like.new_empty(size, dtype=dtype)
         return self.tensors[place][:size].view(shape)
 
     def take_filled(self, name: str, *shape: int, dtype: torch.dtype, fill: float, layout: tuple[int, ...]) -> Tensor:
-        """The same, with `fill` in places that are never written under one `layout`."""
+        """As `take`, with `fill` at positions that are never written under one `layout`."""
         tensor, place = self.take(name, *shape, dtype=dtype), (name, dtype)
         if self.layouts.get(place) != layout:
             tensor.fill_(fill)
@@ -292,54 +295,54 @@ class Buffers:
         return tensor
 
     def cast(self, name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        """The tensor in `dtype`: itself, or a contiguous copy in the memory called `name`."""
+        """Returns the tensor in `dtype`: itself, or a contiguous copy in the buffer `name`."""
         return tensor if tensor.dtype == dtype else self.take(name, *tensor.shape, dtype=dtype).copy_(tensor)
 
 
 def full_precision(tensor: Tensor) -> torch.autocast:
-    """A context in which autocast leaves matrix products in the type of their inputs."""
+    """Returns a context in which autocast keeps matrix products in the dtype of their inputs."""
     return torch.autocast(tensor.device.type, enabled=False)
 
 
 def keeps_bfloat16(tensor: Tensor) -> bool:
-    """Whether what is made of each number of a tensor is stored in bfloat16 like it, and only added up in float32.
+    """Whether features of a tensor are stored in bfloat16, and accumulated in float32.
 
-    On a GPU memory is what features cost, and tensor cores add up in float32. float16 has too small a range for sums.
-    A graph fuses the steps itself, and derivatives of another kind follow the plain ones.
+    On a GPU, memory traffic dominates the cost of features, and tensor cores accumulate in float32. The range of
+    float16 is too small for sums. Compiled graphs fuse the steps themselves, and other derivatives use the plain steps.
     """
     plain = tensor.is_cuda and tensor.dtype == torch.bfloat16 and not torch.compiler.is_compiling()
     return plain and not is_transforming() and not has_tangent(tensor)
 
 
-def wide_product(one: Tensor, other: Tensor) -> Tensor:
-    """`(N, T, ·) @ (N, ·, S)` in float32 at least. What keeps bfloat16 is read in it, since tensor cores give sums of
-    such products in float32; PyTorch has no derivative of that, so not where something is learned."""
-    wide = torch.promote_types(other.dtype, torch.float32)
-    learns = torch.is_grad_enabled() and (one.requires_grad or other.requires_grad)
-    if keeps_bfloat16(other) and not learns:
-        return torch.bmm(one.to(other.dtype), other, out_dtype=wide)
-    return one.to(wide) @ other.to(wide)
+def wide_product(left: Tensor, right: Tensor) -> Tensor:
+    """Computes `(N, T, ·) @ (N, ·, S)` in float32 or wider. Tensors for which `keeps_bfloat16` holds are read in
+    bfloat16, because tensor cores accumulate in float32; not with gradients, which PyTorch does not support for it."""
+    wide = torch.promote_types(right.dtype, torch.float32)
+    learns = torch.is_grad_enabled() and (left.requires_grad or right.requires_grad)
+    if keeps_bfloat16(right) and not learns:
+        return torch.bmm(left.to(right.dtype), right, out_dtype=wide)
+    return left.to(wide) @ right.to(wide)
 
 
 def dropout_factors(weights: Tensor, prob: float, generator: torch.Generator) -> Tensor:
-    """Dropout by a generator of its own, which gives it again: 1/(1 − p) where a weight stays, else 0, shaped like
-    `weights`."""
+    """Returns dropout factors from a generator, which can reproduce them: 1/(1 − p) or 0, shaped like `weights`."""
     factors = torch.empty_like(weights).bernoulli_(1 - prob, generator=generator)
     return factors.div_(1 - prob) if prob < 1 else factors
 
 
 def seeded(seed: int, number: int, device: torch.device) -> torch.Generator:
-    """The generator of part `number` of an operator's work, so that its backward pass draws the same again."""
+    """Returns the generator of part `number` of an operator's work, so that its backward pass can reproduce the
+    draws."""
     return torch.Generator(device=device).manual_seed((seed + number * 0x9E3779B1) % 2**63)
 
 
 def softmax_gradient(slopes: Tensor, weights: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The gradients of scores, and the weights after dropout that values were mixed by, `(…, S)` both.
+    """Returns the gradients of scores, and the weights after dropout, `(…, S)` both.
 
     Args:
-        slopes: the gradients of the weights after dropout, which are overwritten.
-        weights: of the softmax, before dropout.
-        factors: `dropout_factors` of them, which are overwritten; `None` without dropout.
+        slopes: the gradients of the weights after dropout; overwritten.
+        weights: the softmax weights before dropout.
+        factors: their `dropout_factors`, overwritten; `None` without dropout.
     """
     used = weights
     if factors is not None:
@@ -349,9 +352,9 @@ def softmax_gradient(slopes: Tensor, weights: Tensor, factors: Tensor | None) ->
 
 
 def register_gradient(operator: Any, backward: Any, *, tensors: int) -> None:
-    """Let the operator `backward` give the gradients of another: it takes the gradient of the result and all arguments
-    of that, the first `tensors` of which are tensors, and gives gradients for as many arguments, from the first on, as
-    it has results."""
+    """Registers the operator `backward` as the gradient of `operator`: it takes the gradient of the result and all
+    arguments, of which the first `tensors` are tensors, and returns gradients for the leading arguments, one per
+    result."""
 
     def setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[:tensors])
@@ -365,11 +368,11 @@ def register_gradient(operator: Any, backward: Any, *, tensors: int) -> None:
 
 
 def run(operator: Callable[..., Any], kernel: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of `operator`, whose implementation on real tensors is `kernel`.
+    """Returns the result of `operator`, whose implementation on real tensors is `kernel`.
 
-    An operator gives gradients and stays opaque to `torch.compile` and `torch.export`. Where neither is wanted the
-    kernel says the same: the first call of a Python operator imports PyTorch's whole compiler, which takes longer than
-    reading a short document.
+    An operator provides gradients and is opaque to `torch.compile` and `torch.export`. If neither is needed, the kernel
+    is called directly: the first call of a Python operator imports PyTorch's compiler, which takes longer than reading
+    a short document.
     """
     watched = torch.is_grad_enabled() or torch.compiler.is_compiling()
     return operator(*arguments) if watched else kernel(*arguments)
@@ -383,8 +386,8 @@ def has_tangent(*tensors: Tensor | None) -> bool:
 
 
 def needs_reference(*tensors: Tensor | None) -> bool:
-    """Whether a transform is at work that PyTorch does not carry through operators like ours: forward mode, or one of
-    `torch.func` that differentiates (`grad`, `vjp`, `jacrev`, `hessian`)."""
+    """Whether a transform is active that PyTorch does not support for custom operators: forward mode, or a
+    differentiating one of `torch.func` (`grad`, `vjp`, `jacrev`, `hessian`)."""
     if forward_ad._current_level >= 0 and has_tangent(*tensors):
         return True
     if torch.compiler.is_compiling():
@@ -394,7 +397,7 @@ def needs_reference(*tensors: Tensor | None) -> bool:
 
 
 def derivatives_of(*tensors: Tensor | None) -> int:
-    """What these tensors are differentiated by beside plain backward: 2 for forward mode, 1 for transforms of
+    """Returns which derivatives besides backward apply to these tensors: 2 for forward mode, 1 for transforms of
     `torch.func` alone, 0 for neither."""
     if forward_ad._current_level >= 0 and has_tangent(*tensors):
         return 2
@@ -402,5 +405,5 @@ def derivatives_of(*tensors: Tensor | None) -> int:
 
 
 def is_transforming() -> bool:
-    """Whether a transform of `torch.func` is at work: tensors made now belong to it, and end with it."""
+    """Whether a transform of `torch.func` is active: tensors created now belong to it, and become invalid with it."""
     return bool(_functorch.get_interpreter_stack())

@@ -1,6 +1,6 @@
-"""Rows divided between processes: which of them holds which tokens, and the exchange of tensors between them.
+"""Sequence parallelism: which process has which tokens of each row, and the collective operations between processes.
 
-Every process of the group makes the same calls in the same order, in backward too.
+Every process of the group makes the same calls in the same order, also in the backward pass.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from longspan.errors import InputError
 from longspan.ops.runtime import full_precision
 
 PAIRS = 1 << 24
-"""Most pairs of a query and a key whose weights there are at a time."""
+"""Maximum number of query–key pairs whose weights are stored at a time."""
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Processes that work on the same rows, and exchange tensors.
+    """Processes that work on the same rows and exchange tensors.
 
     Attributes:
-        group: the processes; `None` means all.
-        sent: bytes that this process has sent to others in forward passes, by what was exchanged.
+        group: the process group; `None` means all processes.
+        sent: bytes that this process has sent in forward passes, by purpose.
     """
 
     group: Any
@@ -38,44 +38,44 @@ class Processes:
 
     @cached_property
     def rank(self) -> int:
-        """The number of this process in the group."""
+        """The rank of this process in the group."""
         return dist.get_rank(self.group)
 
     @property
     def count(self) -> int:
-        """How many processes there are, P."""
+        """The number of processes, P."""
         return dist.get_world_size(self.group)
 
     def gathered(self, tensor: Tensor, what: str) -> Tensor:
-        """`(…)` of one shape in every process → `(P, …)`, with gradients."""
+        """All-gathers `(…)` of equal shapes → `(P, …)`, with gradients."""
         self._count(what, tensor.numel() * tensor.element_size() * (self.count - 1))
         return _Gather.apply(tensor, self.group)  # pyright: ignore[reportReturnType]
 
     def summed(self, tensor: Tensor, what: str) -> Tensor:
-        """The sum over the processes of what each has, `(…)` of one shape, in every process, with gradients."""
+        """All-reduces by sum, `(…)` of equal shapes, with gradients."""
         self._count_ring(what, tensor)
         return _Sum.apply(tensor, self.group)  # pyright: ignore[reportReturnType]
 
     def greatest(self, tensor: Tensor, what: str) -> Tensor:
-        """The greatest of what each process has, element by element, in every process, without gradients."""
+        """All-reduces by maximum, element by element, without gradients."""
         self._count_ring(what, tensor)
         return _reduced(tensor.detach(), self.group, dist.ReduceOp.MAX)
 
     def any(self, flag: bool, device: torch.device) -> bool:
-        """Whether it is so in any of the processes."""
+        """Whether `flag` is True in any process."""
         return bool(gathered_from(torch.tensor([flag], device=device), self.group).any())
 
     @contextmanager
     def same_draws(self, device: torch.device) -> Iterator[None]:
-        """Let all processes draw the same random numbers for a while, as those that compute the same have to."""
+        """Uses the same random numbers in all processes within the context, for computations that are replicated."""
         seed = torch.randint(1 << 31, ()).to(device)
         with _drawing_from(int(gathered_from(seed, self.group)[0]), device):
             yield
 
     @contextmanager
     def own_draws(self, device: torch.device) -> Iterator[None]:
-        """Let each draw numbers of its own, and as many as it will, where all have drawn the same ones before and will
-        do so again."""
+        """Uses different random numbers in each process within the context; afterwards, the common sequence
+        continues."""
         with _drawing_from(int(torch.randint(1 << 31, ())) + self.rank, device):
             yield
 
@@ -88,10 +88,10 @@ class Processes:
 
 @dataclass(frozen=True)
 class Shards(Processes):
-    """How the T tokens of each row are divided between the processes of a group, in their order.
+    """How the T tokens of each row are divided between the processes of a group, in rank order.
 
     Attributes:
-        lengths: how many tokens each of them holds, padding counted.
+        lengths: number of tokens of each process, including padding.
     """
 
     lengths: tuple[int, ...]
@@ -99,10 +99,10 @@ class Shards(Processes):
 
     @classmethod
     def of(cls, hidden: Tensor, group: Any = None) -> Shards:
-        """Those of which this process holds `(B, T, …)`: asks every process for its length.
+        """Returns the shards of which this process has `(B, T, …)`, by gathering the lengths of all processes.
 
         Raises:
-            InputError: the shards have different numbers of rows, or some hold no token.
+            InputError: the shards have different numbers of rows, or a shard has no tokens.
         """
         here = torch.tensor([[hidden.shape[0], hidden.shape[1]]], device=hidden.device)
         sizes = gathered_from(here, group).flatten(0, 1).tolist()
@@ -118,7 +118,7 @@ class Shards(Processes):
 
     @property
     def count(self) -> int:
-        """How many processes there are, P."""
+        """The number of processes, P."""
         return len(self.lengths)
 
     @property
@@ -127,60 +127,60 @@ class Shards(Processes):
         return sum(self.lengths)
 
     def range_of(self, rank: int) -> tuple[int, int]:
-        """The first place of a shard in the whole row, and the one behind its last."""
+        """Returns the range of a shard's positions in the whole row, end exclusive."""
         first = sum(self.lengths[:rank])
         return first, first + self.lengths[rank]
 
     @property
     def first(self) -> int:
-        """The first place of this shard."""
+        """The first position of this shard."""
         return self.range_of(self.rank)[0]
 
     def halo_of(self, rank: int, left: int, right: int, period: int = 1) -> tuple[int, int]:
-        """The places that a shard needs, its own among them: so many more at each side, as far as there are any.
+        """Returns the range of positions that a shard needs: its own and up to `left` and `right` more at each side.
 
-        The first of them is a multiple of `period`, so that what is counted in periods is counted as in the whole row.
+        The first position is a multiple of `period`, so that periodic structures are aligned as in the whole row.
         """
         first, end = self.range_of(rank)
         low = max(0, first - left)
         return low - low % period, min(self.total, end + right)
 
-    # What is exchanged ------------------------------------------------------------------------------------------------
+    # Exchange of tensors ----------------------------------------------------------------------------------------------
 
     def with_halo(self, tensor: Tensor, left: int, right: int, period: int = 1) -> Tensor:
-        """`(B, T_r, …)` → `(B, N, …)`, the places of `halo_of`; gradients of the halo go back to its owners."""
+        """`(B, T_r, …)` → `(B, N, …)`, the positions of `halo_of`; gradients of the halo return to its owners."""
         return self.with_places(tensor, [self.halo_of(rank, left, right, period) for rank in range(self.count)])
 
     def with_places(self, tensor: Tensor, wanted: list[tuple[int, int]]) -> Tensor:
-        """As `with_halo`, the first place that each process needs and the one behind its last being given."""
+        """As `with_halo`, with an explicit range of positions for each process, end exclusive."""
         return _Halo.apply(tensor, self, wanted)  # pyright: ignore[reportReturnType]
 
     def last(self, tensor: Tensor, count: int, what: str) -> Tensor:
-        """Of `(B, T_r, …)` the last so many places of whole rows, fewer where there are fewer, in every process and
-        without gradients: `(B, N, …)`."""
+        """Returns the last `count` positions of the whole rows, or fewer, in every process, without gradients: `(B,
+        T_r, …)` → `(B, N, …)`."""
         low, (first, end) = max(0, self.total - count), self.range_of(self.rank)
-        own = tensor.new_zeros(tensor.shape[0], self.total - low, *tensor.shape[2:])
+        total = tensor.new_zeros(tensor.shape[0], self.total - low, *tensor.shape[2:])
         if end > low:
             start = max(first, low)
-            own[:, start - low : end - low] = tensor.detach()[:, start - first :]
-        self._count_ring(what, own)
-        return _reduced(own, self.group) if own.numel() else own
+            total[:, start - low : end - low] = tensor.detach()[:, start - first :]
+        self._count_ring(what, total)
+        return _reduced(total, self.group) if total.numel() else total
 
     def behind(self, count: int) -> Shards:
-        """The rows with so many places more in front, which the first process holds with its own."""
+        """Returns the shards of rows with `count` additional positions in front, which the first process holds."""
         longer = (self.lengths[0] + count, *self.lengths[1:])
         return self.once(("behind", count), lambda: replace(self, lengths=longer, _shared={}, sent=self.sent))
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What all layers share, made when the first of them asks."""
+        """Returns a value that all layers share, created by the first one that requests it."""
         if key not in self._shared:
             self._shared[key] = make()
         return self._shared[key]
 
 
 def ring(size: int, processes: int) -> int:
-    """Bytes that each process sends in an all-reduce of so many around a ring: P − 1 of P parts twice, once summing and
-    once handing on."""
+    """Returns the bytes each process sends in a ring all-reduce of `size` bytes: P − 1 of P parts, twice
+    (reduce-scatter and all-gather)."""
     return 2 * (processes - 1) * size // processes
 
 
@@ -194,10 +194,10 @@ def attend_all(
     *,
     dropout_prob: float = 0.0,
 ) -> Tensor:
-    """What queries that every process has, `(B, H, Q, D)`, gather from the tokens of all shards, `(B, H, Q, D)`, the
-    same in every process; other arguments as in `gathered_by_all`. Scores are `q·k / √D`.
+    """Computes attention of queries that every process has, `(B, H, Q, D)`, over the tokens of all shards → `(B, H, Q,
+    D)`, equal in every process; other arguments as in `gathered_by_all`. Scores are `q·k / √D`.
 
-    With many queries it takes some at a time, whose weights backward computes again.
+    Many queries are processed in chunks, whose weights the backward pass recomputes.
     """
 
     def sums(query: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,8 +206,8 @@ def attend_all(
             scores = (query.to(wide) * query.shape[-1] ** -0.5) @ key.to(wide).mT
             return _softmax_sums(scores, value, mask, dropout_prob)
 
-    each = query.shape[0] * query.shape[1] * key.shape[2]
-    chunks = query.split(max(1, PAIRS // max(1, each)), 2)
+    pairs_per_query = query.shape[0] * query.shape[1] * key.shape[2]
+    chunks = query.split(max(1, PAIRS // max(1, pairs_per_query)), 2)
     again = len(chunks) > 1 and torch.is_grad_enabled()
     parts: list[Any] = []
     with processes.own_draws(query.device) if dropout_prob else nullcontext():
@@ -220,24 +220,25 @@ def attend_all(
 def gathered_by_all(
     scores: Tensor, value: Tensor, mask: Tensor | None, processes: Processes, what: str, *, dropout_prob: float = 0.0
 ) -> Tensor:
-    """What a few queries gather from the tokens of all shards, `(B, H, Q, D)`, the same in every process.
+    """Computes attention of a few queries over the tokens of all shards, `(B, H, Q, D)`, equal in every process.
 
-    Each process sums up its own tokens by weights relative to its greatest score, and one all-reduce brings the sums
-    together relative to the greatest of all, so that it is the softmax over all tokens.
+    Each process sums over its own tokens with weights relative to its maximum score; one all-reduce combines the sums
+    relative to the global maximum, which gives the softmax over all tokens.
 
     Args:
-        scores: of the queries with this process's tokens, `(B, H, Q, T_r)` in at least float32.
-        value: of these, `(B, H, T_r, D)`.
-        mask: `(B, T_r)` bool, which of them are real; `None` means all. A row without any gathers 0.
-        processes: those that hold the shards.
-        what: by which name bytes are counted.
+        scores: scores of the queries for this process's tokens, `(B, H, Q, T_r)`, float32 or wider.
+        value: the values of these tokens, `(B, H, T_r, D)`.
+        mask: `(B, T_r)` bool, True for real tokens; `None` means all. A row without real tokens gives 0.
+        processes: the processes that hold the shards.
+        what: the purpose under which bytes are counted.
         dropout_prob: probability of dropping an attention weight.
     """
     return _over_all(*_softmax_sums(scores, value, mask, dropout_prob), processes, what).to(value.dtype)
 
 
 def _softmax_sums(scores: Tensor, value: Tensor, mask: Tensor | None, dropout_prob: float) -> tuple[Tensor, Tensor]:
-    """Sums of values and of weights relative to the greatest score, `(B, H, Q, D + 1)`, and that, `(B, H, Q, 1)`."""
+    """Returns the sums of values and of weights relative to the maximum score, `(B, H, Q, D + 1)`, and the maximum,
+    `(B, H, Q, 1)`."""
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min)
     greatest = scores.detach().amax(-1, keepdim=True)
@@ -249,21 +250,21 @@ def _softmax_sums(scores: Tensor, value: Tensor, mask: Tensor | None, dropout_pr
 
 
 def _over_all(sums: Tensor, greatest: Tensor, processes: Processes, what: str) -> Tensor:
-    """The weighted means over all shards of what `_softmax_sums` made of each of them, `(B, H, Q, D)`."""
+    """Combines the results of `_softmax_sums` of all shards into weighted means, `(B, H, Q, D)`."""
     sums = processes.summed(sums * (greatest - processes.greatest(greatest, what)).exp(), what)
     return sums[..., :-1] / sums[..., -1:].clamp(min=torch.finfo(sums.dtype).tiny)
 
 
 @contextmanager
 def _drawing_from(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers from a seed on; behind it, those that would have come without it."""
+    """Seeds random numbers within the context, and restores the generator afterwards."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
 
 
 def gathered_from(tensor: Tensor, group: Any) -> Tensor:
-    """`(…)` → `(P, …)`, without gradients."""
+    """All-gathers `(…)` → `(P, …)`, without gradients."""
     wire = tensor.contiguous()
     parts = [torch.empty_like(wire) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, wire, group=group)
@@ -271,7 +272,7 @@ def gathered_from(tensor: Tensor, group: Any) -> Tensor:
 
 
 class _Gather(torch.autograd.Function):
-    """What every process has, in the order of the processes; the gradient of one's own part is the sum over all."""
+    """All-gather in rank order; the gradient of a process's own part is the sum over all processes."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, group: Any) -> Tensor:
@@ -284,7 +285,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over the processes; the gradient of each summand is the sum of what the processes make of the result."""
+    """All-reduce by sum; the gradient of each summand is the sum of the gradients in all processes."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, group: Any) -> Tensor:
@@ -297,14 +298,14 @@ class _Sum(torch.autograd.Function):
 
 
 def _reduced(tensor: Tensor, group: Any, operation: Any = dist.ReduceOp.SUM) -> Tensor:
-    """What all processes have, put together element by element, in every process, without gradients."""
+    """All-reduces element by element, without gradients."""
     total = tensor.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total, operation, group)
     return total
 
 
 class _Halo(torch.autograd.Function):
-    """One's own places and those of the halo, which other processes send."""
+    """The own positions of a process and its halo, which other processes send."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, shards: Shards, wanted: list[tuple[int, int]]) -> Tensor:
@@ -325,32 +326,32 @@ class _Halo(torch.autograd.Function):
         parts = [grad[:, start - low : stop - low] for start, stop in _takes(shards, wanted)]
         gave = [_overlap((first, end), other) for other in wanted]
         gave[shards.rank] = (first, first)
-        own = grad[:, first - low : end - low].clone()
+        own_grad = grad[:, first - low : end - low].clone()
         for (start, stop), part in zip(gave, _sent(parts, [b - a for a, b in gave], shards.group), strict=True):
-            own[:, start - first : stop - first] += part
-        return own, None, None
+            own_grad[:, start - first : stop - first] += part
+        return own_grad, None, None
 
 
 def _takes(shards: Shards, wanted: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The places that this process gets from each of the others; none from itself."""
+    """Returns the ranges of positions that this process receives from each of the others; empty for itself."""
     takes = [_overlap(wanted[shards.rank], shards.range_of(rank)) for rank in range(shards.count)]
     takes[shards.rank] = (shards.first, shards.first)
     return takes
 
 
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    low, high = max(one[0], other[0]), min(one[1], other[1])
-    return (low, high) if low < high else (one[0], one[0])
+def _overlap(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int]:
+    low, high = max(first[0], second[0]), min(first[1], second[1])
+    return (low, high) if low < high else (first[0], first[0])
 
 
 def _sent(parts: Sequence[Tensor], lengths: list[int], group: Any) -> list[Tensor]:
-    """Part r `(B, n_r, …)` goes to process r; what comes from each of them, `(B, lengths[r], …)`."""
+    """Sends part r `(B, n_r, …)` to process r; returns what is received from each, `(B, lengths[r], …)`."""
     rows, rest = parts[0].shape[0], parts[0].shape[2:]
-    each = rows * rest.numel()
+    stride = rows * rest.numel()
     out = torch.cat([part.reshape(-1) for part in parts])
-    got = out.new_empty(each * sum(lengths))
-    dist.all_to_all_single(got, out, [each * length for length in lengths], [part.numel() for part in parts], group)
+    got = out.new_empty(stride * sum(lengths))
+    dist.all_to_all_single(got, out, [stride * length for length in lengths], [part.numel() for part in parts], group)
     return [
         piece.view(rows, length, *rest)
-        for piece, length in zip(got.split([each * length for length in lengths]), lengths, strict=True)
+        for piece, length in zip(got.split([stride * length for length in lengths]), lengths, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""What a pattern is, and how patterns combine: `|`, `&`, and one for each head."""
+"""The base class of attention patterns, and their combinations: `|`, `&`, and one pattern per head."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch import Tensor
 from longspan.errors import InputError
 
 LARGEST_TILE = 128
-"""Most positions on a side of the tiles that `phase` tells apart: beyond its reach, a pattern looks the same."""
+"""Maximum side, in positions, of the tiles that `phase` distinguishes."""
 DEEPEST = 100
-"""Most patterns that stand inside each other: each level costs a pass over every tile."""
+"""Maximum nesting depth of a pattern: each level costs a pass over every tile."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Rectangles of positions: queries `q0…q1` against keys `k0…k1`, bounds included, as broadcastable tensors."""
+    """Rectangles of positions: queries `q0…q1` by keys `k0…k1`, bounds inclusive, as broadcastable tensors."""
 
     q0: Tensor
     q1: Tensor
@@ -29,10 +29,10 @@ class Span:
 
 
 class Reach(NamedTuple):
-    """The smallest and the largest offset key − query that may be shown, and the step between those that are.
+    """The smallest and the largest visible offset key − query, and the step between visible offsets.
 
-    Step d says: exactly the multiples of d from `first` to `last` are shown, whatever the position; 1 means all of
-    them. `None` promises nothing but the two ends.
+    With step d, exactly the multiples of d from `first` to `last` are visible at every position; 1 means all of them.
+    With `None`, only the two bounds are known.
     """
 
     first: int = -sys.maxsize
@@ -41,7 +41,7 @@ class Reach(NamedTuple):
 
 
 class Band(NamedTuple):
-    """Exactly the keys j with `i − left ≤ j·stride ≤ i + right` are shown to query i."""
+    """Query i sees exactly the keys j with `i − left ≤ j·stride ≤ i + right`."""
 
     left: int
     right: int
@@ -49,28 +49,28 @@ class Band(NamedTuple):
 
 
 class Residues(NamedTuple):
-    """What a pattern shows inside of a residue class, counted in places of that class, and how many classes there are;
-    tokens of two classes never see each other."""
+    """The pattern within one residue class, indexed by positions in that class, and the number of classes. Tokens of
+    different classes never see each other."""
 
     inner: Pattern
     classes: int
 
 
 class KeyPlaces(Protocol):
-    """Which keys of a text are gathered, in order, and how many they are."""
+    """A subset of the keys that is gathered in order."""
 
     def places(self, length: int) -> Tensor:
-        """`(S',)` int64, rising: those of a text of `length` tokens."""
+        """Returns the positions of the gathered keys in a text of `length` tokens, `(S',)` int64, ascending."""
         ...
 
     def count(self, length: int) -> int:
-        """How many these are, S'."""
+        """Returns the number of gathered keys, S'."""
         ...
 
 
 class NearFar(NamedTuple):
-    """Two patterns that together show what one did, no pair twice: `near` for all keys, `far` for all too, or for those
-    of `columns`, counted by themselves."""
+    """Two disjoint patterns whose union is the original one: `near` over all keys, and `far` over all keys or over
+    those of `columns`, indexed by their rank among these."""
 
     near: Pattern
     far: Pattern
@@ -82,55 +82,61 @@ class Pattern:
     """Base of all patterns. Patterns are immutable, comparable and hashable."""
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
-        """True where the query may attend to the key; the shape is the broadcast of both, led by H for `PerHead`."""
+        """Returns True where the query may attend to the key, in the broadcast shape of both; `PerHead` adds a leading
+        H."""
         raise NotImplementedError(f"pattern {type(self).__name__} must define visible(query_index, key_index)")
 
     def some(self, span: Span) -> Tensor:
-        """False only where no pair of the rectangle is visible (True may be an over-estimate). By default True
-        everywhere: a pattern that does not say more is computed in whole, as full attention would be."""
+        """Returns False only where no pair of the rectangle is visible; True may be an over-estimate. The default is
+        True everywhere: such a pattern is computed in full, at the cost of full attention."""
         return torch.ones_like(span.q0 + span.k0, dtype=torch.bool)
 
     def every(self, span: Span) -> Tensor:
-        """True only where all pairs of the rectangle are visible (False may be an under-estimate; the default)."""
+        """Returns True only where all pairs of the rectangle are visible; False, the default, may be an
+        under-estimate."""
         return torch.zeros_like(span.q0 + span.k0, dtype=torch.bool)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        """What a tile shows: tiles of one size, up to `LARGEST_TILE`, with equal phases have equal masks. By default
-        the two starting positions themselves; a pattern that repeats itself says how."""
+        """Returns keys that identify the mask of a tile: tiles of equal size, up to `LARGEST_TILE`, with equal phases
+        have equal masks. The default is the two starting positions; a periodic pattern returns fewer distinct
+        values."""
         return list(torch.broadcast_tensors(query_start, key_start))
 
     def reach(self) -> Reach:
-        """Which offsets key − query it may show; by default any. A fast path is chosen by it."""
+        """Returns the offsets key − query that may be visible, by which a fast path is chosen; by default any."""
         return Reach()
 
     def band(self) -> Band | None:
-        """The pattern as a band of offsets, for kernels that compute nothing else; `None` where it is none."""
+        """Returns the pattern as a band of offsets, for kernels that compute nothing else, or `None` if it is not a
+        band."""
         first, last, step = self.reach()
         return Band(-first, last, 1) if step == 1 else None
 
     def block_draws(self) -> Any:
-        """Itself, a `DrawnBlocks`, where few blocks are all that it shows, to be looked up in a table; else `None`."""
+        """Returns itself, a `DrawnBlocks`, if it shows few blocks, which a kernel then looks up in a table; otherwise
+        `None`."""
         return None
 
     def residues(self) -> Residues | None:
-        """The pattern inside of residue classes, where it shows nothing between them; `None` by default.
+        """Returns the pattern within residue classes if nothing is visible across classes; otherwise `None`, the
+        default.
 
-        Tiles then put the positions of a class side by side, so that columns of single keys become dense.
+        Tiles then place the positions of a class next to each other, so that columns of single keys become dense.
         """
         return None
 
     def near_far(self, *, causal: bool = False) -> NearFar | None:
-        """The pattern (with `causal`, what it shows up to the query) as a near and a far part, where long inputs are
-        cheaper with a softmax for each; `None` by default."""
+        """Returns the pattern (with `causal`, its intersection with `Causal()`) split into a near and a far part if two
+        softmaxes are cheaper for long inputs; otherwise `None`, the default."""
         return None
 
     def thinned(self, step: int) -> Pattern | None:
-        """What it shows of every `step`-th position, counted by themselves; `None`, the default, where that is not
-        known."""
+        """Returns the pattern restricted to every `step`-th position and indexed by their rank, or `None`, the default,
+        if that is unknown."""
         return None
 
     def alternatives(self) -> list[Pattern]:
-        """The patterns that were joined by `|`, in order; by default the pattern alone."""
+        """Returns the operands of `|`, in order; by default the pattern alone."""
         return [self]
 
     @property
@@ -140,35 +146,35 @@ class Pattern:
 
     @property
     def is_causal(self) -> bool:
-        """Whether a query sees itself and all that comes before it, and nothing else."""
+        """Whether a query sees exactly itself and all earlier positions."""
         return tuple(self.reach()) == (-sys.maxsize, 0, 1)
 
     @property
     def depth(self) -> int:
-        """How many patterns stand inside each other."""
+        """Nesting depth of the pattern."""
         return 1
 
     @property
     def heads(self) -> int | None:
-        """The number of heads the pattern distinguishes, or `None` when all heads see the same."""
+        """The number of heads the pattern distinguishes, or `None` if it is the same for all heads."""
         return None
 
     def head(self, index: int) -> Pattern:
-        """The pattern of head `index`; the pattern itself where all heads see the same."""
+        """Returns the pattern of head `index`; the pattern itself if it is the same for all heads."""
         return self
 
     @property
     def reads_length(self) -> bool:
-        """Whether what it shows depends on the length of the text, so that `of_length` must say it first."""
+        """Whether the pattern depends on the length of the text, so that `of_length` must be called first."""
         return False
 
     def of_length(self, length: int | Tensor) -> Pattern:
-        """The pattern of a text of `length` tokens, or of texts by a tensor that broadcasts with the indices; one that
-        reads no length is the same for all."""
+        """Returns the pattern for a text of `length` tokens, or for several texts if `length` is a tensor that
+        broadcasts with the indices. A pattern that does not depend on the length returns itself."""
         return self
 
     def dense(self, queries: int, keys: int | None = None, *, query_offset: int = 0) -> Tensor:
-        """The whole mask, `(T, S)` bool, or `(H, T, S)` for per-head patterns; S keys are the length of the text."""
+        """Returns the whole mask, `(T, S)` bool, or `(H, T, S)` for per-head patterns. S is the length of the text."""
         query_index = torch.arange(queries)[:, None] + query_offset
         key_index = torch.arange(queries if keys is None else keys)[None, :]
         shown = self.of_length(key_index.shape[1]).visible(query_index, key_index)
@@ -176,7 +182,7 @@ class Pattern:
         return shown.expand(*leading, query_index.shape[0], key_index.shape[1])
 
     def count_visible(self, queries: int, keys: int | None = None) -> int:
-        """Number of visible pairs (summed over heads for per-head patterns), without a T×S tensor."""
+        """Returns the number of visible pairs (summed over heads for per-head patterns) without a T×S tensor."""
         keys = queries if keys is None else keys
         rows = max(1, (1 << 20) // max(keys, 1))
         return sum(
@@ -192,19 +198,18 @@ class Pattern:
 
     def __str__(self) -> str:
         names = [field.name for field in fields(self)]
-        # Options at the end that have their default are left out; the class itself holds the defaults.
+        # Trailing options that have their default are left out.
         while names and getattr(self, names[-1]) == getattr(type(self), names[-1], None):
             names.pop()
         return f"{text_name(type(self))}({', '.join(str(getattr(self, name)) for name in names)})"
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """A text as an error message shows it: whole, or its beginning."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def text_name(kind: type[Pattern]) -> str:
-    """The name of a kind of pattern in text: `PooledWindow` is `pooled_window`."""
+    """Returns the name of a kind of pattern in text, such as `pooled_window` for `PooledWindow`."""
     return "".join("_" + c.lower() if c.isupper() else c for c in kind.__name__).lstrip("_")
 
 
@@ -221,7 +226,7 @@ class _Pair(Pattern):
             raise InputError(
                 f"patterns for {self.first.heads} and {self.second.heads} heads do not combine; give both as many"
             )
-        # Kept, since asking every pair for its depth again would take time quadratic in it.
+        # Stored, because computing it recursively for every pair would take quadratic time.
         object.__setattr__(self, "_depth", 1 + max(self.first.depth, self.second.depth))
         if self.depth > DEEPEST:
             raise InputError(
@@ -249,7 +254,7 @@ class _Pair(Pattern):
 
 @dataclass(frozen=True)
 class Either(_Pair):
-    """What either of two patterns shows: `first | second`."""
+    """The union of two patterns: `first | second`."""
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         return self.first.visible(query_index, key_index) | self.second.visible(query_index, key_index)
@@ -262,13 +267,13 @@ class Either(_Pair):
 
     def __str__(self) -> str:
         second = f"({self.second})" if isinstance(self.second, Either) else str(self.second)
-        return str(self.first) + " | " + second  # which `torch.compile` reads, unlike a formatted pattern
+        return str(self.first) + " | " + second  # not an f-string, which `torch.compile` cannot trace
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [*self.first.phase(query_start, key_start), *self.second.phase(query_start, key_start)]
 
     def near_far(self, *, causal: bool = False) -> NearFar | None:
-        # A run of offsets, and columns beside it: the strided form of Child et al. (2019, §4.3).
+        # A contiguous range of offsets, and columns: the strided form of Child et al. (2019, §4.3).
         near, far = self.first.reach(), self.second.residues()
         bounded = near.step == 1 and -sys.maxsize < near.first <= 0 <= near.last < sys.maxsize
         if causal or not bounded or far is None or self.first.thinned(far.classes) is None:
@@ -283,7 +288,7 @@ class Either(_Pair):
 
 @dataclass(frozen=True)
 class Both(_Pair):
-    """What both of two patterns show: `first & second`."""
+    """The intersection of two patterns: `first & second`."""
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         return self.first.visible(query_index, key_index) & self.second.visible(query_index, key_index)
@@ -321,7 +326,7 @@ class Both(_Pair):
 
 @dataclass(frozen=True)
 class Without(Pattern):
-    """What `shown` shows and `hidden` does not."""
+    """The set difference of two patterns: visible in `shown` and not in `hidden`."""
 
     shown: Pattern
     hidden: Pattern
@@ -353,7 +358,7 @@ class Without(Pattern):
 
 @dataclass(frozen=True)
 class PerHead(Pattern):
-    """A pattern for each head: `PerHead([p0, p1, …])`, as many as the attention has heads."""
+    """One pattern for each head: `PerHead([p0, p1, …])`, as many as the attention has heads."""
 
     patterns: tuple[Pattern, ...]
 
@@ -383,8 +388,8 @@ class PerHead(Pattern):
         return PerHead([pattern.of_length(length) for pattern in self.patterns]) if self.reads_length else self
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
-        # Those that know the lengths of several texts have them for a leading axis.
-        return torch.stack(torch.broadcast_tensors(*(each.visible(query_index, key_index) for each in self.patterns)))
+        # Patterns with the lengths of several texts have an additional leading axis.
+        return torch.stack(torch.broadcast_tensors(*(part.visible(query_index, key_index) for part in self.patterns)))
 
     def some(self, span: Span) -> Tensor:
         return torch.stack([pattern.some(span) for pattern in self.patterns])

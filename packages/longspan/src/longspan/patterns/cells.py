@@ -1,4 +1,4 @@
-"""The dense mask of a pattern summed into cells, for pictures of any length: nothing here makes a T × T tensor."""
+"""The dense mask of a pattern summed into cells, for pictures of any length, without a T × T tensor."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from longspan.patterns import Pattern, PooledWindow, Span
 from longspan.patterns.base import shortened
 
 STRIP = 1 << 22
-"""Token pairs read at once."""
+"""Token pairs evaluated at once."""
 MOST_PAIRS = 1 << 27
-"""Token pairs read for one picture: some seconds' work."""
+"""Maximum number of token pairs evaluated for one picture, which takes some seconds."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Mask:
         shares: `(parts, rows, columns)`, the share of a cell's pairs that each part is the first to show.
         queries: number of queries T.
         keys: number of keys S.
-        visible: visible pairs, counted exactly.
-        cell: tokens along one side of a cell.
+        visible: exact number of visible pairs.
+        cell: side of a cell, in tokens.
     """
 
     shares: Tensor
@@ -42,13 +42,13 @@ class Mask:
 
 
 def read_mask(parts: list[Pattern], tokens: int, *, cells: int) -> Mask:
-    """Sum the mask of `parts`, joined by "or", into at most `cells` × `cells` cells.
+    """Sums the mask of the union of `parts` into at most `cells` × `cells` cells.
 
-    The patterns' own bounds (`some`, `every`) decide most cells; the undecided ones are read pair by pair, once for all
-    that the patterns' own phases say are alike.
+    The bounds of the patterns (`some`, `every`) decide most cells. The others are evaluated pair by pair, once for all
+    cells that have the same phases.
 
     Raises:
-        InputError: there are too many pairs to read.
+        InputError: more than `MOST_PAIRS` pairs would have to be evaluated.
     """
     parts = [part.of_length(tokens) for part in parts]
     keys = -(-tokens // parts[0].stride) if isinstance(parts[0], PooledWindow) and len(parts) == 1 else tokens
@@ -71,13 +71,13 @@ def read_mask(parts: list[Pattern], tokens: int, *, cells: int) -> Mask:
 
 
 def _edges(count: int, cell: int) -> tuple[Tensor, Tensor]:
-    """First and last position of each cell along one side."""
+    """Returns the first and the last position of each cell along one side."""
     first = torch.arange(0, count, cell)
     return first, torch.clamp(first + cell - 1, max=count - 1)
 
 
 def _count_alike(parts: list[Pattern], q0: Tensor, k0: Tensor, cell: int, limits: tuple[int, int]) -> Tensor:
-    """`_count_pairs` of n cells, read once for all that have the same phases and are cut alike by the edges."""
+    """`_count_pairs` of n cells, evaluated once for all that have equal phases and are clipped equally by the edges."""
     phases = [phase for part in parts for phase in part.phase(q0, k0)]
     edges = [(limit - start).clamp(max=cell) for limit, start in zip(limits, (q0, k0), strict=True)]
     stacked = torch.stack([phase.expand(q0.shape) for phase in (*phases, *edges)])
@@ -89,12 +89,13 @@ def _count_alike(parts: list[Pattern], q0: Tensor, k0: Tensor, cell: int, limits
             f"pattern '{text}' over tokens={limits[0]} would need {len(first) * cell**2:,} pairs read one by one, more "
             f"than {MOST_PAIRS:,}; choose fewer tokens"
         )
-    few = first.split(max(1, STRIP // cell**2))
-    return torch.cat([_count_pairs(parts, q0[some], k0[some], cell, limits) for some in few], dim=1)[:, kinds]
+    chunks = first.split(max(1, STRIP // cell**2))
+    return torch.cat([_count_pairs(parts, q0[chunk], k0[chunk], cell, limits) for chunk in chunks], dim=1)[:, kinds]
 
 
 def _count_pairs(parts: list[Pattern], q0: Tensor, k0: Tensor, cell: int, limits: tuple[int, int]) -> Tensor:
-    """Visible pairs `(parts, n)` of n cells that begin at `q0`, `k0`; a pair counts for the first part showing it."""
+    """Returns the visible pairs `(parts, n)` of n cells that begin at `q0`, `k0`; a pair counts for the first part that
+    shows it."""
     inside = torch.arange(cell)
     queries, keys = (q0[:, None] + inside)[:, :, None], (k0[:, None] + inside)[:, None, :]
     free = (queries < limits[0]) & (keys < limits[1])

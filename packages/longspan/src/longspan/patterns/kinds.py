@@ -1,4 +1,4 @@
-"""The patterns of the literature, each an index predicate with bounds over rectangles of positions."""
+"""The patterns of the literature: index predicates with bounds over rectangles of positions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGEST = 2**31 - 1
 
 
 def whole(pattern: Pattern, name: str, minimum: int, maximum: int = LARGEST) -> None:
-    """Check that a field is a whole number from `minimum` to `maximum`."""
+    """Raises `InputError` unless the field is an integer from `minimum` to `maximum`."""
     value = getattr(pattern, name)
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
         wanted = f"of at least {minimum}" if isinstance(value, int) and value < minimum else f"up to {maximum}"
@@ -60,7 +60,7 @@ class Full(Pattern):
 
 @dataclass(frozen=True)
 class Causal(Pattern):
-    """A query sees itself and what comes before it."""
+    """A query sees itself and all earlier keys."""
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         return key_index <= query_index
@@ -126,7 +126,7 @@ class Window(Pattern):
 
 @dataclass(frozen=True)
 class First(Pattern):
-    """The first `count` positions see everything and are seen by everything (global tokens at a fixed place)."""
+    """Global tokens at the start: the first `count` positions see all positions, and all positions see them."""
 
     count: int
 
@@ -151,9 +151,10 @@ class First(Pattern):
 
 @dataclass(frozen=True)
 class Blocks(Pattern):
-    """The sequence is cut into blocks of `size`; a query sees its own, `before` blocks before it and `after` after it.
+    """The sequence is split into blocks of `size`; a query sees its own block, `before` blocks before and `after` after
+    it.
 
-    One block begins at position `start`, the others follow from there in both directions.
+    One block begins at position `start`; the others follow from there in both directions.
     """
 
     size: int
@@ -182,7 +183,7 @@ class Blocks(Pattern):
         return (lowest >= -self.before) & (highest <= self.after)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        # Where the first border lies in the tile, if it does, on both sides; and how many blocks are between them.
+        # The first block border inside the tile, if any, on both sides; and the number of blocks between the sides.
         borders = [
             torch.clamp(self.size - (start - self.start) % self.size, max=LARGEST_TILE)
             for start in torch.broadcast_tensors(query_start, key_start)
@@ -199,7 +200,7 @@ class Strided(Pattern):
     """A query sees every `stride`-th key, counted from itself in both directions.
 
     Source: Sparse Transformer (Child et al. 2019, arXiv 1904.10509, §4.3), set A² of the strided pattern; combine with
-    `Causal()` for its autoregressive form.
+    `Causal()` for the autoregressive form.
     """
 
     stride: int
@@ -230,11 +231,11 @@ class Strided(Pattern):
 
 @dataclass(frozen=True)
 class Fixed(Pattern):
-    """A query sees its own block of `stride` positions, and the last `summary` positions of every block; or, with a
-    `sub_block`, as many positions further to the front: sub-block 1 ends where sub-block 0 begins.
+    """A query sees its own block of `stride` positions and `summary` positions of every block: the last ones, or those
+    `sub_block · summary` positions before them.
 
-    Source: Sparse Transformer (Child et al. 2019, §4.3), fixed pattern, both sets merged: l = stride, c = summary;
-    combine with `Causal()` for its autoregressive form. Heads of its §5.2 have different sub-blocks.
+    Source: Sparse Transformer (Child et al. 2019, §4.3), fixed pattern, union of both sets: l = `stride`, c =
+    `summary`; combine with `Causal()` for the autoregressive form. The heads of §5.2 have different sub-blocks.
     """
 
     stride: int
@@ -257,7 +258,7 @@ class Fixed(Pattern):
 
     @property
     def columns(self) -> Columns:
-        """The positions of each block that all see."""
+        """The positions of each block that every query sees."""
         end = self.stride - self.sub_block * self.summary
         return Columns(self.stride, end - self.summary, end)
 
@@ -278,7 +279,7 @@ class Fixed(Pattern):
             return None
         if not causal:
             return NearFar(Without(Blocks(self.stride), self.columns), Full(), self.columns)
-        # So many blocks make one that their columns fill whole tiles, of which no mask is needed then.
+        # Enough blocks are merged that their columns fill whole tiles, which then need no mask.
         count = LARGEST_TILE // math.gcd(LARGEST_TILE, self.summary)
         near = (self & Causal()) & Blocks(count * self.stride)
         return NearFar(near, Before(count * self.stride, count * self.summary), self.columns)
@@ -290,7 +291,7 @@ class Fixed(Pattern):
 
 @dataclass(frozen=True)
 class Columns(Pattern):
-    """Every query sees positions `first` to `end` − 1 of every block of `stride` positions; a part of `Fixed`."""
+    """Every query sees the positions `first` to `end` − 1 of every block of `stride` positions; a part of `Fixed`."""
 
     stride: int
     first: int
@@ -314,20 +315,20 @@ class Columns(Pattern):
         return [key_start % self.stride + 0 * query_start]
 
     def places(self, length: int) -> Tensor:
-        """`(S',)` int64, rising: the positions of a text of `length` tokens that all see."""
+        """Returns the visible positions of a text of `length` tokens, `(S',)` int64, ascending."""
         place = torch.arange(length)
         return place[self.visible(place, place)]
 
     def count(self, length: int) -> int:
-        """How many these are, S'."""
+        """Returns the number of visible positions, S'."""
         blocks, rest = divmod(length, self.stride)
         return blocks * (self.end - self.first) + min(max(rest - self.first, 0), self.end - self.first)
 
 
 @dataclass(frozen=True)
 class Before(Pattern):
-    """A query sees the keys of all blocks before its own, which have `keys` each, and `queries` queries; the far part
-    of a causal `Fixed`."""
+    """A query in a block of `queries` positions sees the keys of all earlier blocks, `keys` in each; the far part of a
+    causal `Fixed`."""
 
     queries: int
     keys: int
@@ -344,9 +345,9 @@ class Before(Pattern):
 
 @dataclass(frozen=True)
 class PooledWindow(Pattern):
-    """Key s stands for a pool of `kernel` tokens centred at token s·`stride`; a query sees the pools within its window.
+    """Key s is the pool of `kernel` tokens centred at token s·`stride`; a query sees the pools within its window.
 
-    A pool is seen when its whole kernel lies in `[i − left, i + right]`. Source: Poolingformer (Zhang et al. 2021,
+    A pool is visible if its whole kernel lies in `[i − left, i + right]`. Source: Poolingformer (Zhang et al. 2021,
     arXiv 2105.04371), second level with one pooled sequence for all queries; w₂ = left = right, κ = kernel, ξ = stride.
     """
 
@@ -361,7 +362,7 @@ class PooledWindow(Pattern):
 
     @property
     def _inner(self) -> tuple[int, int]:
-        """How far a visible centre may lie to the left and to the right of the query."""
+        """Largest distance of a visible centre to the left and to the right of the query."""
         before = self.kernel // 2
         return self.left - before, self.right - (self.kernel - 1 - before)
 

@@ -1,4 +1,4 @@
-"""A text that is read before a text that is written, in one sequence: the mask of a prefix language model."""
+"""The attention mask of a prefix language model: a bidirectional source and a causal target in one sequence."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from longspan.patterns.kinds import LARGEST, whole
 
 @dataclass(frozen=True)
 class Prefix(Pattern):
-    """The first `count` positions, the source, see each other; every later one sees them and what comes before it.
+    """The first `count` positions, the source, are bidirectional; each later position sees the source and all positions
+    up to itself.
 
-    The source sees nothing of the target. With `targets`, that many target positions are followed by as many pseudo
-    masks: mask j stands in the place of target j, sees the source, the true targets before j and itself, and is seen by
-    nobody else. So all targets are guessed at once, each behind the true ones before it.
+    The source does not see the target. With `targets`, that many target positions are followed by as many pseudo masks:
+    mask j takes the position of target j, sees the source, the true targets before j and itself, and is not seen by any
+    other position. So all targets are predicted in one pass, each from the true targets before it.
 
     Source: UniLM (Dong et al. 2019, arXiv 1905.03197, §2.3); pseudo masks from UniLMv2 (Bao et al. 2020, 2002.12804).
     """
@@ -31,30 +32,31 @@ class Prefix(Pattern):
 
     @property
     def _end(self) -> int:
-        """The position behind the last true target."""
+        """The end (exclusive) of the true targets."""
         return self.count + (self.targets or LARGEST)
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         true = key_index < query_index - self.targets
         masked = (true & (key_index < self._end)) | (key_index == query_index)
-        behind = torch.where(query_index < self._end, key_index <= query_index, masked)
-        return (key_index < self.count) | behind
+        target = torch.where(query_index < self._end, key_index <= query_index, masked)
+        return (key_index < self.count) | target
 
     def some(self, span: Span) -> Tensor:
         end = self._end
-        behind = (span.q0 < end) & (span.k0 <= span.q1.clamp(max=end - 1))
+        target = (span.q0 < end) & (span.k0 <= span.q1.clamp(max=end - 1))
         true = span.k0 < (span.q1 - self.targets).clamp(max=end)
         itself = (span.q0.clamp(min=end) <= span.k1) & (span.k0 <= span.q1)
-        return (span.k0 < self.count) | behind | ((span.q1 >= end) & (true | itself))
+        return (span.k0 < self.count) | target | ((span.q1 >= end) & (true | itself))
 
     def every(self, span: Span) -> Tensor:
         end = self._end
-        behind = (span.q1 < end) & (span.k1 <= span.q0)
+        target = (span.q1 < end) & (span.k1 <= span.q0)
         true = (span.q0 >= end) & (span.k1 < (span.q0 - self.targets).clamp(max=end))
-        return (span.k1 < self.count) | behind | true
+        return (span.k1 < self.count) | target | true
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        # Where the source and the true targets end in the tile, and how far its corner lies from both diagonals.
+        # The ends of the source and of the true targets relative to the tile, and the tile's distance from both
+        # diagonals.
         apart = key_start - query_start
         edges = (self.count - key_start, self._end - key_start, self._end - query_start)
         phases = [torch.clamp(edge, 0, LARGEST_TILE) for edge in edges]

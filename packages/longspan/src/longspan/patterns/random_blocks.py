@@ -1,5 +1,5 @@
-"""Random blocks of keys, as BigBird's paper draws them: equally many for every block of a text, by the text's length
-(`DrawnBlocks`), as its released code draws them (`PlannedBlocks`), or on average as many, whatever the length
+"""Random blocks of keys, as in BigBird: equally many for every block of a text, depending on its length, as in the
+paper (`DrawnBlocks`) or in the released code (`PlannedBlocks`), or equally many on average, independent of the length
 (`RandomBlocks`)."""
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from longspan.patterns.base import LARGEST_TILE, Pattern, Span
 from longspan.patterns.kinds import whole
 
 MOST_BLOCKS = 256
-"""Most random blocks of a query block; the published models draw 3."""
+"""Maximum number of random blocks per query block; the published models use 3."""
 MOST_STEPS = 4096
-"""Draws that the bounds over a rectangle look at; beyond, they count it as undecided."""
+"""Maximum number of draws that a bound over a rectangle evaluates; with more, the rectangle counts as undecided."""
 MOST_TABLED = 4096
-"""Blocks of a sequence up to which all draws are looked up in one table, instead of drawn again for every pair."""
+"""Maximum number of blocks whose draws are all kept in one table instead of being drawn again for every pair."""
 FEW = 8
-"""Up to so many draws, comparing them with a key costs less than a table of all blocks."""
+"""Up to this number of draws, comparing each with a key costs less than a table of all blocks."""
 
 
 @dataclass(frozen=True)
 class RandomBlocks(Pattern):
     """Blocks of `block` queries see other blocks of keys drawn at random: `count` for each on average.
 
-    Every block i draws `count` of the blocks before it, one in each of `count` equal parts of them, or all where there
-    are fewer. A draw of j is one pair that sees each other in one direction: i sees j, or j sees i. The directions take
-    turns over the draws of a block, from a random start, so that as many pairs look back as look ahead, whatever the
-    length. In BigBird (Zaheer et al. 2020, arXiv 2007.14062, §2) every query block draws equally many among all blocks,
-    which changes what a token sees with the length: that is `DrawnBlocks`.
+    Every block i draws `count` of the blocks before it, one in each of `count` equal parts of them, or all if there are
+    fewer. A draw j makes one pair visible in one direction: i sees j, or j sees i. The directions alternate over the
+    draws of a block, from a random start, so that as many pairs look back as ahead at every length. In BigBird (Zaheer
+    et al. 2020, arXiv 2007.14062, §2) every query block draws equally many among all blocks, so that the pattern of a
+    token depends on the length: see `DrawnBlocks`.
 
-    Draws depend on `seed` and i alone: padding or a longer document never changes which of two tokens see each other, a
-    document's end only leaves out what would lie beyond it. So early blocks look ahead to more blocks than late ones
-    (block i of n to `count / 2 · ln(n / i)` on average), while every block looks back to `count / 2`.
+    Draws depend on `seed` and i alone: padding or a longer document does not change which of two tokens see each other.
+    Early blocks therefore look ahead to more blocks than late ones (block i of n to `count / 2 · ln(n / i)` on
+    average), while every block looks back to `count / 2`.
 
-    The first block begins at position `start`: what stands before it draws nothing and is not drawn. Blocks up to `gap`
-    away are not drawn either; another part of a pattern shows them.
+    The first block begins at position `start`; earlier positions take no part. Blocks up to `gap` away are not drawn
+    either: another part of a pattern shows them.
     """
 
     block: int
@@ -55,12 +55,12 @@ class RandomBlocks(Pattern):
             whole(self, name, 0)
 
     def _block(self, index: Tensor) -> Tensor:
-        """The number of the block of a position, negative before the first."""
+        """The block index of a position, negative before the first block."""
         return (index - self.start) // self.block
 
     def _draw(self, later: Tensor, number: int | Tensor) -> tuple[Tensor, Tensor]:
-        """The block that `later` draws in part `number` of those before it (−1 where there are too few for that), and
-        whether it is `later` that looks, back."""
+        """Returns the block that `later` draws in part `number` of the earlier blocks (−1 if there are too few), and
+        whether `later` sees it (True) or is seen by it (False)."""
         pool = (later - self.gap).clamp(min=0)
         first = pool * number // self.count
         size = pool * (number + 1) // self.count - first
@@ -69,10 +69,10 @@ class RandomBlocks(Pattern):
         return torch.where(size > 0, drawn, -1), back
 
     def _table(self, blocks: int, device: torch.device) -> Tensor:
-        """`(blocks, blocks)` bool: who sees whom among the first blocks."""
+        """Returns `(blocks, blocks)` bool: which query block sees which key block."""
         later = torch.arange(blocks, device=device)[:, None]
         drawn, back = self._draw(later, torch.arange(self.count, device=device))
-        drawn = torch.where(drawn < 0, blocks, drawn)  # what is not drawn is written beside the table
+        drawn = torch.where(drawn < 0, blocks, drawn)  # −1 goes to an additional column, which is cut off
         shown = torch.zeros(blocks + 1, blocks + 1, dtype=torch.bool, device=device)
         shown[torch.where(back, later, drawn), torch.where(back, drawn, later)] = True
         return shown[:blocks, :blocks]
@@ -88,7 +88,7 @@ class RandomBlocks(Pattern):
                 shown = self._table(blocks, later.device)[query_block.clamp(min=0), key_block.clamp(min=0)]
                 return shown & (earlier >= 0)
         pool = later - self.gap
-        number = ((earlier + 1) * self.count - 1) // pool.clamp(min=1)  # the part in which the earlier block lies
+        number = ((earlier + 1) * self.count - 1) // pool.clamp(min=1)  # the part that contains the earlier block
         drawn, back = self._draw(later, number)
         return (drawn == earlier) & (earlier >= 0) & (earlier < pool) & (back == (query_block > key_block))
 
@@ -98,7 +98,8 @@ class RandomBlocks(Pattern):
         return self._some_drawn(query, key, looks_back=True) | self._some_drawn(key, query, looks_back=False)
 
     def _some_drawn(self, later: tuple[Tensor, Tensor], earlier: tuple[Tensor, Tensor], *, looks_back: bool) -> Tensor:
-        """Whether a block from `later[0]` to `later[1]` draws one from `earlier[0]` to `earlier[1]` in a direction."""
+        """Whether a block from `later[0]` to `later[1]` draws one from `earlier[0]` to `earlier[1]` in this
+        direction."""
         first, last = later
         some = (first != first) & (earlier[0] != earlier[0])
         steps = _blocks_across(first, last, self.block)
@@ -119,21 +120,21 @@ class RandomBlocks(Pattern):
 
 @dataclass(frozen=True)
 class DrawnBlocks(Pattern):
-    """Every block of `block` queries sees `count` other blocks of keys, or all that there are to draw where these are
-    fewer: a set drawn uniformly among the blocks of the text.
+    """Every block of `block` queries sees `count` other blocks of keys, drawn uniformly among the blocks of the text,
+    or all of them if there are fewer.
 
     Source: BigBird (Zaheer et al. 2020, arXiv 2007.14062, §2), r random blocks for each block of queries.
 
-    A draw depends on `seed`, the block and the number of blocks in the text. So a text draws the same alone, padded and
-    in company, but its beginning draws otherwise than the beginning alone does: for texts that grow while they are
-    read, as in a decoder, take `RandomBlocks`.
+    A draw depends on `seed`, the block and the number of blocks in the text. A text therefore has the same draws alone,
+    padded and in a batch, but other draws than a prefix of it. For texts that grow while they are processed, as in a
+    decoder, use `RandomBlocks`.
 
-    The first block begins at position `start`: what stands before it draws nothing and is not drawn. A block does not
-    draw itself and those up to `gap` away; the last `ends` blocks neither draw nor are drawn. Another part of a pattern
-    shows them. With `within`, only the first so many blocks are drawn.
+    The first block begins at position `start`; earlier positions take no part. A block does not draw itself and those
+    up to `gap` away; the last `ends` blocks neither draw nor are drawn. Another part of a pattern shows them. With
+    `within`, only the first `within` blocks are drawn.
 
-    `blocks` is how many blocks the text has from `start` on, the last one perhaps cut. 0 leaves it to the operator that
-    meets the pattern: all keys, or those of each row up to its last real one.
+    `blocks` is the number of blocks of the text from `start` on, including a partial last one. With 0, the operator
+    sets it: from all keys, or for each row from its last unpadded key.
     """
 
     block: int
@@ -169,31 +170,31 @@ class DrawnBlocks(Pattern):
         if not self.reads_length:
             return self
         blocks: Any = (length - self.start + self.block - 1) // self.block
-        # A single block has nothing to draw, as none has; so 0 can stand for a text that is not known.
+        # A single block draws nothing, as zero blocks do; so 0 can mean an unknown length.
         return replace(self, blocks=blocks.clamp(min=1) if isinstance(blocks, Tensor) else max(1, blocks))
 
     @property
     def _drawing(self) -> Any:
-        """How many blocks draw and are drawn, an int or a tensor."""
+        """The number of blocks that draw and are drawn, an int or a tensor."""
         if self.reads_length:
             raise InputError(f"pattern {self} depends on the length of the text; call of_length(tokens) first")
         return self.blocks - self.ends
 
     def _part(self, number: int) -> tuple[Any, Any, Any]:
-        """Where draw `number` looks: the first block, that behind the last, and how many draws there are still left to
-        be made in this part, with this one."""
+        """Returns the range of blocks for draw `number`, as first and end (exclusive), and the number of draws left in
+        this range, including this one."""
         last = self._drawing
         return 0, (_least(last, self.within) if self.within else last), self.count - number
 
     def _block(self, index: Tensor) -> Tensor:
-        """The number of the block of a position, negative before the first."""
+        """The block index of a position, negative before the first block."""
         return (index - self.start) // self.block
 
     def draws(self, row: Tensor) -> list[Tensor]:
-        """The blocks that each block of `row` draws, in `count` tensors; −1 for none.
+        """Returns the blocks that each block of `row` draws, as a list of `count` tensors; −1 for none.
 
         Sets of n out of m are drawn uniformly by Floyd's algorithm (Bentley and Floyd 1987, Communications of the ACM
-        30(9)): for j from m − n to m − 1 a number up to j, or j itself where that number is drawn already.
+        30(9)): for j from m − n to m − 1 a random number up to j, or j itself if that number is already drawn.
         """
         drawn_before: list[Tensor] = []
         draws = (row >= 0) & (row < self._drawing)
@@ -216,25 +217,25 @@ class DrawnBlocks(Pattern):
         row, key_block = self._block(query_index), self._block(key_index)
         shown = (row != row) & (key_block != key_block)
         if self._table_serves(shown.numel()):
-            inside = [(each >= 0) & (each < self.blocks) for each in (row, key_block)]
-            places = (each.clamp(0, self.blocks - 1) for each in (row, key_block))
+            inside = [(block >= 0) & (block < self.blocks) for block in (row, key_block)]
+            places = (block.clamp(0, self.blocks - 1) for block in (row, key_block))
             return self._table(row.device)[tuple(places)] & inside[0] & inside[1]
         for drawn in self.draws(row):
             shown = shown | (drawn == key_block)
         return shown & (key_block >= 0)
 
     def _table_serves(self, pairs: int) -> bool:
-        """Whether so many pairs are better looked up in a table of all blocks."""
+        """Whether this number of pairs is cheaper to look up in a table of all blocks."""
         if self.count <= FEW or torch.compiler.is_compiling() or isinstance(self.blocks, Tensor):
             return False
         return self.blocks <= MOST_TABLED and self.blocks**2 <= 64 * pairs
 
     def _table(self, device: torch.device) -> Tensor:
-        """`(blocks, blocks)` bool: which block sees which."""
+        """Returns `(blocks, blocks)` bool: which query block sees which key block."""
         row = torch.arange(self.blocks, device=device)
         drawn = torch.stack(self.draws(row), -1)
         shown = torch.zeros(self.blocks, self.blocks + 1, dtype=torch.bool, device=device)
-        # What is not drawn is written beside the table.
+        # −1 goes to an additional column, which is cut off.
         return shown.scatter_(1, torch.where(drawn < 0, self.blocks, drawn), True)[:, :-1]
 
     def some(self, span: Span) -> Tensor:
@@ -256,9 +257,11 @@ class DrawnBlocks(Pattern):
 
 @dataclass(frozen=True)
 class PlannedBlocks(DrawnBlocks):
-    """The same, but drawn where the released code of BigBird looks at most lengths: of a text of N blocks with
-    r = `count`, among the first 2r + 5 where N > 2r + 5; else where N > r + 5 half of them among the first r + 5, the
-    others behind; else anywhere. N counts the blocks before `start`, and `within` is not read.
+    """As `DrawnBlocks`, but drawn from the ranges that BigBird's released code uses at most lengths.
+
+    For a text of N blocks with r = `count`: among the first 2r + 5 blocks if N > 2r + 5; otherwise, if N > r + 5, half
+    of the draws among the first r + 5 and the others after them; otherwise anywhere. N includes the blocks before
+    `start`, and `within` is ignored.
     """
 
     def _part(self, number: int) -> tuple[Any, Any, Any]:
@@ -277,27 +280,27 @@ class PlannedBlocks(DrawnBlocks):
 
 
 def _blocks_across(first: Tensor, last: Tensor, block: int) -> int:
-    """How many blocks of `block` positions a rectangle touches at most, by its first and last ones. A compiled graph,
-    which cannot look, is for rectangles of up to `LARGEST_TILE` positions."""
+    """The maximum number of blocks that one of the rectangles overlaps, from its first and last blocks. In a compiled
+    graph, which cannot read values, it assumes rectangles of up to `LARGEST_TILE` positions."""
     if torch.compiler.is_compiling():
         return (LARGEST_TILE - 1) // block + 2
     return int((last - first).max()) + 1 if last.numel() else 0
 
 
 def _least(left: Any, right: int) -> Any:
-    """The smaller of two numbers, of which the first may be a tensor."""
+    """`min` where the first operand may be a tensor."""
     return left.clamp(max=right) if isinstance(left, Tensor) else min(left, right)
 
 
 def _choice(condition: Any, yes: Any, no: Any) -> Any:
-    """One of two numbers, by a bool or by a tensor of them."""
+    """`yes if condition else no` where the condition may be a tensor."""
     if isinstance(condition, Tensor):
         return torch.where(condition, yes, no)
     return yes if condition else no
 
 
 def hash_bits(value: Tensor, seed: int) -> Tensor:
-    """A fixed integer hash to 31 bits: multiply–xorshift rounds, the same on every device."""
+    """Returns a fixed 31-bit integer hash: multiply–xorshift rounds, identical on every device."""
     value = (value + 0x9E37 * (seed + 1)) & 0x7FFFFFFF
     for multiplier in (0x45D9F3B, 0x119DE1F3):
         value = ((value ^ (value >> 16)) * multiplier) & 0x7FFFFFFF

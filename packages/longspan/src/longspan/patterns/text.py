@@ -1,4 +1,4 @@
-"""The small language of patterns: names, whole numbers, `|`, `&` and brackets, read with Python's own grammar."""
+"""The text form of patterns: names, integers, `|`, `&` and brackets, parsed with Python's own grammar."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ KINDS: dict[str, type] = {text_name(kind): kind for kind in (*_KINDS, PerHead)}
 
 
 _LONGEST = 20_000
-"""Most characters of a pattern's text."""
+"""Maximum number of characters in the text of a pattern."""
 
 
 def parse(text: str) -> Pattern:
-    """Read a pattern from text, such as `"window(128) | first(1)"` or `"causal() & (blocks(64) | strided(64))"`.
+    """Parses a pattern from text, such as `"window(128) | first(1)"` or `"causal() & (blocks(64) | strided(64))"`.
 
-    Names are those of the classes in lower case with underscores. `window(128)` means 128 on each side.
-    `per_head(…)` takes one pattern for each head. Raises `InputError` with what is wrong and what there is.
+    Names are the class names in lower case with underscores. `window(128)` means 128 on each side. `per_head(…)` takes
+    one pattern for each head.
+
+    Raises:
+        InputError: the text is not a pattern; the message lists the known names.
     """
     check_kind(text, "pattern", str, 'a text, such as "window(128) | first(1)"')
     return _parsed(text)
@@ -59,10 +62,9 @@ def _parsed(text: str) -> Pattern:
 
 
 def _read(text: str, shown: str) -> ast.expr:
-    """Python's own reading of the text."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # advice about Python's grammar says nothing about patterns
+            warnings.simplefilter("ignore")  # Python's warnings about its own grammar do not concern patterns
             return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
         raise InputError(
@@ -71,13 +73,13 @@ def _read(text: str, shown: str) -> ast.expr:
 
 
 def text_of(pattern: Pattern) -> str:
-    """The text of a pattern, from which `parse` makes it again; `InputError` where a part of it is not registered."""
+    """Returns the text of a pattern, which `parse` reads; raises `InputError` if a part of it is not registered."""
     _check_known(pattern)
     return str(pattern)
 
 
 known_text_of = lru_cache(maxsize=256)(text_of)
-"""The same for calls outside of compiled graphs, in which a table of texts cannot be followed."""
+"""`text_of` with a cache, for calls outside of compiled graphs, which cannot trace one."""
 
 
 def _check_known(pattern: Pattern) -> None:

@@ -1,1 +1,1 @@
-"""What people look at: patterns, summaries, answers."""
+"""Pictures of patterns and spans, and the frame of web pages."""

@@ -1,4 +1,4 @@
-"""Web pages, each one file without scripts, addresses or anything else to load: their frame, and texts in them."""
+"""Self-contained web pages without scripts or external resources: their frame, and escaping of texts."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from longspan.characters import shown
 
 
 def page_frame(title: str, style: str, body: Iterable[str], *, pictures: bool = False) -> str:
-    """A whole page, whose own policy lets a browser load nothing but, if asked for, `pictures` that it holds itself.
+    """Returns a page whose content security policy blocks all loading, except, if requested, of embedded `pictures`.
 
     Args:
-        title: of the tab; escaped here.
-        style: the CSS, all of it.
-        body: markup, escaped by whoever made it.
-        pictures: whether there are `data:` addresses in it.
+        title: title of the tab; escaped here.
+        style: the whole CSS.
+        body: markup, already escaped.
+        pictures: whether it contains `data:` addresses.
     """
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    own = "img-src data:; " if pictures else ""
+    image_policy = "img-src data:; " if pictures else ""
     return "".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; {own}',
+            f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; {image_policy}',
             f"style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">\n",
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" ',
             'content="no-referrer">\n<meta name="color-scheme" content="light dark">\n',
@@ -36,10 +36,10 @@ def page_frame(title: str, style: str, body: Iterable[str], *, pictures: bool = 
 
 
 def as_text(text: str) -> str:
-    """Any text as it may stand in a page or an attribute."""
+    """Escapes a text for a page or an attribute."""
     return html.escape(shown(text))
 
 
 def as_line(text: str) -> str:
-    """A text for HTML as `as_text` gives it, on one line."""
+    """Escapes a text as `as_text` does, on one line."""
     return as_text(" ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Pictures of patterns: which token sees which, drawn from the same predicate that attention computes with.
+"""Pictures of patterns: the visible pairs, drawn from the same predicate that attention uses.
 
 Needs the 'pictures' extra (matplotlib).
 """
@@ -29,17 +29,19 @@ DOTS = 150
 """Dots per inch of a saved picture."""
 PAPER, INK, QUIET = "#f5f3ee", "#24292f", "#6e7681"
 _NEED_MORE = frozenset({"pgf"})
-"""Formats of matplotlib that need another program, LaTeX."""
+"""Formats of matplotlib that require LaTeX."""
 COLOURS = ("#1f5f99", "#e07b28", "#2e8b57", "#8a4fa8", "#c0392b", "#1a9ba1", "#9a7b1f", "#5b6270")
 """One colour for each operand of `|`, or for each head, in order."""
 
 
 def draw_pattern(pattern: Pattern, tokens: int, *, heads: bool = False) -> Figure:
-    """Draw the dense mask of a pattern: queries downwards, keys to the right, a colour for each operand of `|`.
+    """Draws the dense mask of a pattern: queries downwards, keys to the right, a colour for each operand of `|`.
 
     Args:
-        pattern: what to draw. The heads of a per-head pattern share one picture, a colour for each.
-        tokens: number of queries; more tokens than dots share a cell, whose shade is the share of visible pairs.
+        pattern: the pattern. The heads of a per-head pattern share one picture, a colour for each.
+        tokens: number of queries; if there are more tokens than dots, several share a cell, shaded by its share of
+            visible
+            pairs.
         heads: draw a panel for each head of a per-head pattern instead.
 
     Raises:
@@ -59,12 +61,10 @@ def draw_pattern(pattern: Pattern, tokens: int, *, heads: bool = False) -> Figur
 
 
 def save_picture(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Save a figure in the format that the name ends with (.png, .svg, .pdf, …); an existing file is replaced.
-
-    The file appears complete or not at all.
+    """Saves a figure in the format of the suffix (.png, .svg, .pdf, …), atomically; an existing file is replaced.
 
     Raises:
-        InputError: an unknown format, or a place that cannot be written.
+        InputError: an unknown format, or a location that is not writable.
     """
     literal(figure)
     place, drawn = check_picture(path), BytesIO()  # drawn in memory: matplotlib leaves a file open on a full disk
@@ -74,9 +74,10 @@ def save_picture(figure: Figure, path: str | os.PathLike[str]) -> None:
 
 
 def literal(figure: Figure) -> Figure:
-    """The figure, whose titles and texts are then drawn as they are: a `$` begins no formula, a control no box.
+    """Makes matplotlib draw titles and texts literally: `$` does not begin a formula, and control characters are
+    replaced.
 
-    File names, questions and sentences stand in pictures. Labels of ticks stay as matplotlib writes them.
+    Pictures contain file names, questions and sentences. Tick labels are not changed.
     """
     texts = [*figure.texts]
     for axes in figure.axes:
@@ -90,14 +91,14 @@ def literal(figure: Figure) -> Figure:
 
 
 def check_picture(path: str | os.PathLike[str], reads: Iterable[str | os.PathLike[str] | None] = ()) -> Path:
-    """The file, if a picture could be saved there; call it before long work that ends in a picture.
+    """Returns the path if a picture can be saved there; call it before long work that ends in a picture.
 
     Args:
-        path: of the picture.
+        path: path of the picture.
         reads: as in `output_file`.
 
     Raises:
-        InputError: an unknown format, a folder that is missing or cannot be written, a file that is read, or matplotlib
+        InputError: an unknown format, a folder that is missing or not writable, a file that is an input, or matplotlib
             is missing.
     """
     bases = require("matplotlib.backend_bases", extra="pictures", purpose="drawing a picture")
@@ -112,21 +113,23 @@ def _kind(path: str | os.PathLike[str]) -> str:
 
 
 def _cells(tokens: int, dots: int) -> int:
-    """Cells along one side of a picture of about `dots`: one for each token, or coarse enough to be seen singly."""
+    """Returns the cells along one side of a picture of about `dots`: one for each token, or coarse enough to be
+    distinguishable."""
     return tokens if tokens <= dots else dots // 2
 
 
 def _parts(pattern: Pattern) -> list[tuple[str, Pattern]]:
-    """What gets a colour of its own, with its label: each head, or each operand of the outermost `|`."""
+    """Returns the parts with separate colours, and their labels: each head, or each operand of the outermost `|`."""
     if pattern.heads:
         return [(f"head {number}: {pattern.head(number)}", pattern.head(number)) for number in range(pattern.heads)]
-    return [(str(each), each) for each in pattern.alternatives()]
+    return [(str(part), part) for part in pattern.alternatives()]
 
 
 def _paint(mask: Mask, first_colour: int = 0) -> Any:
-    """The cells as a `(rows, columns, 3)` array of colours in 0…1.
+    """Returns the cells as a `(rows, columns, 3)` array of colours in 0…1.
 
-    A cell that shows anything keeps a clear tint, so that one global column stays legible when 32 tokens share a cell.
+    A cell with any visible pair keeps a clear tint, so that a global column remains visible when 32 tokens share a
+    cell.
     """
     import numpy as np
     from matplotlib.colors import to_rgb
@@ -150,7 +153,7 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _show(axes: Axes, mask: Mask, first_colour: int = 0) -> None:
-    """Put the cells into axes; every cell covers the same whole number of dots."""
+    """Draws the cells into axes; every cell covers the same whole number of dots."""
     import numpy as np
 
     picture = _paint(mask, first_colour)
@@ -160,13 +163,13 @@ def _show(axes: Axes, mask: Mask, first_colour: int = 0) -> None:
     axes.imshow(picture, extent=edges, aspect="auto", interpolation="nearest")
     axes.tick_params(colors=QUIET, labelsize=8, length=3, width=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    # A frame on the edge would hide the first row and column, and they are often the global token.
+    # A frame on the edge would hide the first row and column, which are often global tokens.
     for side in ("left", "bottom"):
         axes.spines[side].set(color=QUIET, linewidth=0.6, position=("outward", 3))
 
 
 def _ticks(count: int, wanted: int = 8) -> list[int]:
-    """Round positions for the axis: multiples of a power of two, and the last token where it does not crowd them."""
+    """Returns round tick positions: multiples of a power of two, and the last token if there is room."""
     step = 1
     while step * wanted < count:
         step *= 2

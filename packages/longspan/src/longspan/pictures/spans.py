@@ -1,5 +1,5 @@
-"""How far each head of a model has learned to look back: a bar for each, layer by layer (Sukhbaatar et al. 2019,
-figure 3 in kind). Needs the 'pictures' extra (matplotlib)."""
+"""Pictures of learned attention spans: a bar for each head, layer by layer (Sukhbaatar et al. 2019, as figure 3). Needs
+the 'pictures' extra (matplotlib)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def learned_spans(model: nn.Module) -> list[list[float]]:
-    """The span of each head in tokens, for each layer of a model that has learned spans, in order of the layers.
+    """Returns the span of each head in tokens, for each layer with learned spans, in the order of the layers.
 
     Raises:
         InputError: no layer has any.
@@ -33,7 +33,7 @@ def learned_spans(model: nn.Module) -> list[list[float]]:
 
 
 def draw_spans(model: nn.Module) -> Figure:
-    """Draw them, the heads of a layer in rising order, over a logarithmic axis of tokens.
+    """Draws the learned spans, the heads of a layer in ascending order, over a logarithmic axis of tokens.
 
     Raises:
         InputError: no layer has learned spans, or matplotlib is missing.
@@ -47,7 +47,7 @@ def draw_spans(model: nn.Module) -> Figure:
     place, ticks = 0.0, []
     for layer, heads in enumerate(spans):
         places = [place + number for number in range(len(heads))]
-        # A span of 0 tokens has no place on the axis, which begins at 1.
+        # A span of 0 tokens is drawn as 1, where the logarithmic axis begins.
         axes.bar(places, [max(span, 1.0) for span in sorted(heads)], 0.85, color=COLOURS[layer % 2])
         ticks.append((places[0] + places[-1]) / 2)
         place = places[-1] + 2.5

@@ -1,12 +1,12 @@
-"""Work that is counted, since a clock measures the machine and its load: launches, FLOPs, bytes, waits, peak memory.
+"""Counts of work, instead of times that depend on the machine and its load: launches, FLOPs, bytes, synchronisations,
+peak memory.
 
     with Work() as work:
         module(hidden).sum().backward()
     work.operations, work.flops, work.bytes, work.waits, work.peak
 
-On a GPU an operation is a kernel to launch, and a wait is a point at which the host stands still until the device has
-caught up. Both are properties of the code, not of the device: tensors on the processor, on `meta`, or of a `FakeCuda`
-count alike.
+On a GPU an operation is a kernel launch, and a wait is a point at which the host blocks until the device has finished.
+Both are properties of the code, not of the device: tensors on the CPU, on `meta`, or of a `FakeCuda` count alike.
 """
 
 from __future__ import annotations
@@ -39,45 +39,44 @@ FLOPS: dict[Any, Callable[..., int]] = {
     ),
     aten.bmm: lambda one, other, *_, **__: 2 * one.numel() * other.shape[-1],
 }
-"""FLOPs of operators for which PyTorch has no count: full attention on a processor, and products whose result is of
-another type; others may add theirs."""
+"""FLOPs of operators for which PyTorch has no formula: full attention on a CPU, and products with a result of another
+dtype; other modules may add theirs."""
 
 WAITS = re.compile(
     r"aten::(_local_scalar_dense|nonzero|masked_select|_unique2?|unique_(dim|consecutive)|equal|bincount|is_nonzero)$"
 )
-"""Operators whose results, or their shapes, the host must know."""
+"""Operators whose results or shapes the host must read."""
 
 NO_KERNEL = {
     *(aten.empty, aten.empty_like, aten.new_empty, aten.empty_strided, aten.new_empty_strided, aten.resize_),
-    aten._unsafe_view,  # a view, which only autograd takes for a new tensor
+    aten._unsafe_view,  # a view, which only autograd treats as a new tensor
 }
-"""Operators that give memory without writing to it."""
+"""Operators that allocate memory without writing to it."""
 
 UNREAD = re.compile(r"aten::((new_)?(zeros|ones|full|empty)(_like)?|rand\w*_like|copy_|fill_|zero_|bernoulli_)$")
-"""Operators that do not read their first tensor: they ask for its shape, or overwrite it."""
+"""Operators that do not read their first tensor: they use its shape, or overwrite it."""
 
 
 class Work(TorchDispatchMode):
-    """What a computation does.
+    """Counts the work of a computation.
 
-    Our own operators are opened: what counts is what they do inside. A view moves nothing. What looks up rows of a
-    table reads those rows, and not the table; what changes some rows of a tensor in place writes those. Numbers that
-    are repeated without a copy are read once, and memory that is overwritten is not read.
+    Our custom operators are expanded: the operations inside them are counted. Views move nothing. Indexing reads the
+    selected rows, not the table; in-place updates of rows write those rows. Expanded dimensions (stride 0) are read
+    once, and overwritten memory is not read.
 
     Attributes:
-        operations: that write memory, each a kernel to launch.
-        flops: of the products of matrices.
-        bytes: that are read or written.
-        waits: operations after which the host must wait for the device: values read, lengths that depend on data,
-            copies from the host and to it.
-        largest: elements of the largest tensor that was made.
-        peak: the most bytes of tensors made here that were there at once.
-        kernels: how often each operator ran.
-        waited: how often each of those ran that wait.
+        operations: operations that write memory, each a kernel launch.
+        flops: FLOPs of matrix products.
+        bytes: bytes read or written.
+        waits: synchronisations: values read by the host, lengths that depend on data, copies from and to the host.
+        largest: elements of the largest tensor created.
+        peak: largest number of bytes of created tensors alive at once.
+        kernels: number of calls by operator.
+        waited: number of synchronisations by operator.
 
     Args:
-        device: count only what happens on devices of this type, such as `"cuda"`, and nothing that the host computes
-            for itself; `None` for all.
+        device: count only operations on devices of this type, such as `"cuda"`, excluding those of the host; `None` for
+            all.
     """
 
     def __init__(self, device: str | None = None) -> None:
@@ -95,7 +94,7 @@ class Work(TorchDispatchMode):
         if func.namespace == "longspan":
             with self:
                 return OPDEFS[func._schema.name]._init_fn(*args, **kwargs)
-        if func not in self._simple:  # inside of our operators PyTorch leaves its own, made of others, as they are
+        if func not in self._simple:  # inside our operators, PyTorch's composite operators are not decomposed
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
@@ -104,12 +103,12 @@ class Work(TorchDispatchMode):
         result = func(*args, **kwargs)
         if func.is_view:
             return result
-        given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
+        inputs = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
         made = [tensor for tensor in tree_leaves(result) if isinstance(tensor, Tensor)]
-        if self.device is not None and not any(each.device.type == self.device for each in (*given, *made)):
+        if self.device is not None and not any(tensor.device.type == self.device for tensor in (*inputs, *made)):
             return result
         self._follow(made)
-        if _waits(func, args, given, made):
+        if _waits(func, args, inputs, made):
             self.waits += 1
             self.waited[func._schema.name] += 1
         if func._overloadpacket in NO_KERNEL:
@@ -120,21 +119,21 @@ class Work(TorchDispatchMode):
         elif (known := flop_registry.get(func._overloadpacket)) is not None:
             flops = known(*args, **kwargs, out_val=result)
         if INDEXED.match(func.name()):
-            given, made = given[1:], [tensor for tensor in made if tensor is not given[0]]
-        read = given[1:] if UNREAD.match(func._schema.name) else given
-        read = [each for each in read if not any(each is other for other in _written_only(func, kwargs))]
-        self.launched(func, sum(moved_bytes(tensor) for tensor in (*read, *made)), flops, given)
+            inputs, made = inputs[1:], [tensor for tensor in made if tensor is not inputs[0]]
+        read = inputs[1:] if UNREAD.match(func._schema.name) else inputs
+        read = [tensor for tensor in read if not any(tensor is other for other in _written_only(func, kwargs))]
+        self.launched(func, sum(moved_bytes(tensor) for tensor in (*read, *made)), flops, inputs)
         return result
 
     def launched(self, func: Any, moved: int, flops: int, given: list[Tensor]) -> None:
-        """Note a kernel: its operator, the bytes that it reads and writes, its FLOPs, and the tensors that it reads."""
+        """Records a kernel: its operator, the bytes that it reads and writes, its FLOPs, and its input tensors."""
         self.operations += 1
         self.kernels[func._schema.name] += 1
         self.flops += flops
         self.bytes += moved
 
     def _follow(self, tensors: list[Tensor]) -> None:
-        """Count the memory of new tensors until it is given back."""
+        """Tracks the memory of new tensors until it is freed."""
         for tensor in tensors:
             if self.device is not None and tensor.device.type != self.device:
                 continue
@@ -152,28 +151,30 @@ class Work(TorchDispatchMode):
 
 
 def moved_bytes(tensor: Tensor) -> int:
-    """Bytes that reading or writing a tensor moves: what is repeated by a stride of 0 is there once."""
+    """Returns the bytes moved by reading or writing a tensor; expanded dimensions (stride 0) count once."""
     counts = [size if stride else min(size, 1) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     return math.prod(counts) * tensor.element_size()
 
 
 def _written_only(func: Any, kwargs: dict[str, Any]) -> list[Tensor]:
-    """The tensors that are given as `out`."""
-    return [kwargs[each.name] for each in func._schema.arguments if each.is_out and each.name in kwargs]
+    """Returns the tensors passed as `out`."""
+    return [kwargs[argument.name] for argument in func._schema.arguments if argument.is_out and argument.name in kwargs]
 
 
 def _waits(func: Any, args: Any, given: list[Tensor], made: list[Tensor]) -> bool:
-    """Whether the host must wait for the device, or for a copy, before it goes on."""
+    """Whether the host must wait for the device, or for a copy, before it continues."""
     packet = func._overloadpacket
     if WAITS.match(func._schema.name):
         return True
     if packet in (aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_):
-        flags = [each for each in args[1] if isinstance(each, Tensor) and each.dtype in (torch.bool, torch.uint8)]
-        # One number in the place of all that a mask shows is written without looking the places up.
+        flags = [
+            tensor for tensor in args[1] if isinstance(tensor, Tensor) and tensor.dtype in (torch.bool, torch.uint8)
+        ]
+        # Writing a single number by a mask does not look up its positions.
         return bool(flags) and not (packet is not aten.index and args[2].numel() == 1)
     if packet is aten.repeat_interleave:
-        return True  # with a known length PyTorch never gets here
+        return True  # with a known length PyTorch does not get here
     if packet in (aten._to_copy, aten.copy_):
-        tensors = {each.device.type for each in (*given, *made)}
+        tensors = {tensor.device.type for tensor in (*given, *made)}
         return len(tensors) > 1
     return False

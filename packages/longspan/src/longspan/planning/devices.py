@@ -1,4 +1,4 @@
-"""GPUs of which a plan can be made without one: what their makers publish."""
+"""GPUs with their published specifications, for plans without the device."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from longspan.settings import show
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A GPU by its published numbers.
+    """Published specifications of a GPU.
 
     Attributes:
-        name: in full.
+        name: full name.
         memory: bytes.
-        bandwidth: bytes a second between its memory and its cores.
-        flops: type → operations a second in dense matrix products of that type, sums in float32. What is said of
-            float32 is its own rate, not TF32's: PyTorch leaves TF32 off.
-        flex_share: of these operations, what FlexAttention's compiled kernel reaches.
-        source: where the numbers stand.
+        bandwidth: memory bandwidth in bytes per second.
+        flops: dtype → FLOP/s of dense matrix products with float32 accumulation. For float32 this is its own rate, not
+            TF32's, which PyTorch disables by default.
+        flex_share: fraction of these FLOP/s that FlexAttention's compiled kernel reaches.
+        source: source of the numbers.
     """
 
     name: str
@@ -33,15 +33,15 @@ class Device:
 
 
 AMPERE_FLEX = 0.54
-"""0.9 of what a kernel written by hand reaches, of which the model assumes 0.6: FlexAttention is published at 90 % of
+"""0.9 of the rate of a hand-written kernel, for which the model assumes 0.6: FlexAttention is published at 90 % of
 FlashAttention-2 forward on an A100 (He et al. 2024, https://pytorch.org/blog/flexattention/)."""
 HOPPER_FLEX = 0.35
 """Published: 348.5 of 989.4 TFLOP/s, forward without a mask, 16 heads of 64 over 16,384 tokens
-(https://github.com/pytorch/pytorch/pull/137036): Triton uses less of what Hopper has than FlashAttention-3 does."""
+(https://github.com/pytorch/pytorch/pull/137036): Triton uses less of Hopper than FlashAttention-3 does."""
 
 
 def _rates(half: float, single: float) -> Mapping[str, float]:
-    """TFLOP/s in half precision of both kinds, and in float32."""
+    """Converts TFLOP/s of half precision and of float32."""
     return MappingProxyType({"float32": single * 1e12, "float16": half * 1e12, "bfloat16": half * 1e12})
 
 
@@ -87,14 +87,14 @@ DEVICES: dict[str, Device] = {
         source="NVIDIA Ada GPU Architecture (2022), appendix A, dense with sums in float32",
     ),
 }
-"""Name on the command line → the device."""
+"""Name on the command line → device."""
 
 
 def device_of(name: str) -> Device:
-    """The device of a name.
+    """Returns the device of this name.
 
     Raises:
-        InputError: its numbers are not in the table; the sentence names those that are.
+        InputError: it is not in the table; the message lists those that are.
     """
     if name not in DEVICES:
         raise InputError(

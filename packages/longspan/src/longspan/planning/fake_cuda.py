@@ -1,14 +1,14 @@
-"""A CUDA device that is not there: our code takes its CUDA paths, and what it launches can be counted.
+"""A simulated CUDA device: code takes its CUDA paths, and its launches can be counted.
 
     with FakeCuda() as device, Work("cuda") as work:
         module.to(device)(hidden.to(device))
 
-The numbers of its tensors are computed by the processor, so that results can be compared; or, with `values=False`, not
-at all: then only sizes are followed, and counting what a text of 64 thousand tokens takes is a matter of a second.
-Whole numbers and flags that do not depend on others are always known, since layouts and masks are made of them.
+Values are computed on the CPU, so that results can be compared; or, with `values=False`, not at all: then only sizes
+are tracked, and counting the launches for 64 thousand tokens takes about a second. Integers and flags that do not
+depend on other values are always known, since layouts and masks are made of them.
 
-Tensors of the device and of the processor do not mix, as on CUDA. Attention by PyTorch is one launch of the kernel that
-CUDA has, and FlexAttention is one launch. What dropout draws is other than what CUDA draws.
+Tensors of the device and of the CPU do not mix, as on CUDA. PyTorch's attention is one launch of CUDA's kernel, and
+FlexAttention is one launch. Dropout draws other numbers than on CUDA.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from longspan.planning.fake_kernels import KERNELS, SHOWN, captured_by, flex_for
 aten = torch.ops.aten
 CUDA, HOST, HOLLOW = torch.device("cuda:0"), torch.device("cpu"), torch.device("meta")
 MIXING = {aten.copy_, aten._to_copy, aten.index, aten.index_put, aten.index_put_}
-"""Operators that take tensors of two devices: copies, and places that an index names."""
+"""Operators that accept tensors of two devices: copies and indexing."""
 
 FEW = 32
-"""Up to so many numbers that are copied to the device stay known: weights that decide about sizes, such as spans."""
+"""Up to this many numbers copied to the device stay known: weights that determine sizes, such as spans."""
 
 
 class OnCuda(torch.Tensor):
-    """A tensor of the device; `elem` is where its numbers are, on `meta` where nobody computes them.
+    """A tensor of the device; `elem` holds its values, on `meta` if they are not computed.
 
-    For PyTorch's own code it is one of the processor, so that gradients and autocast work without CUDA; of itself it
-    says that it is on CUDA. What C++ would do with a tensor of the processor stands here instead.
+    PyTorch's own code sees a CPU tensor, so that gradients and autocast work without CUDA; its attributes report CUDA.
+    Methods that C++ would run on the CPU tensor are replaced.
     """
 
     elem: Tensor
@@ -84,7 +84,7 @@ class OnCuda(torch.Tensor):
         return _execute(func, args, kwargs or {}, values=True)
 
     def to(self, *args: Any, **kwargs: Any) -> Tensor:
-        """On the device only the type changes; to the processor the numbers are copied."""
+        """Changes only the dtype on the device; copies the values to the CPU."""
         if args and isinstance(args[0], Tensor):
             args = (args[0].device, args[0].dtype, *args[1:])
         device = kwargs.pop("device", None)
@@ -118,14 +118,14 @@ class OnCuda(torch.Tensor):
 
 
 class UnknownNumbers(RuntimeError):
-    """What is to be done next depends on numbers that nobody computes."""
+    """The next step depends on values that are not computed."""
 
 
 class FakeCuda(TorchDispatchMode):
-    """The device, while its context lasts: `"cuda"` for `Tensor.to`, `Module.to` and for what makes tensors.
+    """The device within its context: `"cuda"` for `Tensor.to`, `Module.to` and tensor factories.
 
     Args:
-        values: whether floating-point numbers are computed; else only their sizes are known.
+        values: whether floating-point values are computed; otherwise only their sizes are known.
     """
 
     def __init__(self, *, values: bool = True) -> None:
@@ -133,7 +133,7 @@ class FakeCuda(TorchDispatchMode):
         self.values = values
 
     def __enter__(self) -> torch.device:  # type: ignore[override]
-        LAYOUT_CACHE.clear()  # of layouts on another device of the same name
+        LAYOUT_CACHE.clear()  # layouts on another device of the same name
         autocast, self._stack = torch.autocast, ExitStack()
         for home, name, replacement in (
             (torch, "autocast", lambda kind, *args, **kwargs: autocast("cpu", *args, **kwargs)),
@@ -147,8 +147,12 @@ class FakeCuda(TorchDispatchMode):
             (torch.backends.cuda, "is_flash_attention_available", lambda: True),
             (torch.cuda, "get_rng_state", lambda device=CUDA: torch.get_rng_state()),
             (torch.cuda, "set_rng_state", lambda state, device=CUDA: torch.set_rng_state(state)),
-            (torch.autograd, "has_torch_function", lambda given: False),  # which would go back without `OnCuda`
-            (torch.inference_mode, "__enter__", torch.no_grad.__enter__),  # tensors made in it have no views of ours
+            (
+                torch.autograd,
+                "has_torch_function",
+                lambda given: False,
+            ),  # which would run the backward pass without `OnCuda`
+            (torch.inference_mode, "__enter__", torch.no_grad.__enter__),  # inference tensors have no views of ours
             (torch.inference_mode, "__exit__", torch.no_grad.__exit__),
             (flex, "_kernel", lambda: _flex_attention),
         ):
@@ -167,7 +171,7 @@ class FakeCuda(TorchDispatchMode):
         _UNKNOWN.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "longspan":  # ours take the way of the device, and not of where its numbers are
+        if func.namespace == "longspan":  # ours dispatch on the simulated device, not on that of `elem`
             TorchDispatchMode.__enter__(self)
             try:
                 return OPDEFS[func._schema.name]._init_fn(*args, **(kwargs or {}))
@@ -177,7 +181,7 @@ class FakeCuda(TorchDispatchMode):
 
 
 class _HostGenerator(torch.Generator):
-    """A generator of any device, which draws on the processor."""
+    """A generator of any device, which draws on the CPU."""
 
     def __new__(cls, device: Any = HOST) -> Any:
         return super().__new__(cls, HOST)  # pyright: ignore[reportCallIssue]
@@ -187,7 +191,7 @@ _to_of_torch = torch.Tensor.to
 
 
 def _to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """`Tensor.to`, which reads `"cuda"` as the device: PyTorch would ask CUDA which one is meant."""
+    """`Tensor.to` with `"cuda"` as the device: PyTorch would query CUDA for its index."""
     if args and isinstance(args[0], str | torch.device):
         args = (_indexed(args[0]), *args[1:])
     if kwargs.get("device") is not None:
@@ -200,7 +204,7 @@ def _indexed(device: Any) -> torch.device:
 
 
 def _copied(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function that makes tensors of data: on the processor, then copied."""
+    """Wraps a function that creates tensors from data: on the CPU, then copied."""
 
     def made(data: Any, *args: Any, device: Any = None, **kwargs: Any) -> Tensor:
         tensor = make(data, *args, **kwargs)
@@ -213,25 +217,25 @@ def _copied(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _execute(func: Any, args: Any, kwargs: Any, *, values: bool) -> Any:
-    """The result of an operator, on the device if an argument is there or it is asked for there."""
-    given = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
-    ours = [each for each in given if isinstance(each, OnCuda)]
+    """Returns the result of an operator, on the device if an argument or the `device` option is."""
+    tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+    ours = [each for each in tensors if isinstance(each, OnCuda)]
     packet, device = func._overloadpacket, kwargs.get("device")
-    asked = device is not None and torch.device(device).type == "cuda"
-    if not ours and not asked and not (packet is aten.zeros and _of_engine()):
+    wants_cuda = device is not None and torch.device(device).type == "cuda"
+    if not ours and not wants_cuda and not (packet is aten.zeros and _of_engine()):
         return func(*args, **kwargs)
-    hosts = [each for each in given if not isinstance(each, OnCuda) and each.ndim]
+    hosts = [each for each in tensors if not isinstance(each, OnCuda) and each.ndim]
     if ours and hosts and packet not in MIXING:
         shapes = ", ".join(str(tuple(each.shape)) for each in hosts)
         raise RuntimeError(f"{func} got tensors on cuda:0 and on cpu ({shapes}); all must be on one device")
     to_host = packet is aten._to_copy and device is not None and torch.device(device) == HOST
-    # PyTorch's C++ names the layout too, in gradients of a cast and in `type_as`, and means where the tensor is.
+    # PyTorch's C++ also passes the layout, in gradients of a cast and in `type_as`, and means the tensor's own device.
     to_host = to_host and kwargs.get("layout") is None
     hollow = any(_is_unknown(each) for each in ours)
     if hollow and (to_host or packet in (aten._local_scalar_dense, aten.is_nonzero, aten.nonzero, aten.bincount)):
         raise UnknownNumbers(f"{func} asks for numbers, which FakeCuda(values=False) does not compute")
     if not values and not ours:
-        hollow = _makes_floats(func, given, args, kwargs)
+        hollow = _makes_floats(func, tensors, args, kwargs)
 
     def inner(each: Any) -> Any:
         if not isinstance(each, Tensor):
@@ -251,7 +255,7 @@ def _execute(func: Any, args: Any, kwargs: Any, *, values: bool) -> Any:
     known = {id(plain): outer for outer, plain in pairs if isinstance(outer, OnCuda)}
 
     def outer(each: Any) -> Any:
-        """What an operator changed in place is the tensor that was given."""
+        """Returns the original tensor for in-place results."""
         if not isinstance(each, Tensor) or isinstance(each, OnCuda):
             return each
         return known[id(each)] if id(each) in known else OnCuda(each)
@@ -260,8 +264,7 @@ def _execute(func: Any, args: Any, kwargs: Any, *, values: bool) -> Any:
 
 
 def _of_engine() -> bool:
-    """Whether zeros are made by autograd, in the place of a gradient that there is none of: on CUDA they would be
-    there."""
+    """Whether autograd creates zeros in place of a missing gradient, which on CUDA would be on the device."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_name in ("__torch_dispatch__", "inner", "_fn", "decompose", "__call__"):
         frame = frame.f_back
@@ -269,7 +272,7 @@ def _of_engine() -> bool:
 
 
 def _makes_floats(func: Any, given: list[Tensor], args: Any, kwargs: Any) -> bool:
-    """Whether an operator that makes a tensor of the device, or copies one to it, makes floating-point numbers."""
+    """Whether an operator that creates a tensor of the device, or copies one to it, creates floating-point values."""
     if given and given[0].numel() <= FEW:
         return False
     dtype = kwargs.get("dtype") or (given[0].dtype if given else None)
@@ -281,7 +284,7 @@ def _makes_floats(func: Any, given: list[Tensor], args: Any, kwargs: Any) -> boo
 
 
 _UNKNOWN: dict[int, Any] = {}
-"""Memory whose numbers were known, and no longer are."""
+"""Storages whose values were known and no longer are."""
 
 
 def _is_unknown(tensor: OnCuda) -> bool:
@@ -289,7 +292,7 @@ def _is_unknown(tensor: OnCuda) -> bool:
 
 
 def _forget_values(func: Any, args: Any, kwargs: Any) -> None:
-    """What an operator has changed in place by unknown numbers is unknown from now on."""
+    """Marks storages that an operator modified in place with unknown values."""
     for place, argument in enumerate(func._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
@@ -300,7 +303,7 @@ def _forget_values(func: Any, args: Any, kwargs: Any) -> None:
                 _UNKNOWN[storage._cdata] = storage
 
 
-# What PyTorch decides before an operator is dispatched.
+# Decisions of PyTorch before an operator is dispatched.
 
 
 def _attention(
@@ -313,7 +316,7 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """One launch of the kernel that CUDA has: FlashAttention in half precision without a mask, else the efficient
+    """One launch of CUDA's kernel: FlashAttention in half precision without a mask, otherwise the memory-efficient
     one."""
     if torch.is_autocast_enabled("cpu"):
         query, key, value = (each.to(torch.get_autocast_dtype("cpu")) for each in (query, key, value))
@@ -337,7 +340,6 @@ def _attention(
 
 
 def _dropout(input: Tensor, p: float, train: bool) -> Tensor:
-    """One launch."""
     return aten.native_dropout(input, p, train)[0] if train and p else input
 
 
@@ -354,7 +356,7 @@ def _flex_attention(
     return_aux: Any = None,
     **options: Any,
 ) -> Any:
-    """One launch: the blocks that a mask shows, and its predicate inside of them."""
+    """One launch: the visible blocks of a mask, and its predicate in partial ones."""
 
     def shown(scores: Tensor) -> Tensor:
         places = [OnCuda(each) for each in torch.meshgrid(*map(torch.arange, scores.shape), indexing="ij")]
@@ -372,12 +374,12 @@ def _flex_attention(
 
 
 def _pairs_of(block_mask: Any, query: Tensor, key: Tensor) -> int:
-    """How many pairs the kernel computes."""
+    """Returns the number of pairs that the kernel computes."""
     rows, heads, queries = query.shape[:3]
     if block_mask is None:
         return rows * heads * queries * key.shape[2]
     counts = [block_mask.kv_num_blocks, block_mask.full_kv_num_blocks]
     counted = [getattr(each, "elem", each) for each in counts if each is not None]
-    if any(each.is_meta for each in counted):  # blocks of a mask that nobody has computed: at most all
+    if any(each.is_meta for each in counted):  # blocks of an unknown mask: all
         return rows * heads * queries * key.shape[2]
     return sum(int(each.expand(rows, heads, -1).sum()) for each in counted) * math.prod(block_mask.BLOCK_SIZE)

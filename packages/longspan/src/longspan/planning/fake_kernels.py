@@ -1,7 +1,7 @@
-"""Attention as kernels of CUDA compute it, for `longspan.planning.fake_cuda`: the same results, by the processor.
+"""CUDA's attention kernels for `longspan.planning.fake_cuda`: the same results, computed on the CPU.
 
-PyTorch's own are operators that only CUDA has; FlexAttention is an operator made here, whose mask travels by number.
-Everything here takes and gives plain tensors; those without numbers, on `meta`, give others without numbers.
+PyTorch's kernels are operators that exist only for CUDA; FlexAttention is a custom operator defined here, whose mask is
+passed by number. All functions take and return plain tensors; tensors on `meta` give tensors on `meta`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ aten = torch.ops.aten
 
 
 def scores_of(query: Tensor, key: Tensor, bias: Tensor | None, is_causal: bool, scale: float) -> Tensor:
-    """`(B, H, T, S)` in float32 at least."""
+    """Returns scores `(B, H, T, S)`, float32 or wider."""
     wide = torch.promote_types(query.dtype, torch.float32)
     scores = query.to(wide) @ key.to(wide).mT * scale
     scores = scores if bias is None else scores + bias
@@ -32,7 +32,7 @@ def scores_of(query: Tensor, key: Tensor, bias: Tensor | None, is_causal: bool, 
 
 
 def _drawn(like: Tensor, prob: float, seed: Tensor | int) -> Tensor | float:
-    """What dropout multiplies weights by, the same again for the same seed."""
+    """Returns dropout factors, reproducible from the seed."""
     if not prob:
         return 1.0
     generator = torch.Generator().manual_seed(int(seed))
@@ -48,7 +48,7 @@ def _mixed(scores: Tensor, value: Tensor, prob: float = 0.0, seed: Tensor | int 
 def _gradients(
     grad: Tensor, scores: Tensor, query: Tensor, key: Tensor, value: Tensor, scale: float, prob: float, seed: Any
 ) -> tuple[Tensor, ...]:
-    """Of query, key, value and scores."""
+    """Returns the gradients of query, key, value and scores."""
     weights = torch.softmax(scores, -1).nan_to_num(0.0)
     wide, drawn = weights.dtype, _drawn(weights, prob, seed)
     slopes = grad.to(wide) @ value.to(wide).mT * drawn
@@ -61,8 +61,8 @@ def _gradients(
 def _forward(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, prob: float, causal: bool, scale: float | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Contexts `(B, H, T, Dv)`, stored as CUDA's kernels do, token before head; logarithms of sums, never read here;
-    and the seed of dropout."""
+    """Returns contexts `(B, H, T, Dv)` in the memory layout of CUDA's kernels, tokens before heads; the log-sum-exp,
+    which is not read here; and the seed of dropout."""
     batch, heads, length, depth = query.shape
     seed = torch.randint(2**31, ()) if prob else torch.zeros((), dtype=torch.int64)
     context = query.new_empty(batch, length, heads, value.shape[-1]).transpose(1, 2)
@@ -105,7 +105,7 @@ def _efficient_backward(  # type: ignore[no-untyped-def]
 
 
 def _packed_scores(query: Tensor, key: Tensor, ends: Tensor, scale: float, window: list[int]) -> Tensor:
-    """`(1, H, T, S)` of the rows that end there, packed one behind the other, `(T, H, D)`: −∞ outside of the window."""
+    """Returns scores `(1, H, T, S)` of packed rows `(T, H, D)` with these ends: −∞ outside of the window."""
     place = torch.arange(len(query))
     row = torch.bucketize(place, ends[1:], right=True)
     offset = place - place[:, None]
@@ -134,7 +134,8 @@ def _windowed_backward(  # type: ignore[no-untyped-def]
 
 
 def _packed_pairs(query: Tensor, ends: Tensor, length: int, window: list[int]) -> int:
-    """Pairs of all heads that FlashAttention computes: of blocks of 128 queries and the blocks of keys around them."""
+    """Returns the pairs of all heads that FlashAttention computes: blocks of 128 queries with the surrounding blocks of
+    keys."""
     blocks = range(0, length, 128)
     last = [min(length, min(length, each + 128) + window[1]) for each in blocks]
     first = [max(0, each - window[0]) for each in blocks]
@@ -142,25 +143,25 @@ def _packed_pairs(query: Tensor, ends: Tensor, length: int, window: list[int]) -
     return 128 * keys * query.shape[1] * (len(ends) - 1)
 
 
-def _product(one: Tensor, other: Tensor, out_dtype: torch.dtype | None = None, **options: Any) -> Tensor:
-    """Of matrices in half precision in float32, which the processor has not."""
-    multiply = aten.mm if one.ndim == 2 else aten.bmm
+def _product(left: Tensor, right: Tensor, out_dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """Matrix product of half-precision operands with a float32 result, which the CPU lacks."""
+    multiply = aten.mm if left.ndim == 2 else aten.bmm
     if out_dtype is None:
-        return multiply(one, other, **options)
-    return multiply(one.to(out_dtype), other.to(out_dtype))
+        return multiply(left, right, **options)
+    return multiply(left.to(out_dtype), right.to(out_dtype))
 
 
 # FlexAttention as one operator.
 
 Shown = Callable[[Tensor], Tensor]
-"""Scores `(B, H, T, S)` → the same with what is added to them, and −∞ where a mask hides a pair."""
+"""Scores `(B, H, T, S)` → scores with additive terms, and −∞ where a mask hides a pair."""
 
 SHOWN: dict[int, Shown] = {}
-"""By number, what the scores of a call become."""
+"""Score functions of calls by number."""
 
 
 def captured_by(function: Any) -> list[Tensor]:
-    """The tensors that a predicate, or what changes scores, refers to, each once, and so do the functions in it."""
+    """Returns the tensors captured by a predicate or score function, and by functions in its closure, each once."""
     cells = [] if function is None else [cell.cell_contents for cell in function.__closure__ or ()]
     found: dict[int, Tensor] = {}
     for each in tree_leaves(cells):
@@ -173,8 +174,8 @@ def captured_by(function: Any) -> list[Tensor]:
 def flex_forward(
     query: Tensor, key: Tensor, value: Tensor, captured: Sequence[Tensor], number: int, pairs: int, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """FlexAttention, which computes so many pairs: `(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`
-    and the logarithms of the sums of its softmax, `(B, H, T)`. What is `captured` is read besides."""
+    """FlexAttention over `pairs` pairs: `(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)` and the
+    log-sum-exp of the scores, `(B, H, T)`. The `captured` tensors are also read."""
     scores = SHOWN[number](scores_of(query, key, None, False, scale))
     return _placed_like(query, value).copy_(_mixed(scores, value)), scores.logsumexp(-1)
 
@@ -185,7 +186,7 @@ def _(query: Tensor, key: Tensor, value: Tensor, *options: Any) -> tuple[Tensor,
 
 
 def _placed_like(query: Tensor, value: Tensor) -> Tensor:
-    """New memory `(B, H, T, Dv)` whose dimensions lie in the order of the query's, as FlexAttention's result does."""
+    """Allocates `(B, H, T, Dv)` with the dimension order of the query's memory, as FlexAttention does."""
     order = sorted(range(3), key=lambda dim: -query.stride(dim))
     shape = [query.shape[dim] for dim in order]
     return query.new_empty(*shape, value.shape[-1]).permute(*(order.index(dim) for dim in range(3)), 3)
@@ -203,7 +204,7 @@ def flex_backward(
     pairs: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value, where scores are multiplied by numbers and others added to them."""
+    """Returns the gradients of query, key and value, for score functions that scale and add."""
     raw, shown = scores_of(query, key, None, False, scale), SHOWN[number]
     weights = torch.softmax(shown(raw), -1).nan_to_num(0.0)
     slopes = grad.to(weights.dtype) @ value.to(weights.dtype).mT
@@ -258,4 +259,4 @@ KERNELS: dict[Any, Callable[..., Any]] = {
     aten._scaled_dot_product_efficient_attention: _efficient,
     aten._scaled_dot_product_efficient_attention_backward: _efficient_backward,
 }
-"""Operators of PyTorch that the processor does not have, as it computes them."""
+"""Operators that PyTorch has only for CUDA, with their CPU implementation."""

@@ -1,8 +1,8 @@
-"""How much memory a model will need: counted from its configuration, before anything of it is made.
+"""Memory of a model, computed from its configuration before anything is allocated.
 
-Weights, gradients and the states of the optimizer are counted on a model without storage; what training saves of each
-block is its residual states, the inputs of its linear layers, the widest tensor of its feed-forward layer, and what its
-attention says of itself (`AttentionConfig.costs`).
+Weights, gradients and optimizer states are counted on a model on the meta device. The activations saved for training
+are, per block, the residual stream, the inputs of its linear layers, the widest tensor of its feed-forward layer, and
+the activations of its attention (`AttentionConfig.costs`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from longspan.training.optimisation import STATES
 
 Precision = Literal["float32", "bfloat16"]
 CONSTANT = 4 << 20
-"""Bytes of working memory whatever the length: the buffers of a chunk of attention, and what libraries set aside."""
+"""Bytes of working memory at any length: the buffers of a chunk of attention, and what libraries reserve."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +33,15 @@ class Choice:
     """One way to run a model.
 
     Attributes:
-        tokens: of each row, T.
-        batch: rows, B.
-        train: a step of training, or else a forward pass.
-        precision: bfloat16 in training is autocast: the weights stay float32.
-        checkpointing: compute each block again in the backward pass instead of saving its activations.
-        output_tokens: that a decoder beside an encoder writes, or is taught.
-        processes: that share the work; batch and memory are those of one.
-        shard: divide weights, gradients and the optimizer's states between them.
-        sequence: how many of them read each row together, a part of it each.
+        tokens: tokens per row, T.
+        batch: number of rows, B.
+        train: a training step instead of a forward pass.
+        precision: bfloat16 in training means autocast: the weights are float32.
+        checkpointing: gradient checkpointing per block.
+        output_tokens: target tokens of an encoder-decoder.
+        processes: number of processes; batch and memory are per process.
+        shard: shard weights, gradients and optimizer states.
+        sequence: number of processes that share each row (sequence parallel).
     """
 
     tokens: Count
@@ -59,30 +59,30 @@ class Choice:
 
     @property
     def number(self) -> int:
-        """Bytes of an activation."""
+        """Bytes per number of an activation."""
         return 2 if self.precision == "bfloat16" else 4
 
     def held(self, weights: int) -> int:
-        """How many of the weights a process holds."""
+        """Returns the number of weights that a process stores."""
         return -(-weights // self.processes) if self.shard else weights
 
     @property
     def words(self) -> str:
-        """Precision and checkpointing in words, as rows of a plan are called."""
+        """Precision and checkpointing as the name of a plan's row."""
         return self.precision + (", checkpointing" if self.checkpointing else "")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes, by what they are for.
+    """Bytes by purpose.
 
     Attributes:
-        weights: of the model, and what autocast copies of them.
+        weights: weights of the model, and their copies by autocast.
         gradients: one for each weight.
-        optimizer: its states.
-        buckets: in which processes that hold all weights exchange gradients.
-        activations: what the backward pass needs of the forward pass.
-        working: what is there for a moment.
+        optimizer: optimizer states.
+        buckets: gradient buckets of data-parallel processes with all weights.
+        activations: tensors saved for the backward pass.
+        working: temporary memory.
     """
 
     weights: int
@@ -94,15 +94,14 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The most that is there at once: activations go as gradients come."""
+        """Peak memory: activations are freed while gradients are created."""
         steps = max(self.activations + self.working, self.gradients + self.working // 2)
         return self.weights + self.optimizer + self.buckets + steps
 
 
 @dataclass(frozen=True)
 class Weights:
-    """How many weights a model has: all, those of linear layers, of the largest unit that processes gather at once, and
-    those that belong to none."""
+    """Numbers of weights: in total, of linear layers, of the largest FSDP unit, and outside of all units."""
 
     total: int
     linear: int
@@ -111,7 +110,7 @@ class Weights:
 
 
 def weights_of(planned: Planned) -> Weights:
-    """How many weights a model has, counted on one without storage."""
+    """Counts the weights of a model on the meta device."""
     with torch.device("meta"):
         model = planned.model_class(planned.config)
     linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
@@ -119,42 +118,42 @@ def weights_of(planned: Planned) -> Weights:
     inside: dict[int, int] = {}
     largest = 0
     for unit in units(model):  # innermost first
-        own = {id(weight): weight.numel() for weight in unit.parameters() if id(weight) not in inside}
-        largest = max(largest, sum(own.values()))
-        inside |= own
+        unit_weights = {id(weight): weight.numel() for weight in unit.parameters() if id(weight) not in inside}
+        largest = max(largest, sum(unit_weights.values()))
+        inside |= unit_weights
     return Weights(total, linear, largest, total - sum(inside.values()))
 
 
 def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) -> Memory:
-    """Bytes of a step of training, or of a forward pass.
+    """Returns the bytes of a training step, or of a forward pass.
 
     Args:
         planned: the model.
         choice: its tokens, batch and precision, and whether it trains.
-        weights: as `weights_of` counted them before; `None` counts them.
+        weights: an earlier result of `weights_of`; `None` counts them.
 
     Raises:
-        InputError: a stack whose memory is not counted block by block.
+        InputError: the memory of the stack is not counted by block.
     """
     layers = _Layers(planned.config, choice_of_process(planned.config, choice))
     counted = weights or weights_of(planned)
-    own, whole = choice.held(counted.total), counted.outside + counted.unit if choice.shard else 0
+    held, whole = choice.held(counted.total), counted.outside + counted.unit if choice.shard else 0
     if not choice.train:
         number = choice.number
-        return Memory(weights=number * own, working=layers.widest_forward() + number * whole + CONSTANT)
+        return Memory(weights=number * held, working=layers.widest_forward() + number * whole + CONSTANT)
     copied = 2 * counted.linear if choice.precision == "bfloat16" else 0
     return Memory(
-        weights=4 * own + copied,
-        gradients=4 * own,
-        optimizer=STATES[planned.optimizer] * 4 * own,
-        buckets=4 * own if choice.processes > 1 and not choice.shard else 0,
+        weights=4 * held + copied,
+        gradients=4 * held,
+        optimizer=STATES[planned.optimizer] * 4 * held,
+        buckets=4 * held if choice.processes > 1 and not choice.shard else 0,
         activations=layers.activations(),
-        working=layers.widest_backward() + 2 * 4 * whole + CONSTANT,  # of what is whole, the gradient is too
+        working=layers.widest_backward() + 2 * 4 * whole + CONSTANT,  # gathered weights have gathered gradients
     )
 
 
 def choice_of_process(config: Any, choice: Choice) -> Choice:
-    """What one process reads of each row: its part, and the widest halo of all layers."""
+    """Returns the choice for the part of each row in one process, including the widest halo of all layers."""
     if choice.sequence == 1:
         return choice
     part = math.ceil(choice.tokens / choice.sequence)
@@ -163,16 +162,16 @@ def choice_of_process(config: Any, choice: Choice) -> Choice:
 
 
 def halo_of(spec: Any, *, causal: bool = False) -> int:
-    """How many tokens of its neighbours a part reads in a layer; 0 where it needs their sums alone."""
+    """Returns the halo of a layer in tokens; 0 if it exchanges sums only."""
     reach = spec.reach()
     return 0 if reach.left is None or reach.right is None else reach.left + (0 if causal else reach.right)
 
 
 def stack_cost(config: Any, tokens: int) -> StackCost:
-    """What the stack of a model needs besides its blocks, for a text of T tokens, its memory included.
+    """Returns the cost of the stack of a model in addition to its blocks, for T tokens and the memory tokens.
 
     Raises:
-        InputError: a stack whose memory is not counted block by block.
+        InputError: the memory of the stack is not counted by block.
     """
     sizes = {"layers": config.num_hidden_layers, "width": config.hidden_size}
     cost = stack_config(config.stack).costs(tokens=tokens + config.num_memory_tokens, **sizes)
@@ -185,8 +184,8 @@ def stack_cost(config: Any, tokens: int) -> StackCost:
 
 
 def layers_of_model(config: Any, tokens: int) -> list[tuple[Any, int]]:
-    """The mechanism of each block of a model, and how many places it reads of a text of T tokens: those of the memory
-    too, or these alone; none where the stack brings layers of its own."""
+    """Returns the mechanism of each block and the number of its positions for T tokens: with the memory tokens, or
+    these alone above `compress_after`; empty if the stack has its own layers."""
     if stack_config(config.stack).brings_attention:
         return []
     memory, lower = config.num_memory_tokens, config.compress_after
@@ -197,7 +196,7 @@ def layers_of_model(config: Any, tokens: int) -> list[tuple[Any, int]]:
 
 
 class _Layers:
-    """Activations of a model, in bytes, for a choice."""
+    """Bytes of a model's activations for a choice."""
 
     def __init__(self, config: Any, choice: Choice) -> None:
         self.config = config
@@ -211,27 +210,28 @@ class _Layers:
         self.longest = choice.batch * max([places, *(length for _, length in self.stack_cost.layers)])
 
     def attention(self, spec: Any, length: int) -> int:
-        """Of one layer of a mechanism over a text of so many tokens."""
+        """Returns the bytes of one layer of a mechanism over `length` tokens."""
         sizes = {"width": self.width, "heads": self.config.num_attention_heads}
         return self.number * self.choice.batch * spec.costs(length=length, **sizes).saved_activations
 
     def block(self, spec: Any, length: int) -> int:
-        """Saved of a block: two residual states, the inputs of attention and feed-forward layer, its widest tensor."""
+        """Returns the bytes saved by a block: two states of the residual stream, the inputs of attention and
+        feed-forward layer, and its widest tensor."""
         masks = 2 * self.width if self.config.dropout else 0
         residual = 2 * self.width * 4 + masks
         numbers = residual + self.number * (2 * self.width + self.config.intermediate_size)
         return self.choice.batch * length * numbers + self.attention(spec, length)
 
     def blocks(self) -> list[int]:
-        """Saved of each block of the model, and of those of its stack."""
-        cost, sizes = self.stack_cost, [self.block(*each) for each in self.layers]
+        """Returns the bytes saved by each block of the model, and by those of its stack."""
+        cost, sizes = self.stack_cost, [self.block(*layer) for layer in self.layers]
         for reader in range(len(sizes) - cost.readers, len(sizes)):
             sizes[reader] += self.choice.batch * (self.number * cost.saved_activations + 4 * cost.states)
-        return sizes + [self.block(*each) for each in cost.layers]
+        return sizes + [self.block(*layer) for layer in cost.layers]
 
     def activations(self) -> int:
-        """Of all blocks, the inputs of the norms before and behind them, and the decoder; with checkpointing, the input
-        of each block and one block whole."""
+        """Returns the bytes of all blocks, the first and last norms, and the decoder; with checkpointing, of the input
+        of each block and of one whole block."""
         states, blocks = 4 * self.places * self.width, self.blocks()
         whole = sum(blocks)
         if self.choice.checkpointing:
@@ -241,7 +241,8 @@ class _Layers:
         return whole + ends + self.decoder()
 
     def decoder(self) -> int:
-        """Of a decoder beside an encoder: its blocks, and keys and values of the source in each; and the logits."""
+        """Returns the bytes of the decoder of an encoder-decoder: its blocks, with keys and values of the source in
+        each; and the logits."""
         config, rows = self.config, self.choice.batch
         written = rows * self.choice.output_tokens
         if not config.decoder_layers:
@@ -253,7 +254,7 @@ class _Layers:
         return config.decoder_layers * block + 3 * 4 * written * config.vocab_size
 
     def widest_forward(self) -> int:
-        """The most that a block holds at once in a forward pass, or the logits."""
+        """Returns the largest number of bytes of a block in a forward pass, or of the logits."""
         inner, states = self.config.intermediate_size, self.number * self.longest
         feed_forward = states * (4 * self.width + 2 * inner)
         gathered = max((self.attention(*layer) for layer in [*self.layers, *self.stack_cost.layers]), default=0)
@@ -261,20 +262,20 @@ class _Layers:
         return max(feed_forward, attention, self.moment(), 4 * logits * self.config.vocab_size)
 
     def widest_backward(self) -> int:
-        """What is wide in a feed-forward layer, computed again, and its gradient; or what the stack holds for a moment,
-        at which the blocks that read what it makes have saved nothing."""
+        """Returns the bytes of the feed-forward layer's widest tensor, recomputed, and its gradient; or the temporary
+        memory of the stack, at which time the blocks that read its result have saved nothing."""
         feed_forward = self.longest * self.number * 2 * self.config.intermediate_size
         blocks = self.blocks()
         absent = blocks[len(self.layers) - self.stack_cost.readers :]
         return max(feed_forward, self.moment() - (max(blocks, default=0) if self.choice.checkpointing else sum(absent)))
 
     def moment(self) -> int:
-        """What the stack holds for a moment."""
+        """Returns the temporary memory of the stack."""
         return self.number * self.choice.batch * self.stack_cost.working
 
 
 def outputs_of(config: Any, choice: Choice) -> int:
-    """Tokens that get logits over the vocabulary: all of them in models of language, none elsewhere."""
+    """Returns the number of tokens with logits over the vocabulary: all in language models, otherwise 0."""
     head = config.head
     predicts = head is not None and head["head"] == "masked_lm"
     causal = any("CausalLM" in name for name in config.architectures or ())
@@ -282,13 +283,13 @@ def outputs_of(config: Any, choice: Choice) -> int:
 
 
 def other_choices(choice: Choice) -> list[Choice]:
-    """The same step in every precision, and in training with and without checkpointing."""
-    plain = [replace(choice, precision=one, checkpointing=False) for one in ("float32", "bfloat16")]
-    return plain + [replace(one, checkpointing=True) for one in plain] if choice.train else plain
+    """Returns the same step in every precision, and in training with and without checkpointing."""
+    plain = [replace(choice, precision=precision, checkpointing=False) for precision in ("float32", "bfloat16")]
+    return plain + [replace(other, checkpointing=True) for other in plain] if choice.train else plain
 
 
 def largest_batch(planned: Planned, choice: Choice, room: int, weights: Weights) -> int:
-    """The most rows whose step fits into so many bytes; 0 where not even one does."""
+    """Returns the largest batch that fits into `room` bytes; 0 if none does."""
 
     def fits(batch: int) -> bool:
         return memory_of(planned, replace(choice, batch=batch), weights).peak <= room
@@ -300,7 +301,8 @@ def largest_batch(planned: Planned, choice: Choice, room: int, weights: Weights)
 
 
 def longest_row(planned: Planned, choice: Choice, room: int, weights: Weights) -> int:
-    """The most tokens, fewer than were chosen, of which one row fits into so many bytes; 0 where not even one does."""
+    """Returns the largest number of tokens, below the chosen one, with which a single row fits into `room` bytes; 0 if
+    none does."""
 
     def fits(tokens: int) -> bool:
         return memory_of(planned, replace(choice, tokens=tokens, batch=1), weights).peak <= room
@@ -309,7 +311,7 @@ def longest_row(planned: Planned, choice: Choice, room: int, weights: Weights) -
 
 
 def _last(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The last number from `low` on, and below `high`, that fits; `low` is taken for granted."""
+    """Returns the last number in [`low`, `high`) that fits, by bisection; `low` is assumed to fit."""
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

@@ -1,8 +1,7 @@
-"""The plan itself: every choice with its memory and time, and what to change where it does not fit.
+"""The plan: every choice with its memory and time, and advice if it does not fit.
 
-What a multiply-add costs depends on the machine, the precision and the mechanism, and nothing in a configuration tells
-it. So one block of each mechanism is run on at most `SAMPLE` tokens, and its time grows with the multiply-adds that
-`costs` counts.
+The time of a multiply-add depends on the machine, the precision and the mechanism, not on the configuration alone. So
+one block of each mechanism is run on at most `SAMPLE` tokens, and its time is scaled by the multiply-adds of `costs`.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ from longspan.stacks.block import Block
 from longspan.training.optimisation import STATES
 
 SAMPLE = 2048
-"""Tokens of the measured text; where attention takes tiles, as on longer ones."""
+"""Tokens of the measured text; long enough for attention to use tiles."""
 UPDATE_SAMPLE = 1 << 20
-"""Weights whose update is measured."""
+"""Number of weights in the measured update."""
 
 
 class Stopwatch:
-    """What was measured on this machine: seconds per multiply-add of a block, and per weight of an update.
+    """Measurements on this machine: seconds per multiply-add of a block, and per weight of an update.
 
     Args:
-        clock: tells seconds.
+        clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -61,27 +60,27 @@ class Stopwatch:
         self.updates: dict[str, float] = {}
 
     def seconds(self, planned: Planned, choice: Choice, weights: Weights) -> float:
-        """Seconds of a step, or of a forward pass, on this machine.
+        """Returns the seconds of a step, or of a forward pass, on this machine.
 
         Raises:
-            InputError: as `longspan.planning.memory.besides_of`.
+            InputError: as `longspan.planning.memory.stack_cost`.
         """
         config, total, work = planned.config, 0.0, 0.0
         choice = choice_of_process(config, choice)
         cost = stack_cost(config, choice.tokens)
         for spec, length in [*layers_of_model(config, choice.tokens), *cost.layers]:
-            each = choice.batch * block_work(config, spec, length, min(config.num_memory_tokens, length))
-            one = replace(choice, tokens=max(length, 1))
-            total += each * self.rate(config, spec, one, train=choice.train)
+            block_total = choice.batch * block_work(config, spec, length, min(config.num_memory_tokens, length))
+            block_choice = replace(choice, tokens=max(length, 1))
+            total += block_total * self.rate(config, spec, block_choice, train=choice.train)
             if choice.train and choice.checkpointing:
-                total += each * self.rate(config, spec, one, train=False)
-            work += each
+                total += block_total * self.rate(config, spec, block_choice, train=False)
+            work += block_total
         rate = total / max(work, 1.0)
         total += rate * (work_beside_blocks(config, choice) + choice.batch * cost.readers * cost.multiply_adds)
         return total + (choice.held(weights.total) * self.per_weight(planned.optimizer) if choice.train else 0.0)
 
     def rate(self, config: Any, spec: Any, choice: Choice, *, train: bool) -> float:
-        """Seconds per multiply-add of a block, measured once for each kind of block."""
+        """Returns the seconds per multiply-add of a block, measured once for each kind of block."""
         key = (spec, config.hidden_size, config.intermediate_size, choice.precision, train)
         if key not in self.rates:
             length = min(choice.tokens, SAMPLE, spec.reach().longest or SAMPLE)
@@ -89,7 +88,7 @@ class Stopwatch:
         return self.rates[key]
 
     def _block(self, config: Any, spec: Any, choice: Choice, length: int, train: bool) -> float:
-        """Seconds of one block on a text; the better of two, after one to warm up."""
+        """Returns the seconds of one block on a text; the minimum of two, after one to warm up."""
         block = block_of(config, spec, train)
         half = choice.precision == "bfloat16"
         if half and not train:
@@ -107,7 +106,7 @@ class Stopwatch:
         return best
 
     def per_weight(self, name: str = "adamw") -> float:
-        """Seconds of an update per weight, the best of three, measured once for each optimizer."""
+        """Returns the seconds of an update per weight, the minimum of three, measured once for each optimizer."""
         if name in self.updates:
             return self.updates[name]
         weight = torch.nn.Parameter(torch.randn(UPDATE_SAMPLE))
@@ -123,7 +122,7 @@ class Stopwatch:
 
 
 def block_of(config: Any, spec: Any, train: bool) -> Block:
-    """A block of a model, with weights that it would start from."""
+    """Returns a block of a model with initial weights."""
     return Block(
         spec.build(width=config.hidden_size, heads=config.num_attention_heads, causal=not spec.bidirectional),
         inner=config.intermediate_size,
@@ -136,7 +135,7 @@ def block_of(config: Any, spec: Any, train: bool) -> Block:
 
 
 def block_work(config: Any, spec: Any, length: int, memory: int = 0) -> float:
-    """Multiply-adds of a block on one row, forward, of whose tokens so many are a memory that sees and is seen."""
+    """Returns the multiply-adds of a block on one row, forward; `memory` of its tokens are global memory tokens."""
     cost = spec.costs(length=length, width=config.hidden_size, heads=config.num_attention_heads)
     work = float(cost.multiply_adds + 2 * config.hidden_size * config.intermediate_size * length)
     if memory:
@@ -146,7 +145,7 @@ def block_work(config: Any, spec: Any, length: int, memory: int = 0) -> float:
 
 
 def work_beside_blocks(config: Any, choice: Choice) -> float:
-    """Multiply-adds beside the encoder's blocks: a decoder, and the logits."""
+    """Returns the multiply-adds outside the encoder's blocks: a decoder, and the logits."""
     width, written = config.hidden_size, choice.batch * choice.output_tokens
     if not config.decoder_layers:
         return float(outputs_of(config, choice) * width * config.vocab_size)
@@ -157,11 +156,10 @@ def work_beside_blocks(config: Any, choice: Choice) -> float:
 
 
 class Forecast:
-    """Seconds that a device is predicted to take: every block is followed on one that is not there, what stands beside
-    the blocks is counted.
+    """Predicted seconds on a device: blocks are traced on a fake device, everything else is counted.
 
     Args:
-        device: by its published numbers.
+        device: its published specifications.
     """
 
     def __init__(self, device: Device) -> None:
@@ -169,7 +167,8 @@ class Forecast:
         self.blocks: dict[tuple[Any, ...], float | None] = {}
 
     def seconds(self, planned: Planned, choice: Choice, weights: Weights) -> float | None:
-        """Seconds of a step, or of a forward pass; None where what a block does depends on the numbers of a text.
+        """Returns the seconds of a step, or of a forward pass; None if the work of a block depends on the content of a
+        text.
 
         Raises:
             InputError: as `longspan.planning.memory.stack_cost`.
@@ -191,7 +190,7 @@ class Forecast:
         return total + moved / (BANDWIDTH_SHARE * device.bandwidth)
 
     def block(self, config: Any, spec: Any, choice: Choice, train: bool) -> float | None:
-        """Seconds of one block, followed once for each kind."""
+        """Returns the seconds of one block, traced once for each kind."""
         key = (spec, config.hidden_size, config.intermediate_size, choice.precision, choice.tokens, choice.batch, train)
         if key not in self.blocks:
             half = choice.precision == "bfloat16"
@@ -211,18 +210,20 @@ class Forecast:
         return self.blocks[key]
 
     def notes(self) -> list[str]:
-        """What the seconds are, in sentences."""
-        said = [
+        """Returns notes on the meaning of the seconds."""
+        notes = [
             f"Seconds are predicted of one {self.device.name}, from launches, bytes and FLOPs; nothing was run on it."
         ]
         if None in self.blocks.values():
-            said.append("Where none stand, what a block does depends on the text, and sizes alone do not tell it.")
-        return said
+            notes.append(
+                "Where none are listed, the work of a block depends on the content of the text, not on sizes alone."
+            )
+        return notes
 
 
 GIB = 2**30
 CONTROL_GROUPS = tuple(Path("/sys/fs/cgroup", name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
-"""Where Linux says how much memory a control group may have."""
+"""Files with the memory limit of a Linux control group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,12 +231,12 @@ class Row:
     """One choice.
 
     Attributes:
-        name: in words.
-        choice: of precision and checkpointing.
-        memory: of a step, or a forward pass.
-        seconds: measured on this machine, or predicted of a device; None where neither was.
-        planned: the model, with the mechanism that is chosen.
-        weights: how many it has.
+        name: its description.
+        choice: precision and checkpointing.
+        memory: memory of a step, or a forward pass.
+        seconds: measured on this machine, or predicted for a device; None if neither.
+        planned: the model with this mechanism.
+        weights: its numbers of weights.
     """
 
     name: str
@@ -248,12 +249,12 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All choices, the one that was asked for first.
+    """All choices, the requested one first.
 
     Attributes:
         rows: the choices.
         room: bytes of the device, or None.
-        advice: in sentences.
+        advice: sentences of advice.
     """
 
     rows: tuple[Row, ...]
@@ -261,7 +262,7 @@ class Plan:
     advice: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; sizes in bytes."""
+        """Returns plain data; sizes are in bytes."""
         rows = [
             {
                 "name": row.name,
@@ -284,35 +285,35 @@ def make_plan(
     timed: bool = True,
     device: Device | None = None,
 ) -> Plan:
-    """Count every choice for a model.
+    """Computes every choice for a model.
 
     Args:
-        source: as in `open_planned`, or what it gave.
-        choice: its tokens, batch and whether it trains; precision and checkpointing vary.
+        source: as in `open_planned`, or its result.
+        choice: tokens, batch and whether to train; precision and checkpointing vary.
         room: bytes of the device.
-        mechanisms: names of others to count in place of the model's.
-        timed: tell seconds, of blocks that are measured here.
-        device: predict seconds of this device instead, whose memory is the room where none is given.
+        mechanisms: names of other mechanisms to compare with the model's.
+        timed: include seconds, from blocks measured on this machine.
+        device: predict seconds for this device instead; its memory is the default of `room`.
 
     Raises:
-        InputError: as `open_planned`; an unknown mechanism, or one that the model cannot have.
+        InputError: as `open_planned`; an unknown mechanism, or one that the model does not support.
     """
     for name in mechanisms:
         entry(MECHANISMS, name, "--mechanism")
-    own = source if isinstance(source, Planned) else open_planned(source, choice.tokens)
-    check_processes(own, choice)
+    source_model = source if isinstance(source, Planned) else open_planned(source, choice.tokens)
+    check_processes(source_model, choice)
     watch = None if not timed else Stopwatch() if device is None else Forecast(device)
     room = device.memory if room is None and device is not None else room
     rows: list[Row] = []
-    for label, planned in [("", own), *((name, own.with_attention(name)) for name in mechanisms)]:
+    for label, planned in [("", source_model), *((name, source_model.with_attention(name)) for name in mechanisms)]:
         weights = weights_of(planned)
-        for one in other_choices(choice):
+        for choice_of_row in other_choices(choice):
             rows.append(
                 Row(
-                    name=f"{label}, {one.words}".removeprefix(", "),
-                    choice=one,
-                    memory=memory_of(planned, one, weights),
-                    seconds=None if watch is None else watch.seconds(planned, one, weights),
+                    name=f"{label}, {choice_of_row.words}".removeprefix(", "),
+                    choice=choice_of_row,
+                    memory=memory_of(planned, choice_of_row, weights),
+                    seconds=None if watch is None else watch.seconds(planned, choice_of_row, weights),
                     planned=planned,
                     weights=weights,
                 )
@@ -326,13 +327,13 @@ def make_plan(
 
 
 def what_fits(planned: Planned, batch: int, *, train: bool, room: int | None = None) -> str:
-    """What a plan says where memory ran out, in one line.
+    """Returns the advice of a plan after running out of memory, in one line.
 
     Args:
         planned: the model, with the tokens of a row.
-        batch: rows that were too many.
-        train: a step of training was too much, instead of a forward pass.
-        room: bytes; None takes the GPU that is here, or what this process may have of the machine's memory.
+        batch: the batch size that did not fit.
+        train: whether it was a training step instead of a forward pass.
+        room: bytes; None uses those of the current GPU, or the memory limit of this process.
     """
     if room is None and torch.cuda.is_available():
         room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
@@ -344,9 +345,10 @@ def what_fits(planned: Planned, batch: int, *, train: bool, room: int | None = N
 
 
 def memory_here() -> int | None:
-    """Bytes that this process may have: of the machine, of its control group, and by `ulimit`; None where nothing says.
+    """Returns the memory limit of this process in bytes: of the machine, of its control group, and of `ulimit`; None if
+    unknown.
 
-    Control groups are those of Linux, version 2 or 1, as a container sees its own.
+    Control groups are those of Linux, version 2 or 1, as visible in a container.
     """
     limits: list[int] = []
     with suppress(AttributeError, ValueError, OSError):
@@ -358,28 +360,28 @@ def memory_here() -> int | None:
             soft, _ = resource.getrlimit(kind)
             limits += [soft] if soft != resource.RLIM_INFINITY else []
     for file in CONTROL_GROUPS:
-        with suppress(OSError, ValueError):  # "max" is no number
+        with suppress(OSError, ValueError):  # "max" is not a number
             limits.append(int(file.read_text(encoding="utf-8")))
     return min(limits, default=None)
 
 
 def _advice(rows: Sequence[Row], room: int | None) -> list[str]:
-    """What fits, and what to change."""
+    """Returns what fits, and what to change."""
     if room is None:
         return []
     first, has = rows[0], f"{room / GIB:.3g} GiB"
     if first.memory.peak <= room:
         most = largest_batch(first.planned, first.choice, room, first.weights)
         return [f"{first.name} fits into {has}, up to a batch of {most:,}."]
-    said = f"{first.name} needs {first.memory.peak / GIB:.3g} GiB of {has}."
+    problem = f"{first.name} needs {first.memory.peak / GIB:.3g} GiB of {has}."
     fitting = [row for row in rows if row.memory.peak <= room]
     if fitting:
-        return [said, f"What fits: {'; '.join(row.name for row in fitting)}."]
-    return [said, _smaller(rows, room)]
+        return [problem, f"What fits: {'; '.join(row.name for row in fitting)}."]
+    return [problem, _smaller(rows, room)]
 
 
 def _smaller(rows: Sequence[Row], room: int) -> str:
-    """A smaller batch, or shorter rows, of the choice that needs least."""
+    """Returns advice on a smaller batch, or shorter rows, for the choice with the smallest memory."""
     least = min(rows, key=lambda row: row.memory.peak)
     most = largest_batch(least.planned, least.choice, room, least.weights)
     if most:

@@ -1,10 +1,9 @@
-"""How long a GPU will take: from what a computation launches, moves and multiplies, and what the device publishes.
+"""Predicted time on a GPU, from the launches, bytes and FLOPs of a computation and the device's specifications.
 
-The model is simple, and its numbers are fixed: nothing is fitted to this library. A kernel takes as long as its bytes
-or its products need, whichever is more (Williams et al. 2009, "Roofline"); in fused attention both, one after the
-other, since a tile of queries is read before its products and written after them, and behind a window there are few
-products between. No kernel takes less than what it costs to launch one. Published timings against which the model is
-held stand in `tests/planning/test_prediction.py`.
+The model is simple, and its constants are fixed, not fitted to this library. A kernel takes the maximum of the time for
+its bytes and for its products (Williams et al. 2009, "Roofline"); fused attention takes their sum, because a tile of
+queries is read before its products and written after them, with few products in between under a window. No kernel takes
+less than its launch. `tests/planning/test_prediction.py` compares the model with published timings.
 """
 
 from __future__ import annotations
@@ -18,25 +17,25 @@ from longspan.planning.devices import Device
 LAUNCH = 6e-6
 """Seconds of a launch in eager mode: Python, the dispatcher and the driver."""
 SYNCHRONISATION = 20e-6
-"""Seconds for which the device is idle when the host waits for what it computed, and launches anew."""
+"""Seconds for which the device is idle while the host reads a result and launches again."""
 BANDWIDTH_SHARE = 0.8
-"""Of the published bandwidth, what kernels reach."""
+"""Fraction of the published bandwidth that kernels reach."""
 FLOPS_SHARE = 0.6
-"""Of the published operations a second, what products of matrices and attention written by hand reach."""
+"""Fraction of the published FLOP/s that matrix products and hand-written attention reach."""
 
 Kind = Literal["plain", "attention", "flex"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """What one launch does.
+    """The work of one launch.
 
     Attributes:
-        name: of the operator.
-        bytes: read and written.
-        flops: operations in products of matrices.
-        dtype: type of what is multiplied.
-        kind: fused attention, one that FlexAttention compiled, or anything else.
+        name: name of the operator.
+        bytes: bytes read and written.
+        flops: FLOPs of matrix products.
+        dtype: dtype of the operands.
+        kind: fused attention, compiled FlexAttention, or anything else.
     """
 
     name: str = ""
@@ -48,12 +47,12 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True)
 class Launches:
-    """What a computation asks of a device.
+    """The work of a computation on a device.
 
     Attributes:
         kernels: one for each launch, in order.
-        synchronisations: how often the host waits for the device.
-        peak: bytes that its tensors take at most at once, beyond those that were there before.
+        synchronisations: number of times the host waits for the device.
+        peak: peak bytes of its tensors, in addition to those that existed before.
     """
 
     kernels: tuple[Kernel, ...] = ()
@@ -61,17 +60,17 @@ class Launches:
     peak: int = 0
 
     def seconds(self, device: Device) -> float:
-        """How long a device will take, predicted."""
+        """Returns the predicted seconds on a device."""
         return predicted_seconds(self.kernels, device) + SYNCHRONISATION * self.synchronisations
 
 
 def predicted_seconds(kernels: Iterable[Kernel], device: Device) -> float:
-    """How long a device will take for these kernels, one after the other."""
+    """Returns the predicted seconds of these kernels in sequence."""
     return sum(max(LAUNCH, running_seconds(kernel, device)) for kernel in kernels)
 
 
 def running_seconds(kernel: Kernel, device: Device) -> float:
-    """How long a kernel runs on a device once it is launched."""
+    """Returns the predicted seconds of a kernel, without its launch."""
     share = device.flex_share if kernel.kind == "flex" else FLOPS_SHARE
     products = kernel.flops / (share * device.flops[kernel.dtype]) if kernel.flops else 0.0
     moved = kernel.bytes / (BANDWIDTH_SHARE * device.bandwidth)

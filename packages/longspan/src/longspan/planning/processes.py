@@ -1,9 +1,8 @@
-"""What several processes change in a plan: the part of the weights and of each row that one of them holds, and what it
-sends in a step.
+"""Plans for several processes: the shares of weights and rows per process, and its communication in a step.
 
-A process that computes gradients of whole weights (DistributedDataParallel) has them twice, once in the buckets that
-it exchanges. One that divides them (FSDP2) fetches the weights of one block after the other, and those outside of
-stacks for the whole step. One that reads a part of each row reads what its queries see of its neighbours too.
+Under data parallelism with whole weights (DistributedDataParallel), gradients are stored twice, once in communication
+buckets. Sharded processes (FSDP2) gather the weights of one block at a time, and those outside of stacks for the whole
+step. Sequence-parallel processes also read the halo of their part of each row.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from longspan.planning.source import Planned
 from longspan.stacks import stack_config
 
 LINK = 50e9
-"""Bytes a second that a process sends at most: one link of 400 Gbit/s for each."""
+"""Maximum bytes per second that a process sends: one 400 Gbit/s link each."""
 
 
 def check_processes(planned: Planned, choice: Choice) -> None:
-    """Raise `InputError` where processes cannot share the work as was chosen, and why."""
+    """Raises `InputError` if processes cannot share the work as chosen."""
     if choice.processes % choice.sequence:
         raise InputError(
             f"--sequence is {choice.sequence}, and {choice.processes} processes are no multiple of it; give "
@@ -51,10 +50,10 @@ def check_processes(planned: Planned, choice: Choice) -> None:
 
 
 def sent(planned: Planned, choice: Choice, weights: Weights) -> int:
-    """Bytes that a process sends in a step or a forward pass.
+    """Returns the bytes that a process sends in a step or a forward pass.
 
-    Gradients of whole weights go around a ring, `2 (P − 1) / P` of them; divided weights are fetched forward and
-    backward, and their gradients brought together, each `(P − 1) / P` of all.
+    Gradients of whole weights are all-reduced in a ring, `2 (P − 1) / P` of their size; sharded weights are gathered
+    forward and backward, and their gradients reduce-scattered, each `(P − 1) / P` of their size.
     """
     ring_of_weights = (choice.processes - 1) / choice.processes * 4 * weights.total
     passes = (3 if choice.train else 1) if choice.shard else 2 * choice.train
@@ -62,24 +61,24 @@ def sent(planned: Planned, choice: Choice, weights: Weights) -> int:
 
 
 def sent_for_rows(planned: Planned, choice: Choice) -> int:
-    """Bytes that a process in the middle sends of its part of rows.
+    """Returns the bytes that a process in the middle sends for its part of rows.
 
-    States of a halo and of a first global token, or sums over keys, go forward, again where activations are computed
-    twice, and backward, and so does what few queries gather of all parts: those of global tokens, and of a decoder.
+    States of the halo and of a first global token, or sums over keys, are sent forward, again under checkpointing, and
+    backward, and likewise the attention of few queries over all parts: those of global tokens, and of a decoder.
     """
     config, number, together = planned.config, choice.number, choice.sequence
     passes = {"forward": 2 if choice.train and choice.checkpointing else 1, "backward": int(choice.train)}
     width, heads, stack = config.hidden_size, config.num_attention_heads, stack_config(config.stack)
     sizes = {"width": width, "heads": heads, "processes": together}
-    each, causal = sum(passes.values()), issubclass(planned.model_class, DecoderOnly)
-    of_stack = stack.sent(tokens=choice.tokens, number=number, passes=each, **sizes)
+    pass_count, causal = sum(passes.values()), issubclass(planned.model_class, DecoderOnly)
+    of_stack = stack.sent(tokens=choice.tokens, number=number, passes=pass_count, **sizes)
     total = config.num_hidden_layers * choice.batch * of_stack
     for spec in _mechanisms(planned):
         if hasattr(spec, "feature_count"):
             sums = heads * spec.feature_count(width // heads) * (width // heads + 1)
-            total += 4 * each * choice.batch * (together - 1) * sums
+            total += 4 * pass_count * choice.batch * (together - 1) * sums
             continue
-        total += each * number * choice.batch * halo_of(spec, causal=causal) * width
+        total += pass_count * number * choice.batch * halo_of(spec, causal=causal) * width
         if config.global_tokens == "first" and "globals" not in spec.exempt:
             total += sent_for_globals(choice.batch, number=number, **sizes, **passes)
     sizes["heads"] = config.decoder_attention_heads or heads
@@ -88,7 +87,7 @@ def sent_for_rows(planned: Planned, choice: Choice) -> int:
 
 
 def _mechanisms(planned: Planned) -> list[Any]:
-    """Those of the layers that read parts of rows."""
+    """Returns the mechanisms of the layers that process parts of rows."""
     config = planned.config
     brings = stack_config(config.stack).brings_attention
     return [] if brings else [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
@@ -97,21 +96,21 @@ def _mechanisms(planned: Planned) -> list[Any]:
 def sent_for_globals(
     count: int, *, width: int, heads: int, processes: int, number: int, forward: int = 1, backward: int = 0
 ) -> int:
-    """Bytes that so many global tokens add to a layer: their states, and what they gather."""
+    """Returns the bytes that `count` global tokens add to a layer: their states, and their attention outputs."""
     states = (forward + backward) * ring(number * count * width, processes)
     sizes = {"width": width, "heads": heads, "processes": processes}
     return states + sent_for_queries(count, **sizes, forward=forward, backward=backward)
 
 
 def sent_for_queries(count: int, *, width: int, heads: int, processes: int, forward: int = 1, backward: int = 0) -> int:
-    """Bytes of what so many queries, which every process has, gather of all parts in a layer, in float32: the sums of
-    values and of weights, and in the forward pass the greatest scores."""
+    """Returns the bytes for the attention of `count` replicated queries over all parts in a layer, in float32: sums of
+    values and of weights, and in the forward pass the maximum scores."""
     sums, greatest = 4 * count * (width + heads), 4 * count * heads
     return (forward + backward) * ring(sums, processes) + forward * ring(greatest, processes)
 
 
 def said_of(planned: Planned, choice: Choice, weights: Weights) -> str:
-    """What the processes do, and send, in a sentence."""
+    """Returns a sentence on what the processes share and send."""
     size = sent(planned, choice, weights)
     together = f", {choice.sequence} of them each row" if choice.sequence > 1 else ""
     divided = "divide the weights" if choice.shard else "hold all weights"

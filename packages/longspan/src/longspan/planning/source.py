@@ -1,4 +1,4 @@
-"""What a plan is about: the configuration and the class of the model in a folder, or of the one that a recipe makes."""
+"""The model of a plan: configuration and class of a model folder, or of the model that a recipe creates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longspan.errors import InputError
 from longspan.settings import show
 
 TOKENS = 16_384
-"""Tokens of a row where neither a recipe nor a table of positions says how many."""
+"""Tokens of a row if neither a recipe nor a position table defines the number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +20,12 @@ class Planned:
     """A model that need not exist.
 
     Attributes:
-        name: what it is called.
+        name: its display name.
         config: its `LongspanConfig`.
-        model_class: of it.
-        tokens: of a row, where nobody says another number: a recipe's longest input, else what a model has positions
-            for, up to `TOKENS`.
-        optimizer: what trains it, as a recipe says; else AdamW.
+        model_class: its class.
+        tokens: default tokens of a row: a recipe's longest input, otherwise the model's number of positions, up to
+            `TOKENS`.
+        optimizer: the recipe's optimizer, otherwise AdamW.
     """
 
     name: str
@@ -35,18 +35,21 @@ class Planned:
     optimizer: str = "adamw"
 
     def with_attention(self, spec: Any) -> Planned:
-        """The same with another mechanism in every layer."""
+        """Returns a copy with another mechanism in every layer."""
         fields = {**self.config.to_dict(), "attention": spec}
         return replace(self, config=type(self.config).from_dict(fields))
 
 
 def open_planned(source: str, tokens: int | None = None, changes: Sequence[str] = ()) -> Planned:
-    """The model of a folder, or of a recipe: a file that ends in .yaml, or the name of one of the package, for rows of
-    so many tokens; None takes its own length. `changes` are those of the recipe, "key=value".
+    """Opens the model of a folder, or of a recipe: a file that ends in .yaml, or the name of one in the package.
+
+    `tokens` is the number of tokens per row; None uses the model's own length. `changes` are those of the recipe,
+    "key=value".
 
     Raises:
-        InputError: there is neither; the recipe starts from a model that is not here; the model is too short; changes
-            of a model, or such as the recipe cannot have.
+        InputError: there is neither; the recipe starts from a missing model; the model is too short; changes of a
+            model, or
+            invalid ones of a recipe.
     """
     folder = Path(os.path.expanduser(source))
     is_model = (folder / "config.json").is_file()
@@ -75,7 +78,7 @@ def _of_folder(folder: Path) -> Planned:
     from longspan.models.heads import HEADS
 
     if '"longspan"' not in (folder / "config.json").read_text(encoding="utf-8"):
-        model = load_model(folder)  # a published one becomes ours
+        model = load_model(folder)  # a published model is converted
         return Planned(name=str(folder), config=model.config, model_class=type(model))
     config = LongspanConfig.from_pretrained(folder)
     name = next(iter(config.architectures or ()), "")
@@ -90,10 +93,10 @@ def _of_recipe(source: str, changes: Sequence[str]) -> Planned:
 
 
 def planned_recipe(source: str, recipe: Any) -> Planned:
-    """The model of a recipe that was read from `source`, with changes or without.
+    """Returns the model of a recipe read from `source`, with or without changes.
 
     Raises:
-        InputError: the recipe starts from a model that is not here.
+        InputError: the recipe starts from a missing model.
     """
     from longspan.training.models import check_start, new_config, published_model
 

@@ -1,7 +1,7 @@
-"""What a layer or a block launches on a GPU, followed on one that is not there, at any length.
+"""Launches of a layer or a block on a GPU, traced on a fake device, at any length.
 
-Nothing is computed: `FakeCuda(values=False)` follows sizes, so that a million tokens take as long as a thousand. Only
-weights have values, since some mechanisms ask theirs how far they look.
+Nothing is computed: `FakeCuda(values=False)` tracks sizes, so that a million tokens take as long as a thousand. Only
+weights have values, since the reach of some mechanisms depends on them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from longspan.planning.prediction import Kernel, Kind, Launches
 __all__ = ["Trace", "UnknownNumbers", "layer_launches", "layer_seconds", "module_launches", "traced"]
 
 FUSED = ("flash_attention", "efficient_attention", "cudnn_attention", "varlen_attn")
-"""Parts of the names of attention kernels."""
+"""Substrings of the names of attention kernels."""
 RATED = ("float32", "float16", "bfloat16")
-"""Types of which a device says how fast it multiplies them."""
+"""Dtypes with published rates."""
 
 
 class Trace(Work):
-    """Every kernel that is launched on the device, in order."""
+    """Records every kernel launched on the device, in order."""
 
     def __init__(self) -> None:
         super().__init__("cuda")
@@ -38,14 +38,18 @@ class Trace(Work):
     def launched(self, func: Any, moved: int, flops: int, given: list[Tensor]) -> None:
         super().launched(func, moved, flops, given)
         name = func._schema.name
-        kind: Kind = "flex" if "flex" in name else "attention" if any(each in name for each in FUSED) else "plain"
-        dtypes = [str(each.dtype).removeprefix("torch.") for each in given if each.is_floating_point()]
-        dtype = next((each for each in dtypes if each in RATED), "float32")
+        kind: Kind = (
+            "flex" if "flex" in name else "attention" if any(dtype_name in name for dtype_name in FUSED) else "plain"
+        )
+        dtypes = [
+            str(dtype_name.dtype).removeprefix("torch.") for dtype_name in given if dtype_name.is_floating_point()
+        ]
+        dtype = next((dtype_name for dtype_name in dtypes if dtype_name in RATED), "float32")
         self.launches.append(Kernel(name=name, bytes=moved, flops=flops, dtype=dtype, kind=kind))
 
 
 def traced(run: Callable[[], Any]) -> Launches:
-    """What a computation on the fake device asks for, once its layouts and masks are cached: the second of two."""
+    """Returns the launches of a computation on the fake device with warm caches: those of its second run."""
     run()
     with Trace() as trace:
         run()
@@ -64,21 +68,21 @@ def module_launches(
     autocast: bool = False,
     in_model: bool = False,
 ) -> Launches:
-    """What a layer or a block launches, forward, or with the gradients of its weights.
+    """Returns the launches of a layer or a block, forward, or with the gradients of its weights.
 
     Args:
         module: takes hidden states `(B, T, E)` and `Tokens`.
-        tokens: of each row, T.
+        tokens: tokens per row, T.
         width: E.
-        batch: rows, B.
+        batch: number of rows, B.
         training: forward and backward, instead of forward alone.
         padded: a quarter of each row is padding.
-        dtype: of weights and states.
-        autocast: to bfloat16.
-        in_model: as every layer of a model but the first, which finds what the first one derived of masks.
+        dtype: dtype of weights and states.
+        autocast: autocast to bfloat16.
+        in_model: as every layer of a model but the first, which reuses what the first one derived from masks.
 
     Raises:
-        UnknownNumbers: what it does depends on the numbers of the hidden states, so that sizes do not tell it.
+        UnknownNumbers: the work depends on the values of the hidden states, not on sizes alone.
     """
     with FakeCuda() as device:
         module = module.to(dtype).to(device).train(training)
@@ -99,11 +103,11 @@ def module_launches(
 def layer_launches(
     config: AttentionConfig, *, tokens: int, width: int = 768, heads: int = 12, causal: bool = False, **options: Any
 ) -> Launches:
-    """What one attention layer with its projections launches; `options` are those of `module_launches`."""
+    """Returns the launches of one attention layer with its projections; `options` are those of `module_launches`."""
     layer = config.build(width=width, heads=heads, causal=causal)
     return module_launches(layer, tokens=tokens, width=width, **options)
 
 
 def layer_seconds(config: AttentionConfig, device: Device, **options: Any) -> float:
-    """How long one attention layer is predicted to take; `options` are those of `layer_launches`."""
+    """Returns the predicted seconds of one attention layer; `options` are those of `layer_launches`."""
     return layer_launches(config, **options).seconds(device)

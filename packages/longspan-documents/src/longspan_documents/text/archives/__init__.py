@@ -1,1 +1,1 @@
-"""Documents that are zip archives: Word files and electronic books."""
+"""Documents that are zip archives: Word files, OpenDocument files and e-books."""

@@ -1,4 +1,4 @@
-"""Zip archives that are documents: what is in them, how much may be read, and what the others are."""
+"""Zip archives of documents: their parts, limits on reading, and messages for other archives."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from longspan.imports import require
 SIGNATURE = b"PK\x03\x04"
 
 LARGEST = 1 << 28
-"""Bytes that the parts of an archive may have together, unpacked: more is no document, or a trap."""
+"""Maximum uncompressed bytes of all parts: more is not a document, or a zip bomb."""
 MOST_PARTS = 20_000
 LARGEST_TEXT = 1 << 26
-"""Bytes of the parts that are read; the pictures of a document are not."""
+"""Maximum bytes of the parts that are read; the pictures of a document are not."""
 MOST_MARKS = 4_000_000
-"""Signs of XML, `<` and `=`, in the parts that are read: each tag and attribute takes hundreds of bytes in memory."""
+"""Maximum characters `<` and `=` of XML in the parts that are read: each tag and attribute takes hundreds of bytes in
+memory."""
 PIECE = 1 << 20
-"""Bytes unpacked at once, so that a part that says it is small stays small."""
+"""Bytes decompressed at once, so that a part with a false size is detected early."""
 
 
 class Archive:
-    """A zip archive in memory, whose parts are read one by one, checked and bounded.
+    """A zip archive in memory, whose parts are read individually, with checks and limits.
 
     Args:
         data: the whole file.
-        name: what error messages call it.
-        within: the archive that holds this one; what is read of both counts together.
+        name: its name in error messages.
+        within: the archive that contains this one; both share one limit.
 
     Raises:
-        InputError: the archive is damaged, locked, or unpacks to more than `LARGEST` bytes.
+        InputError: the archive is damaged, encrypted, or larger than `LARGEST` bytes uncompressed.
     """
 
     def __init__(self, data: bytes, name: str, within: Archive | None = None) -> None:
@@ -53,10 +54,10 @@ class Archive:
         self.names = frozenset(part.filename for part in parts)
 
     def part(self, name: str) -> bytes:
-        """The bytes of a part; none where there is no such part.
+        """Returns the bytes of a part; empty if it does not exist.
 
         Raises:
-            InputError: the part is damaged, or all that were read are too large together.
+            InputError: the part is damaged, or all parts read so far are too large.
         """
         if name not in self.names:
             return b""
@@ -74,25 +75,25 @@ class Archive:
         return data
 
     def count(self, characters: int) -> None:
-        """Count what was read, and what is made of it where a file of few bytes can name it many times, as a cell that
-        is repeated or tables in each other do.
+        """Counts the characters that were read, and those produced by repetition, such as repeated cells or nested
+        tables.
 
         Raises:
-            InputError: it is more than `LARGEST_TEXT` together.
+            InputError: the total is above `LARGEST_TEXT`.
         """
         self._read["bytes"] += characters
         if self._read["bytes"] > LARGEST_TEXT:
             raise self._too_large(f"holds more than {LARGEST_TEXT >> 20} MiB of text and marks")
 
     def tree(self, name: str, purpose: str) -> Any:
-        """The root of an XML part, as lxml has it; None where there is no such part.
+        """Returns the root of an XML part as an lxml element; None if the part does not exist.
 
         Args:
-            name: of the part.
+            name: name of the part.
             purpose: what needs lxml, as the subject of a sentence: "reading slides".
 
         Raises:
-            InputError: as `part`; the part is no XML, or the 'documents' extra is not installed.
+            InputError: as `part`; the part is not XML, or the 'documents' extra is not installed.
         """
         etree = require("lxml.etree", extra="documents", purpose=purpose)
         data = self.part(name)
@@ -109,15 +110,15 @@ class Archive:
         )
 
     def damaged(self, error: Exception) -> InputError:
-        """What to raise where the archive breaks off or contradicts itself."""
+        """Returns the error for a truncated or inconsistent archive."""
         return InputError(f"{self.name} is damaged ({last_line(error)}); save it or download it again")
 
     @cached_property
     def types(self) -> str:
-        """The list of its parts' types, which every file of Microsoft Office has; "" in others."""
+        """The list of its parts' types, which every Microsoft Office file has; "" in others."""
         return self.part("[Content_Types].xml").decode("utf-8", "replace")
 
     @cached_property
     def mime(self) -> str:
-        """What a book or an OpenDocument file declares to be; "" in others."""
+        """The declared media type of an e-book or an OpenDocument file; "" in others."""
         return self.part("mimetype")[:100].decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""Electronic books (.epub, versions 2 and 3; W3C EPUB 3.3): the chapters in the order of the spine, as blocks."""
+"""E-books (.epub, versions 2 and 3; W3C EPUB 3.3): the chapters in the order of the spine, as blocks."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from longspan_documents.text.markup import (
 from longspan_documents.text.page_parts import keep_what_is_read
 
 _FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
-"""Algorithms that only hide fonts."""
+"""Algorithms that only obfuscate fonts."""
 _BESIDE = frozenset(
     {"cover", "titlepage", "title-page", "halftitlepage", "toc", "landmarks", "page-list", "loi", "lot", "index"}
     | {"copyright-page", "imprint", "colophon", "other-credits"}
 )
-"""Parts of a book that are none of its text, as `epub:type` and the guide call them."""
+"""Parts of a book that are not text, by `epub:type` and the guide."""
 _PAGES = frozenset({"application/xhtml+xml", "text/html", "application/x-dtbook+xml"})
 _AND = re.compile(r"&(?!#?\w{1,32};)")
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z][A-Za-z0-9]{1,31};")
@@ -41,17 +41,18 @@ _ENCODING = re.compile(rb"""<\?xml[^>]{0,100}encoding\s*=\s*["']([A-Za-z0-9_.-]{
 
 
 def document_from_book(archive: Archive) -> Document:
-    """The chapters of a book; its cover, tables of contents and pages of rights are left out where they are marked.
+    """Returns the chapters of a book, without its cover, tables of contents and copyright pages if they are marked.
 
     Args:
         archive: the opened file.
 
     Raises:
-        InputError: the file is damaged, its chapters are encrypted, it holds no text, or the 'documents' extra is not
+        InputError: the file is damaged, its chapters are encrypted, it contains no text, or the 'documents' extra is
+            not
             installed.
     """
     folder, package = _package(archive)
-    # A chapter is read once, however often the spine names it.
+    # A chapter is read once, even if the spine repeats it.
     chapters = dict.fromkeys(_chapters(package, folder))
     _check_readable(archive, chapters)
     pages = filter(None, map(archive.part, chapters))
@@ -65,7 +66,7 @@ def document_from_book(archive: Archive) -> Document:
 
 
 def _package(archive: Archive) -> tuple[str, Any]:
-    """The folder of the package file, which lists all others, and its root."""
+    """Returns the folder of the package file, which lists all others, and its root."""
     container = _tree(archive.part("META-INF/container.xml"), archive)
     path = next((root.get("full-path") for root in container.iter("rootfile") if root.get("full-path")), "")
     path = normpath(unquote(path)) if path else ""
@@ -76,25 +77,25 @@ def _package(archive: Archive) -> tuple[str, Any]:
 
 
 def _chapters(package: Any, folder: str) -> Iterator[str]:
-    """The parts that hold the text, in reading order."""
-    beside = {_path(folder, part.get("href")) for part in package.iter("reference") if part.get("type") in _BESIDE}
+    """Yields the parts with text, in reading order."""
+    excluded = {_path(folder, part.get("href")) for part in package.iter("reference") if part.get("type") in _BESIDE}
     parts = {item.get("id"): item for item in package.iter("item")}
     for place in package.iter("itemref"):
         item = parts.get(place.get("idref"))
         if item is None or place.get("linear") == "no" or "nav" in (item.get("properties") or "").split():
             continue
         path = _path(folder, item.get("href"))
-        if path not in beside and (item.get("media-type") or "").lower() in _PAGES:
+        if path not in excluded and (item.get("media-type") or "").lower() in _PAGES:
             yield path
 
 
 def _path(folder: str, link: str | None) -> str:
-    """The name of a part; one that leads out of the archive names none of its parts."""
+    """Returns the name of a part; links out of the archive match none of its parts."""
     return normpath(join(folder, unquote((link or "").partition("#")[0])))
 
 
 def _check_readable(archive: Archive, chapters: Container[str]) -> None:
-    """Refuse a book whose chapters its seller has encrypted."""
+    """Raises `InputError` for a book with encrypted chapters."""
     data = archive.part("META-INF/encryption.xml")
     if not data:
         return
@@ -107,7 +108,7 @@ def _check_readable(archive: Archive, chapters: Container[str]) -> None:
 
 
 def _lines(page: bytes, archive: Archive) -> list[list[Line]]:
-    """The blocks of a chapter; none where the page is marked as one that is not text."""
+    """Returns the blocks of a chapter; empty if the page is marked as not text."""
     tree = _tree(page, archive)
     keep_what_is_read(tree)
     body = next(tree.iter("body"), tree)
@@ -120,7 +121,7 @@ def _lines(page: bytes, archive: Archive) -> list[list[Line]]:
 
 
 def _tree(data: bytes, archive: Archive) -> Any:
-    """The root of an XML part, its names without namespaces; faulty pages are read as browsers do."""
+    """Returns the root of an XML part, with names without namespaces; invalid pages are repaired as in browsers."""
     etree = require("lxml.etree", extra="documents", purpose="reading EPUB")
     parser = etree.XMLParser(recover=True, resolve_entities=False, remove_comments=True, remove_pis=True)
     declared = _ENCODING.match(data)
@@ -133,7 +134,7 @@ def _tree(data: bytes, archive: Archive) -> Any:
     text = _ENTITY.sub(lambda match: unescape(match[0]), without_marks(_AND.sub("&amp;", _DECLARATION.sub("", text))))
     try:
         root = etree.fromstring(text.encode(), parser)
-    except etree.XMLSyntaxError:  # where nothing could be recovered
+    except etree.XMLSyntaxError:  # nothing could be recovered
         root = None
     if root is None:
         raise archive.damaged(ValueError("one of its parts is no XML"))

@@ -1,30 +1,30 @@
-"""Tables that lay out a page, whose cells are read one after the other, and those that hold data, which are rows."""
+"""Distinguishes layout tables, whose cells are read in order, from data tables, which are rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 LONGEST_CELL = 400
-"""Characters; a table with such a cell for every second row lays out paragraphs."""
+"""In characters; a table with such a cell in every second row is layout."""
 LONG_PARAGRAPH, SENTENCE = 150, 100
 """Characters of a cell that is a paragraph, and of one that is a sentence or two."""
 SHORT_WITH_NUMBER = 4
-"""Words; a head or foot of a page with its number and no more words than "Page 3 of 9" is that number."""
+"""In words; a page header or footer with a number and at most as many words as "Page 3 of 9" is a page number."""
 
 
 def is_margin_text(text: str, *, numbered: bool) -> bool:
-    """Whether a head or foot of a page says something, beside the number of the page, which `numbered` says it has."""
+    """Whether a page header or footer has content other than the page number, which `numbered` indicates."""
     return any(map(str.isalpha, text)) and not (numbered and len(text.split()) <= SHORT_WITH_NUMBER)
 
 
 def lays_out(rows: Sequence[Sequence[Sequence[str]]]) -> bool:
-    """Whether a table places paragraphs on a page, which its borders do not tell: they are often drawn all the same.
+    """Whether a table lays out paragraphs, which cannot be inferred from its borders.
 
-    It does where no row has two cells with words, where most cells are long paragraphs, and where its only row has
+    This is the case if no row has two cells with words, if most cells are long paragraphs, or if its only row has
     columns of several paragraphs or of whole sentences.
 
     Args:
-        rows: of each row the cells, of each cell the paragraphs.
+        rows: the cells of each row, as lists of paragraphs.
     """
     filled = [[[part for part in cell if part] for cell in row if any(cell)] for row in rows]
     filled = [row for row in filled if row]

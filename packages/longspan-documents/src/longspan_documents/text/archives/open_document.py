@@ -11,7 +11,7 @@ from longspan_documents.text.archives.layout import is_margin_text, lays_out
 from longspan_documents.text.blocks import Kind, Part
 
 MOST_REPEATS = 10_000
-"""Times that a cell or a row with words counts; an empty one that is repeated to the end of the sheet does not."""
+"""Maximum repetitions of a cell or a row with words; empty ones repeated to the end of the sheet are ignored."""
 DEEPEST = 6
 
 _SPACE = "urn:oasis:names:tc:opendocument:xmlns:"
@@ -27,10 +27,10 @@ _MARGINS = {"heads": ("header", "header-first", "header-left"), "feet": ("footer
 
 
 def content_of(archive: Archive) -> Any:
-    """The root of the part that holds the words.
+    """Returns the root of the content part.
 
     Raises:
-        InputError: the file is locked or damaged, or the 'documents' extra is not installed.
+        InputError: the file is encrypted or damaged, or the 'documents' extra is not installed.
     """
     if b"encryption-data" in archive.part("META-INF/manifest.xml"):
         raise InputError(f"{archive.name} is locked with a password; save a copy without one")
@@ -41,7 +41,7 @@ def content_of(archive: Archive) -> Any:
 
 
 def parts_of_text(archive: Archive) -> Iterator[Part]:
-    """The headings, paragraphs, items, tables and notes of a text, in order; a note stands behind its paragraph."""
+    """Yields the headings, paragraphs, items, tables and notes of a text, in order; a note follows its paragraph."""
     root = content_of(archive)
     styles = {one.get(f"{_STYLE}name"): one.get(f"{_STYLE}parent-style-name") for one in root.iter(f"{_STYLE}style")}
     bold = {
@@ -71,7 +71,7 @@ def parts_of_text(archive: Archive) -> Iterator[Part]:
 
 
 def margins_of(archive: Archive) -> tuple[list[Part], list[Part]]:
-    """The heads and the feet of pages, each text once, as notes; without those that are the number of the page."""
+    """Returns page headers and footers, each text once, as notes; without page numbers."""
     root = archive.tree("styles.xml", "reading OpenDocument files")
     found: dict[str, dict[str, None]] = {which: {} for which in _MARGINS}
     for page in () if root is None else root.iter(f"{_STYLE}master-page"):
@@ -87,7 +87,7 @@ def margins_of(archive: Archive) -> tuple[list[Part], list[Part]]:
 
 
 def _is_built(table: Any) -> bool:
-    """Whether cells hold what cells of data do not: tables, and headings with a text below them."""
+    """Whether cells contain more than data: tables, and headings with text below them."""
     for cell in table.iter(f"{_TABLE}table-cell"):
         if next(cell.iter(f"{_TABLE}table"), None) is not None:
             return True
@@ -98,7 +98,7 @@ def _is_built(table: Any) -> bool:
 
 
 def _cells_of(table: Any) -> Iterator[Any]:
-    """The cells of a table itself, without those of tables in them, row after row."""
+    """Yields the cells of a table in row order, without those of nested tables."""
     waiting = list(reversed(table))
     while waiting:
         element = waiting.pop()
@@ -136,21 +136,21 @@ def _paragraph(
 
 
 def _notes(element: Any, archive: Archive) -> Iterator[Part]:
-    """The foot- and endnotes whose marks stand in a paragraph or a table."""
+    """Yields the foot- and endnotes of a paragraph or a table."""
     for note in element.iter(f"{_TEXT}note-body"):
         if words := " ".join(" ".join(_counted(part, archive) for part in note.iter(f"{_TEXT}p")).split()):
             yield "note", words, 0
 
 
 def _counted(paragraph: Any, archive: Archive) -> str:
-    """The words of a paragraph that may be in another one of its like, and be read with each."""
+    """Returns the words of a paragraph that may be nested in another and is then read with both."""
     words = _words(paragraph)
     archive.count(len(words))
     return words
 
 
 def _words(paragraph: Any, line_break: str = " ") -> str:
-    """The characters of a paragraph as they are shown."""
+    """Returns the visible characters of a paragraph."""
     pieces: list[str] = []
     waiting: list[Any] = [paragraph]
     while waiting:
@@ -169,14 +169,14 @@ def _words(paragraph: Any, line_break: str = " ") -> str:
 
 
 def rows_of_sheets(archive: Archive) -> Iterator[tuple[str, Iterator[list[str]]]]:
-    """Each sheet's name and rows; what is repeated, and empty, to the end of the sheet is not."""
+    """Yields each sheet's name and rows, without empty cells and rows repeated to the end of the sheet."""
     for sheet in content_of(archive).iter(f"{_TABLE}table"):
         if sheet.getparent().tag == f"{_OFFICE}spreadsheet":
             yield sheet.get(f"{_TABLE}name") or "", ([" ".join(cell) for cell in row] for row in _cells(sheet, archive))
 
 
 def _cells(table: Any, archive: Archive) -> Iterator[list[list[str]]]:
-    """The rows of a table, each a list of cells, each a list of paragraphs."""
+    """Yields the rows of a table as lists of cells, each a list of paragraphs."""
     for row in table.iter(f"{_TABLE}table-row"):
         cells: list[list[str]] = []
         for cell in row:
@@ -194,7 +194,7 @@ def _cells(table: Any, archive: Archive) -> Iterator[list[list[str]]]:
 
 
 def _size(cells: list[list[str]]) -> int:
-    """Characters of some cells, and one for each."""
+    """Returns the characters of some cells, plus one for each."""
     return len(cells) + sum(len(words) for cell in cells for words in cell)
 
 

@@ -1,4 +1,4 @@
-"""Word files (.docx): what a reader of the printed page sees, as blocks; the XML is that of ISO/IEC 29500-1."""
+"""Word files (.docx) as blocks of the visible text; the XML is specified in ISO/IEC 29500-1."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from longspan_documents.text.titles import could_be_title
 DEEPEST = 6
 """Levels of headings."""
 MOST_CHUNKS = 200
-"""Documents in another format that one Word file may hold."""
+"""Maximum number of embedded documents in other formats."""
 
 RISE = 4
-"""Half points; letters that stand so much higher or lower are raised or lowered ones."""
+"""In half points; letters shifted at least this far are superscripts or subscripts."""
 
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
@@ -36,7 +36,7 @@ _NOT_SHOWN = frozenset(
     {f"{_W}{tag}" for tag in ("del", "moveFrom", "instrText", "delText", "rPr", "pPr", "footnoteRef", "endnoteRef")}
     | {_FALLBACK, _BOX}
 )
-"""Elements whose text nobody sees, has deleted, or sees elsewhere."""
+"""Elements whose text is invisible, deleted, or shown elsewhere."""
 _BREAKS = frozenset({f"{_W}br", f"{_W}cr"})
 _SPACES = _BREAKS | {f"{_W}tab", f"{_W}ptab"}
 _NOTES = {f"{_W}footnoteReference": "footnotes", f"{_W}endnoteReference": "endnotes"}
@@ -51,29 +51,30 @@ _FORMATS = {
     "text/plain": ".txt",
     "text/rtf": ".rtf",
 }
-"""The endings of what a chunk is, by its type."""
+"""File suffixes of embedded documents, by media type."""
 _LIST = re.compile(r"list(?: (?:bullet|number|continue|paragraph))?(?: (\d))?")
 _STYLES: dict[str, Kind] = {"caption": "caption", "html preformatted": "code", "source code": "code", "macro": "code"}
 
 
 Embedded = Callable[[bytes, str, str], Document]
-"""Reads a document that a Word file holds, of its bytes, the ending that tells its format, and its name."""
+"""Reads an embedded document from its bytes, the suffix of its format, and its name."""
 
 
 def document_from_word(archive: Archive, embedded: Embedded | None = None, *, page_headers: bool = False) -> Document:
-    """The paragraphs, headings, items, tables and notes of a Word file in order.
+    """Returns the paragraphs, headings, items, tables and notes of a Word file in order.
 
-    Comments, deleted text and field codes are left out, inserted text is kept, the text of boxes and notes stands
-    behind the paragraph that holds their mark. Documents in other formats (`altChunk`) stand where the file has them;
-    those that cannot be read are named in the document's remarks.
+    Comments, deleted text and field codes are left out, inserted text is kept, and the text of boxes and notes follows
+    the paragraph with their mark. Documents in other formats (`altChunk`) are read in place; those that cannot be read
+    are listed in the document's remarks.
 
     Args:
         archive: the opened file.
-        embedded: reads the documents in other formats; None leaves them out, and says so.
-        page_headers: whether heads and feet of pages are read, each once as a note: heads before the text, feet behind.
+        embedded: reads the documents in other formats; None leaves them out, with a remark.
+        page_headers: whether page headers and footers are read, each once as a note: headers before the text, footers
+            after it.
 
     Raises:
-        InputError: the file is damaged, too large or holds no text, or the 'documents' extra is not installed.
+        InputError: the file is damaged, too large or has no text, or the 'documents' extra is not installed.
     """
     reader = _Reader(archive, embedded)
     heads, feet = reader.margins() if page_headers else ([], [])
@@ -87,7 +88,7 @@ def document_from_word(archive: Archive, embedded: Embedded | None = None, *, pa
 
 
 class _Reader:
-    """The blocks of one file, with its styles, notes and other parts at hand."""
+    """Reads the blocks of one file, with its styles, notes and other parts."""
 
     def __init__(self, archive: Archive, embedded: Embedded | None) -> None:
         self.archive, self.embedded = archive, embedded
@@ -113,14 +114,14 @@ class _Reader:
 
     @cached_property
     def parts(self) -> dict[str, str]:
-        """The parts that the text points to, by their numbers; "" for what lies outside the file."""
+        """Returns the parts that the text refers to, by id; "" for targets outside the file."""
         return {
             relation.get("Id"): "" if relation.get("TargetMode") == "External" else target
             for relation, target in _relations(self.archive, self.document)
         }
 
     def margins(self) -> tuple[list[Part], list[Part]]:
-        """The heads and the feet of pages, those that are shown, each text once."""
+        """Returns the visible page headers and footers, each text once."""
         settings = _tree(self.archive, self.related.get("settings", ""))
         facing = settings is not None and _is_on(settings.find(f"{_W}evenAndOddHeaders"))
         found: tuple[dict[str, None], dict[str, None]] = ({}, {})
@@ -147,7 +148,7 @@ class _Reader:
                 yield text
 
     def blocks(self, body: Any) -> Iterator[Part]:
-        """The paragraphs and tables below an element, those of content controls too."""
+        """Yields the paragraphs and tables below an element, including content controls."""
         for element in body:
             if element.tag == f"{_W}p":
                 yield from self._paragraph(element)
@@ -163,20 +164,20 @@ class _Reader:
         text = _text(paragraph, self.scripts, kind if kind in {"code", "paragraph"} else None)
         if text:
             yield kind, text, level, _label(paragraph, self.bold)
-        for box in _outermost(paragraph, _BOX, {_FALLBACK}):  # those in it are its own paragraphs'
+        for box in _outermost(paragraph, _BOX, {_FALLBACK}):  # nested ones belong to their own paragraphs
             yield from self.blocks(box)
         yield from self._marked_notes(paragraph)
 
     def _marked_notes(self, element: Any) -> Iterator[Part]:
-        """The notes whose marks stand in a paragraph or a table."""
+        """Yields the notes whose marks are in a paragraph or a table."""
         for tag, notes in _NOTES.items():
             for mark in _outermost(element, tag, {_FALLBACK, _BOX}):
-                # Once, however many marks name it.
+                # Once, even with several marks.
                 if note := self.notes[notes].pop(mark.get(f"{_W}id"), ""):
                     yield "note", note, 0
 
     def _chunk(self, part: str | None) -> Iterator[Part]:
-        """The blocks of a document in another format, which a file of another program holds in place of paragraphs."""
+        """Yields the blocks of a document in another format, which some programs embed instead of paragraphs."""
         self.chunks += 1
         if self.chunks == MOST_CHUNKS + 1:
             self.remarks.append(f"it holds more than {MOST_CHUNKS} embedded documents; the others were not read")
@@ -200,7 +201,7 @@ class _Reader:
             self.remarks.append(f"the embedded document {name} was not read: {problem}")
 
     def _format(self, part: str) -> str:
-        """The ending that tells the format of a part, by its type, else by its name."""
+        """Returns the suffix of a part's format, by its media type, otherwise by its name."""
         types = _tree(self.archive, "[Content_Types].xml")
         own = splitext(part)[1].lower()
         for one in () if types is None else chain(types.iter(f"{_TYPE}Override"), types.iter(f"{_TYPE}Default")):
@@ -210,7 +211,7 @@ class _Reader:
         return own
 
     def _kind(self, paragraph: Any) -> tuple[Kind, int]:
-        """What a paragraph is by its own marks, else by its style; and its level."""
+        """Returns the kind and level of a paragraph, by its own properties, otherwise by its style."""
         marks = paragraph.find(f"{_W}pPr")
         style = marks.find(f"{_W}pStyle") if marks is not None else None
         name = style.get(f"{_W}val") if style is not None else None
@@ -221,7 +222,7 @@ class _Reader:
         return own if own is not None and kind in {"paragraph", "item"} else (kind, level)
 
     def _kind_of_style(self, name: str | None) -> tuple[Kind, int]:
-        """By the names, the outline levels and the lists of a style and those that it is based on."""
+        """Returns the kind by name, outline level and list of a style and its base styles."""
         visited: set[str | None] = set()
         while name in self.styles and name not in visited:
             visited.add(name)
@@ -237,7 +238,7 @@ class _Reader:
         return "paragraph", 0
 
     def _script_of_style(self, name: str | None) -> str:
-        """The mark of raised or lowered letters by a style or those that it is based on."""
+        """Returns the superscript or subscript mark of a style or its base styles."""
         visited: set[str | None] = set()
         while name in self.styles and name not in visited:
             visited.add(name)
@@ -250,26 +251,26 @@ class _Reader:
         return ""
 
     def _words(self, element: Any) -> str:
-        """The words of all paragraphs in a cell or a note."""
+        """Returns the words of all paragraphs in a cell or a note."""
         return " ".join(self._paragraphs(element)).strip()
 
     def _paragraphs(self, element: Any) -> list[str]:
-        """The words of each paragraph in a cell or a note."""
+        """Returns the words of each paragraph in a cell or a note."""
         texts = [
             _text(part, self.scripts)
             for part in element.iter(f"{_W}p")
             if next(part.iterancestors(_FALLBACK), None) is None
         ]
-        self.archive.count(sum(map(len, texts)))  # paragraphs in each other are read with each
+        self.archive.count(sum(map(len, texts)))  # nested paragraphs are read with each of their parents
         return [text for text in texts if text]
 
     def _notes(self, root: Any) -> Iterator[tuple[str, str]]:
-        """The number and the text of each foot- or endnote."""
+        """Yields the id and the text of each foot- or endnote."""
         for note in () if root is None else root:
             yield note.get(f"{_W}id"), self._words(note)
 
     def _table(self, table: Any) -> Iterator[Part]:
-        """A table of data as rows between bars; of one that lays out paragraphs, its cells one after the other."""
+        """Yields a data table as rows between bars; of a layout table, its cells in order."""
         rows = [list(_outermost(row, f"{_W}tc")) for row in _outermost(table, f"{_W}tr")]
         texts = [[self._paragraphs(cell) for cell in row] for row in rows]
         if self._is_built(rows) or lays_out(texts):
@@ -282,7 +283,7 @@ class _Reader:
             yield from self._marked_notes(table)
 
     def _is_built(self, rows: list[list[Any]]) -> bool:
-        """Whether cells hold what cells of data do not: tables, other documents, headings with a text below them."""
+        """Whether cells contain more than data: tables, other documents, headings with text below them."""
         for cell in (cell for row in rows for cell in row):
             if next(cell.iter(f"{_W}tbl", f"{_W}altChunk"), None) is not None:
                 return True
@@ -293,7 +294,7 @@ class _Reader:
 
 
 def _named(name: str) -> tuple[Kind, int] | None:
-    """What the name of a built-in style says; those names are English in every language."""
+    """Returns the kind of a built-in style by its name, which is English in every language."""
     if name == "title":
         return "heading", 1
     if match := _HEADING.fullmatch(name):
@@ -306,7 +307,7 @@ def _named(name: str) -> tuple[Kind, int] | None:
 
 
 def _marked(marks: Any) -> tuple[Kind, int] | None:
-    """What outline level and numbering in the properties of a paragraph or a style say."""
+    """Returns the kind by outline level and numbering in the properties of a paragraph or a style."""
     outline = marks.find(f"{_W}outlineLvl")
     if outline is not None and outline.get(f"{_W}val") in set("012345678"):
         return "heading", min(int(outline.get(f"{_W}val")) + 1, DEEPEST)
@@ -321,7 +322,7 @@ def _marked(marks: Any) -> tuple[Kind, int] | None:
 
 
 def _outermost(root: Any, tag: str, closed: Container[str] = ()) -> Iterator[Any]:
-    """The elements of a tag below `root` in order, without those in each other or in one of the tags `closed`."""
+    """Yields the elements of a tag below `root` in order, without nested ones and those inside the tags `closed`."""
     waiting = list(reversed(root))
     while waiting:
         element = waiting.pop()
@@ -332,12 +333,12 @@ def _outermost(root: Any, tag: str, closed: Container[str] = ()) -> Iterator[Any
 
 
 def _text(paragraph: Any, scripts: Mapping[str | None, str], kind: Kind | None = None) -> str:
-    """The words of a paragraph as they are shown.
+    """Returns the visible words of a paragraph.
 
     Args:
         paragraph: the element.
-        scripts: of each style with raised or lowered letters, the mark of `longspan.data.text.scripts`.
-        kind: "code" keeps its line breaks and indentation, "paragraph" its line breaks; None has all on one line.
+        scripts: the mark of `longspan.data.text.scripts` for each style with superscripts or subscripts.
+        kind: "code" keeps line breaks and indentation, "paragraph" line breaks; None returns one line.
     """
     pieces: list[str] = []
     waiting = [paragraph]
@@ -354,7 +355,7 @@ def _text(paragraph: Any, scripts: Mapping[str | None, str], kind: Kind | None =
         if element.tag in {f"{_W}t", f"{_M}t"}:
             pieces.append(element.text or "")
         elif element.tag in _SPACES:
-            pieces.append("\v" if element.tag in _BREAKS else " ")  # no XML has this character
+            pieces.append("\v" if element.tag in _BREAKS else " ")  # this character is invalid in XML
         elif element.tag == f"{_W}noBreakHyphen":
             pieces.append("-")
         waiting.extend(reversed(element))
@@ -366,7 +367,7 @@ def _text(paragraph: Any, scripts: Mapping[str | None, str], kind: Kind | None =
 
 
 def _script(element: Any, scripts: Mapping[str | None, str]) -> str:
-    """The mark of raised or lowered letters before a run, or a part of a formula, that is of them; else ""."""
+    """Returns the superscript or subscript mark of a run, or of a part of a formula; otherwise ""."""
     if element.tag in _SCRIPTS:
         return _SCRIPTS[element.tag]
     marks = element.find(f"{_W}rPr") if element.tag == f"{_W}r" else None
@@ -378,7 +379,7 @@ def _script(element: Any, scripts: Mapping[str | None, str]) -> str:
 
 
 def _script_of(marks: Any) -> str | None:
-    """What properties of letters say of their level: a mark, "" for that of the line, None where they say nothing."""
+    """Returns the vertical position of letters by their properties: a mark, "" for the base line, None if undefined."""
     level = marks.find(f"{_W}vertAlign")
     if level is not None:
         return {"superscript": RAISED, "subscript": LOWERED}.get(level.get(f"{_W}val"), "")
@@ -390,7 +391,7 @@ def _script_of(marks: Any) -> str | None:
 
 
 def _label(paragraph: Any, styles: Container[str | None]) -> str:
-    """The words in bold that a paragraph begins with; `styles` are those of letters that are bold."""
+    """Returns the bold words at the beginning of a paragraph; `styles` are the bold character styles."""
     pieces: list[str] = []
     for run in paragraph.iter(f"{_W}r"):
         if not (words := "".join(text.text or "" for text in run.iter(f"{_W}t"))).strip():
@@ -408,7 +409,7 @@ def _label(paragraph: Any, styles: Container[str | None]) -> str:
 
 
 def _is_bold(element: Any) -> bool | None:
-    """Whether the properties of a run or a style say bold; None where they say nothing."""
+    """Whether the properties of a run or a style are bold; None if undefined."""
     marks = element.find(f"{_W}rPr")
     bold = marks.find(f"{_W}b") if marks is not None else None
     return None if bold is None else _is_on(bold)
@@ -420,12 +421,12 @@ def _is_hidden(run: Any) -> bool:
 
 
 def _is_on(switch: Any) -> bool:
-    """Whether a mark that is on by being there is on."""
+    """Whether a toggle property, which is on by being present, is on."""
     return switch is not None and switch.get(f"{_W}val", "1") not in {"0", "false", "off"}
 
 
 def _related(archive: Archive, part: str) -> dict[str, str]:
-    """The parts that another one points to, or the file itself where that is "", by their kinds; of each the first."""
+    """Returns the first related part of each kind, of a part or, with "", of the file."""
     related: dict[str, str] = {}
     for relation, target in _relations(archive, part):
         if relation.get("TargetMode") != "External":
@@ -434,7 +435,7 @@ def _related(archive: Archive, part: str) -> dict[str, str]:
 
 
 def _relations(archive: Archive, part: str) -> Iterator[tuple[Any, str]]:
-    """What a part points to, each as its element and the name of the other part."""
+    """Yields the relations of a part, each as its element and the name of the target part."""
     folder, name = split(part)
     root = _tree(archive, join(folder, "_rels", f"{name}.rels"))
     for relation in () if root is None else root:

@@ -1,1 +1,1 @@
-"""Every kind of file that is read: one small file for each, and one line of `longspan_documents.text.kinds.table`."""
+"""The supported kinds of files: one small module for each, and one line of `longspan_documents.text.kinds.table`."""

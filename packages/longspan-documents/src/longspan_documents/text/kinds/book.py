@@ -1,4 +1,4 @@
-"""Electronic books (.epub); see `longspan_documents.text.archives.book`."""
+"""E-books (.epub); see `longspan_documents.text.archives.book`."""
 
 from __future__ import annotations
 

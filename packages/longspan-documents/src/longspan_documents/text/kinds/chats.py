@@ -1,4 +1,4 @@
-"""Conversations that programs export as JSON: Telegram, Discord, Slack, Signal, WhisperX."""
+"""Conversations exported as JSON: Telegram, Discord, Slack, Signal, WhisperX."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from longspan_documents.text.kinds.source import Source
 from longspan_documents.text.kinds.table import FileKind
 
 LARGEST = 1 << 26
-"""Bytes of an export; a larger one is refused as JSON is, since each value takes many times its bytes in memory."""
+"""Maximum bytes of an export; a larger one is refused, because JSON values take many times their size in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where an export has its messages, and each message its words and their speaker.
+    """The structure of an export: its messages, with their text and speaker.
 
     Attributes:
-        messages: the key of their list; None where the file is the list.
-        speaker: keys that may tell who speaks, the best first; "a.b" is the key "b" below "a".
-        words: the key of the words.
-        skip: a key whose presence makes a record no message.
+        messages: the key of the list of messages; None if the file is the list.
+        speaker: keys of the speaker, best first; "a.b" is the key "b" below "a".
+        words: the key of the text.
+        skip: a key whose presence means that a record is not a message.
     """
 
     messages: str | None
@@ -47,22 +47,22 @@ LAYOUTS = {
     "Signal, in an object": Layout(messages="messages", speaker=("sender", "author"), words="body"),
     "WhisperX": Layout(messages="segments", speaker=("speaker",), words="text"),
 }
-"""Program → how it writes; the first that fits is taken."""
+"""Program → structure; the first match is used."""
 
 _HEAD = re.compile(r'\s*[\[{](?s:.*?)"(?:from|author|user|sender|speaker|messages|segments)"\s*:')
 _LINK = re.compile(r"<(?:(?:https?|mailto):[^|<>]*|[@#!][^|<>]*)\|([^<>]*)>|<((?:https?|mailto):[^|<>]*|[@#!][^|<>]*)>")
 
 
 def _messages(source: Source) -> list[tuple[str, str]] | None:
-    """Who says what; None where the file is of no layout."""
+    """Returns speakers and texts; None if the file has no known structure."""
     if not _HEAD.match(source.beginning) or len(source.data) > LARGEST:
         return None
     try:
-        given = json.loads(source.text)
+        content = json.loads(source.text)
     except (ValueError, RecursionError):
         return None
     for layout in LAYOUTS.values():
-        records = given.get(layout.messages) if layout.messages and isinstance(given, Mapping) else given
+        records = content.get(layout.messages) if layout.messages and isinstance(content, Mapping) else content
         if not isinstance(records, list) or not all(isinstance(one, Mapping) for one in records):
             continue
         said = list(_said(records, layout))
@@ -87,7 +87,7 @@ def _below(record: Mapping[str, Any], key: str) -> str | None:
 
 
 def _text(value: Any) -> str:
-    """A text, or what Telegram makes of one with marks: a list of texts and of objects with one."""
+    """Returns a text, or the texts of Telegram's list of texts and objects."""
     if isinstance(value, list):
         pieces = [one.get("text") if isinstance(one, Mapping) else one for one in value]
         return mend("".join(one for one in pieces if isinstance(one, str)))[0]

@@ -1,4 +1,4 @@
-"""LaTeX sources (.tex), parsed by pylatexenc: what a reader of the printed page sees, as far as the file tells."""
+"""LaTeX sources (.tex), parsed by pylatexenc: the visible text, as far as the file defines it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from longspan_documents.text.kinds.source import Source
 from longspan_documents.text.kinds.table import FileKind
 
 LARGEST = 1 << 22
-"""Characters; the library takes microseconds for each."""
+"""In characters; the library takes microseconds for each."""
 MOST_GROWTH = 2
-"""Times its length that a text may have when its own abbreviations are written out."""
+"""Maximum growth of a text when its own macros are expanded."""
 
 _SECTIONS = {"part": 1, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5}
 _LINES = {*_SECTIONS, "title", "author", "date", "affiliation", "institute", "email", "thanks", "caption"}
@@ -77,8 +77,8 @@ def _read(source: Source) -> Document:
 
 
 def _prepared(text: str) -> str:
-    """The source, with abbreviations that are words written out, and without commands that print nothing; what stands
-    verbatim stays."""
+    """Returns the source with text macros expanded, and without commands that print nothing; verbatim text is
+    unchanged."""
     text = with_numbers(text)
     names = {name: words for name, words in _NEW.findall(text) if name not in words}
     pieces: list[str] = []
@@ -96,7 +96,7 @@ def _prepared(text: str) -> str:
 
 
 class _Reader:
-    """The blocks of a tree; words wait until their paragraph ends."""
+    """Collects the blocks of a tree; words are buffered until their paragraph ends."""
 
     def __init__(self, theorems: Mapping[str, str]) -> None:
         from pylatexenc.latex2text import LatexNodes2Text
@@ -109,7 +109,7 @@ class _Reader:
         self.notes: list[str] = []
 
     def parts(self, nodes: Sequence[Any]) -> Iterator[Part]:
-        """The blocks of a whole file."""
+        """Yields the blocks of a whole file."""
         body = next((one for one in nodes if _environment(one) == "document"), None)
         if body is not None:
             for node in nodes:
@@ -132,7 +132,7 @@ class _Reader:
                 if macro in _SECTIONS or macro in {"title", "caption"}:
                     yield from self._done(kind, depth)
                 argument = _last(node)
-                if argument is None:  # of a command that the library does not know
+                if argument is None:  # a command unknown to the library
                     argument = next((one for one in nodes[index + 1 : index + 2] if _is_group(one)), None)
                     done = index + 2 if argument is not None else done
                 if words := self._line(argument):
@@ -200,7 +200,7 @@ class _Reader:
             yield from self._done(*inner)
 
     def _named(self, title: str, node: Any) -> tuple[str, Sequence[Any]]:
-        """The title of a theorem with the name in brackets behind it, and what stands behind that."""
+        """Returns the title of a theorem with the bracketed name after it, and the remaining nodes."""
         nodes = node.nodelist
         if words := self._line(_last(node)):
             return f"{title} ({words})", nodes
@@ -225,7 +225,7 @@ class _Reader:
         return " ".join(text.split())
 
     def _done(self, kind: Any, depth: int) -> Iterator[Part]:
-        """The paragraph that has come to its end, and its notes."""
+        """Yields the finished paragraph, and its notes."""
         text = re.sub(r"\s+([,.;:])(?=\s|$)", r"\1", " ".join("".join(self.words).split()))
         notes, self.words, self.notes = self.notes, [], []
         label, self.label = " ".join(self.label.split()), ""
@@ -251,7 +251,7 @@ def _environment(node: Any) -> str:
 
 
 def _last(node: Any) -> Any:
-    """The last argument of a command."""
+    """Returns the last argument of a command."""
     arguments = node.nodeargd.argnlist if node.nodeargd is not None else None
     return next((one for one in reversed(arguments or []) if one is not None), None)
 

@@ -1,7 +1,7 @@
-"""The numbers that LaTeX gives to sections, formulas, figures, tables and theorems, for the references to them.
+r"""The numbers of sections, formulas, figures, tables and theorems in LaTeX, to resolve references.
 
-Counters are those of the standard classes: "2.1" for a subsection, "A" behind `\\appendix`; in books and reports, and
-with `\\numberwithin`, the chapter or section stands before the number of a formula.
+Counters are those of the standard classes: "2.1" for a subsection, "A" after `\\appendix`; in books and reports, and
+with `\\numberwithin`, the number of a formula is prefixed by that of its chapter or section.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 DEEPEST = 50
-"""Environments in each other that are told apart."""
+"""Maximum nesting depth of environments."""
 
 _SECTIONS = ("chapter", "section", "subsection", "subsubsection")
 _NOUNS = {"chapter": "Chapter", "section": "Section", "subsection": "Section", "subsubsection": "Section"}
@@ -35,12 +35,12 @@ _LOST = re.compile(r"[~\s]?[(\[]\s*(?:[Ss]ee |cf\.? ?)?(?:[A-Z][a-z]{1,12}\.?)?\
 
 
 def theorems_of(text: str) -> dict[str, str]:
-    """The environments that a file defines for theorems and the like, each with its title."""
+    """Returns the theorem-like environments that a file defines, with their titles."""
     return {one["name"]: one["title"] for one in _THEOREM.finditer(text)}
 
 
 def with_numbers(text: str) -> str:
-    """The source with the numbers that are printed in the place of references; those to other files are left out."""
+    """Returns the source with references replaced by the printed numbers; those to other files are removed."""
     if "ref" not in text:
         return text
     numbers = _numbers(text) if "\\label" in text else {}
@@ -58,7 +58,7 @@ def with_numbers(text: str) -> str:
         return f"{match['tie']}{shown}"
 
     text = _REFERENCE.sub(lambda match: written(match) or "\0", text)
-    # Of what is not known, brackets that are empty now go too, and a noun's full stop is not there twice.
+    # Removes brackets left empty by unknown references, and the duplicate full stop of a noun.
     return re.sub(r"\.?\0(?=\.)", "", _LOST.sub("", text)).replace("\0", "")
 
 
@@ -67,12 +67,12 @@ def _listed(numbers: list[str]) -> str:
 
 
 def _numbers(text: str) -> dict[str, tuple[str, str]]:
-    """Of each label the noun and the number of what it names."""
+    """Returns for each label the noun and the number of its target."""
     counters = _Counters(text)
     found: dict[str, tuple[str, str]] = {}
-    # What stands open: the name of an environment, and what a label in it names.
+    # Open environments: their names, and the target of labels in them.
     open_: list[tuple[str, tuple[str, str]]] = [("", ("", ""))]
-    rows = 0  # of formulas whose numbers have not been counted yet
+    rows = 0  # formulas whose numbers have not been counted yet
     for event in _EVENT.finditer(text):
         name, place = open_[-1]
         if event["section"] and not event["star"]:
@@ -137,14 +137,14 @@ class _Counters:
         self.appendix = False
 
     def step(self, counter: str) -> str:
-        """The next number of a counter, as it is printed."""
+        """Advances a counter and returns its printed number."""
         self.values[counter] = self.values.get(counter, 0) + 1
         outer = self.within.get(counter, "")
         before = self._printed(outer) if outer in _SECTIONS else ""
         return f"{before}.{self.values[counter]}" if before else str(self.values[counter])
 
     def of_section(self, name: str) -> tuple[str, str]:
-        """The noun and the number of a section that begins."""
+        """Returns the noun and the number of a section that begins."""
         self.values[name] = self.values.get(name, 0) + 1
         inner = _SECTIONS[_SECTIONS.index(name) + 1 :]
         for counter in (*inner, *(one for one, outer in self.within.items() if outer == name)):
@@ -153,7 +153,7 @@ class _Counters:
         return ("Appendix" if top else _NOUNS[name]), self._printed(name)
 
     def begin_appendix(self) -> None:
-        """Sections are counted anew, in letters."""
+        """Restarts section numbers, in letters."""
         self.appendix = True
         self.values.update(dict.fromkeys(_SECTIONS[self.first :], 0))
 

@@ -1,4 +1,4 @@
-"""E-mail: one message (.eml, RFC 5322) and boxes of them (.mbox), which are read as streams."""
+"""E-mail: single messages (.eml, RFC 5322) and mailboxes (.mbox), which are read as streams."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from longspan_documents.text.kinds.table import FileKind
 from longspan_documents.text.letters import blocks_of_letter, blocks_of_letter_page, sender_of
 
 LARGEST = 1 << 26
-"""Bytes of one message, with its attachments, and characters of all that is read of a box."""
+"""Maximum bytes of one message, including attachments, and characters read from a mailbox."""
 MOST_BOUNDARIES = 20_000
-"""Lines that may part a message; each part is an object, and more are a trap."""
+"""Maximum boundary lines of a message; each part is an object, and more are an attack."""
 MOST_PARTS, DEEPEST = 1_000, 20
 MOST_MESSAGES = 200_000
 LONGEST_FIELD = 2_000
@@ -58,7 +58,7 @@ def _read_box(source: Source) -> Document:
 
 
 def messages_in(file: BinaryIO, name: str = "the box") -> Iterator[bytes]:
-    """The messages of a box one after the other; a line "From …" after a blank one, or at its beginning, begins each.
+    """Yields the messages of a mailbox; each begins with a line "From …" at the start or after a blank line.
 
     Raises:
         InputError: one is longer than `LARGEST`.
@@ -81,7 +81,7 @@ def messages_in(file: BinaryIO, name: str = "the box") -> Iterator[bytes]:
 
 
 class _Written:
-    """The document that messages make, one after the other."""
+    """The document made of consecutive messages."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -89,15 +89,15 @@ class _Written:
         self.length = self.parts = 0
 
     def document(self) -> Document:
-        """The document; its title is the first subject."""
+        """Returns the document; its title is the first subject."""
         return document_from_pieces(self.pieces, self.name)
 
     def too_large(self, what: str) -> InputError:
-        """What to raise for a trap, or for more than one call can read."""
+        """Returns the error for malicious content, or for more than can be read at once."""
         return InputError(f"{self.name} holds {what}, too much for one document; save the mails that matter")
 
     def add(self, data: bytes) -> None:
-        """Read a message; `InputError` where it is a trap."""
+        """Adds a message; raises `InputError` if it is malicious."""
         if len(data) > LARGEST:
             raise self.too_large(f"a message of more than {LARGEST >> 20} MiB")
         if data.count(b"\n--") > MOST_BOUNDARIES or data.lower().count(b"boundary") > MOST_PARTS:
@@ -110,7 +110,7 @@ class _Written:
             raise InputError(f"{self.name} is damaged ({type(error).__name__}); save the mail again") from None
 
     def _message(self, message: Message, depth: int) -> None:
-        """Its subject, its fields, its body, the names of what is attached, and the messages that are."""
+        """Adds its subject, its fields, its body, the names of attachments, and attached messages."""
         self.parts = 0
         sender = sender_of(_field(message, "From"))
         if subject := _field(message, "Subject"):
@@ -138,9 +138,9 @@ class _Written:
             raise self.too_large(f"more than {LARGEST >> 20} million characters")
 
     def _sorted(self, message: Message) -> tuple[list[tuple[str, bool]], list[str], list[Message]]:
-        """The texts of the body, each with whether it is a page; the names of attachments; messages that are attached.
+        """Returns the texts of the body, each with whether it is a page; the names of attachments; attached messages.
 
-        Of several forms of the same, the plain one is taken unless it lacks half of the words.
+        Of alternative forms, the plain text is used unless it lacks half of the words.
         """
         self.parts += 1
         if self.parts > MOST_PARTS:
@@ -173,7 +173,7 @@ def _best(bodies: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
 
 
 def _words_shown(page: str) -> int:
-    """How many words a page has beside its tags, styles and scripts, in one pass."""
+    """Counts the words of a page outside of tags, styles and scripts, in one pass."""
     words, inside = 0, None
     for one in _PIECE.finditer(page):
         name = (one[2] or "").lower()
@@ -187,7 +187,7 @@ def _words_shown(page: str) -> int:
 
 
 def _text(part: Message) -> str:
-    """The characters of a part, in its own encoding; faulty bytes are replaced."""
+    """Returns the characters of a part, in its own encoding; invalid bytes are replaced."""
     data = part.get_payload(decode=True)
     if not isinstance(data, bytes):
         return ""
@@ -204,7 +204,7 @@ def _field(message: Message, name: str) -> str:
 
 
 def _plain(value: object) -> str:
-    """A field of the head, decoded (RFC 2047), on one line."""
+    """Returns a header field, decoded (RFC 2047), on one line."""
     text = str(value or "")[:LONGEST_FIELD]
     with suppress(HeaderParseError, LookupError, ValueError):
         text = str(make_header(decode_header(text)))

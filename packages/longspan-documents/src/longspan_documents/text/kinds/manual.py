@@ -42,7 +42,7 @@ def _read(source: Source) -> Document:
 
 
 class _Reader:
-    """The state of a page: the words of the paragraph so far, and what it is."""
+    """The state of a page: the words of the current paragraph, and its kind."""
 
     def __init__(self) -> None:
         self.title: str | None = None
@@ -52,9 +52,9 @@ class _Reader:
         self.tag_follows = False
 
     def parts(self, lines: list[str]) -> Iterator[Part]:
-        """The blocks of the page."""
+        """Yields the blocks of the page."""
         code: list[str] | None = None
-        skipped: str | None = None  # what ends lines that are no text
+        skipped: str | None = None  # what ends lines that are not text
         for line in lines:
             line = _COMMENT.sub("", line)
             match = re.match(r"[.'][ \t]*([A-Za-z]{1,3}|\\\"|\.)(?:[ \t]+(.*)|$)", line)
@@ -115,7 +115,7 @@ class _Reader:
             self.tag_follows = False
 
     def _of_macro(self, name: str, rest: str) -> str:
-        """The words of a line that a macro begins; none of one that is not about words."""
+        """Returns the words of a macro line; "" for macros without text."""
         if name in _FONTS:
             between = " " if len(name) == 1 or name == "SM" else ""
             return between.join(_arguments(rest))
@@ -128,7 +128,7 @@ class _Reader:
         return self._inline(f"{name} {rest}") if name in _WORDS else ""
 
     def _inline(self, text: str) -> str:
-        """A line of mdoc: macros among words."""
+        """Returns a line of mdoc: macros among words."""
         words: list[str] = []
         closing = ""
         waiting = _arguments(text)
@@ -155,7 +155,7 @@ class _Reader:
 
 
 def _arguments(text: str) -> list[str]:
-    """The words of a line of a macro; those between quotes are one."""
+    """Returns the arguments of a macro line, with quotes."""
     return [
         one[1].replace('""', '"') if one[1] is not None else one[2]
         for one in re.finditer(r'"((?:[^"]|"")*)"?|((?:\\ |\S)+)', text)
@@ -163,7 +163,7 @@ def _arguments(text: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """The characters that escapes stand for."""
+    """Replaces escapes by their characters."""
     text = _NAMED.sub(lambda one: _SIGNS.get(next(filter(None, one.groups())), ""), text)
     text = _FONT.sub("", text)
     return re.sub(r"\\(.)", lambda one: {"e": "\\", "-": "-", "~": " ", "0": " ", "t": " "}.get(one[1], one[1]), text)

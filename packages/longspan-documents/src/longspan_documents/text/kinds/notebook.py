@@ -15,7 +15,7 @@ from longspan_documents.text.kinds.table import FileKind
 from longspan_documents.text.markdown import blocks_of_markdown, is_made_of_marks
 
 MOST_VALUES = 4_000_000
-"""Commas and colons of the file; each value of JSON takes up to a hundred bytes in memory."""
+"""Maximum commas and colons of the file; each JSON value takes up to a hundred bytes in memory."""
 
 
 def _is_notebook(source: Source) -> bool:
@@ -44,7 +44,7 @@ def _pieces(given: Any, name: str) -> Iterator[tuple[str, Sequence[Block]]]:
         if kind == "markdown":
             is_plain = is_made_of_marks(text)
             yield text, [Block(kind="paragraph", body=Traced.whole(text))] if is_plain else blocks_of_markdown(text)
-        elif kind == "heading":  # of nbformat 3
+        elif kind == "heading":  # nbformat 3
             level = cell.get("level")
             yield text, [Block(kind="heading", body=Traced.whole(text), level=level if isinstance(level, int) else 1)]
         elif kind == "code":
@@ -62,7 +62,7 @@ def _cells(given: Any, name: str) -> list[Mapping[str, Any]]:
 
 
 def _text(source: Any) -> str:
-    """A cell's lines, which are one text or a list of texts."""
+    """Returns a cell's source, which is a text or a list of lines."""
     lines = source if isinstance(source, list) else [source]
     return mend("".join(line for line in lines if isinstance(line, str)).replace("\r\n", "\n"))[0]
 

@@ -18,13 +18,13 @@ logger = logging.getLogger(f"longspan.{__name__}")
 
 ENDINGS = (".html", ".htm", ".xhtml")
 HEAD = 100_000
-"""Characters at the beginning of a page in which its title stands."""
+"""Characters at the beginning of a page that are searched for its title."""
 _TITLE = re.compile(r"<title\b[^>]{0,200}>([^<]{1,1000})</title", re.IGNORECASE)
 _MARKUP = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?(?:<!--.{0,2000}?-->\s*)?<(?:!doctype\s+html|html)\b", re.I | re.S)
 
 
 def document_of_page(page: str, name: str) -> Document:
-    """The article of an HTML page."""
+    """Returns the article of an HTML page."""
     page, halves = without_half_entities(page)
     page, more = mend(page)
     if halves + more:
@@ -37,7 +37,7 @@ def document_of_page(page: str, name: str) -> Document:
 
 
 def _is_page(source: Source) -> bool:
-    """A text that begins as pages do, where the name tells no other kind."""
+    """Whether a text begins as a page does, if its name is ambiguous."""
     return source.suffix in {"", ".txt", *ENDINGS} and bool(_MARKUP.match(source.beginning))
 
 

@@ -28,7 +28,7 @@ PDF = FileKind(
 
 
 IMAGES = ((0, b"\x89PNG"), (0, b"\xff\xd8\xff"), (0, b"II*\0"), (0, b"MM\0*"), (0, b"GIF8"), (8, b"WEBP"))
-"""Where the signatures of images stand."""
+"""Offsets and signatures of image files."""
 
 
 def _is_image(source: Source) -> bool:
@@ -44,7 +44,7 @@ def _read_image(source: Source) -> Document:
 IMAGE = FileKind(
     name="image",
     title="an image",
-    endings=(),  # so that the pictures in a folder of documents are passed over as they always were
+    endings=(),  # so that pictures in a folder of documents are still skipped
     signature=_is_image,
     read=_read_image,
     parts="With `ocr`, as a page of a PDF file that is a picture; of a TIFF file all pages. Without it refused.",

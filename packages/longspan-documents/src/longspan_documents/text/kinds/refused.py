@@ -1,4 +1,4 @@
-"""Files that are not read, known by their signatures: what each is and what to do about it, as one sentence."""
+"""Unsupported files, identified by signature: what each is and what to do, as one sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longspan_documents.text.kinds.source import Source
 
 _OLD = b"\xd0\xcf\x11\xe0"
 _LOCKED = "EncryptedPackage".encode("utf-16-le")
-"""A name in the old container of Microsoft Office, in which it puts files that it encrypts."""
+"""A stream name in the old container format of Microsoft Office, which also wraps encrypted files."""
 
 _ZIPPED = (
     (r"wordprocessingml\.template", "a Word template; save a document made with it as .docx"),
@@ -54,7 +54,7 @@ _BINARY: tuple[tuple[int, bytes, str], ...] = (
     (0, b"MZ\x90\0", f"a program, not a text; {SAVE}"),
     (0, b"SQLite format 3", f"a database, not a text; {SAVE}"),
 )
-"""Where a signature stands, its bytes, and what such a file is."""
+"""Offset of a signature, its bytes, and the kind of file."""
 _XML = re.compile(r"\s*<\?xml\b")
 _WEB = re.compile(r"<(?:!doctype\s+html|html)\b", re.IGNORECASE)
 _ROOT = re.compile(r"<(?:[\w.-]+:)?([A-Za-z][\w.-]*)")
@@ -72,7 +72,7 @@ _RECORDS = frozenset({".json", ".jsonl", ".jsonlines", ".ndjson"})
 
 
 def check_read(source: Source) -> None:
-    """Raise `InputError` for an archive or a binary file that no kind reads."""
+    """Raises `InputError` for an unsupported archive or binary file."""
     if source.archive is not None:
         archive = source.archive
         kind = next((what for pattern, what in _ZIPPED if re.search(pattern, archive.types)), None)
@@ -87,8 +87,8 @@ def check_read(source: Source) -> None:
 
 
 def check_prose(source: Source, text: str) -> None:
-    """Refuse JSON, JSON Lines and XML, by the name or by how they begin: keys and tags are no sentences, and which of
-    the fields is the document only the user knows."""
+    """Raises `InputError` for JSON, JSON Lines and XML, by name or content: keys and tags are not sentences, and only
+    the user knows which field is the document."""
     is_record, line = source.suffix in _RECORDS, text.lstrip().partition("\n")[0]
     if source.suffix == "" and line.startswith("{"):
         with suppress(ValueError, RecursionError):

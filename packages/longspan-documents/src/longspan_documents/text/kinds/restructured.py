@@ -1,4 +1,4 @@
-"""reStructuredText (.rst), by docutils; what only Sphinx knows leaves its words."""
+"""reStructuredText (.rst), parsed by docutils; of Sphinx extensions, the words are kept."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from longspan_documents.text.kinds.source import Source
 from longspan_documents.text.kinds.table import FileKind
 
 LARGEST = 1 << 23
-"""Characters; the library takes some microseconds for each."""
+"""In characters; the library takes some microseconds for each."""
 
 LONGEST_LINE = 10_000
-"""Characters, as the library bounds them: it takes time that grows with the square of a line."""
+"""In characters, as in the library, whose time is quadratic in the length of a line."""
 
 _ROLE = re.compile(r":([a-zA-Z][\w.+:-]{0,60}):`([^`]{1,1000})`")
 _TARGET = re.compile(r"\s*<[^<>]*>$")
@@ -31,7 +31,7 @@ _DROPPED = frozenset({
     "literalinclude", "only", "tabularcolumns", "codeauthor", "sectionauthor", "image", "raw", "contents", "meta",
     "default-role", "default-domain", "figure", "graphviz", "digraph", "plot", "jinja",
 })  # fmt: skip
-"""Directives that have no words of their own, or draw."""
+"""Directives without text, or that draw."""
 _CODE = frozenset({
     "sourcecode", "code-block", "code", "ipython", "doctest", "testcode", "testoutput", "prompt",
     "productionlist", "console",
@@ -42,7 +42,7 @@ _KNOWN = frozenset({
     "container", "table", "csv-table", "list-table", "role", "replace", "unicode", "date", "class", "header",
     "footer", "line-block", "target-notes", "sectnum", "title",
 })  # fmt: skip
-"""Of docutils itself."""
+"""Directives of docutils itself."""
 
 
 def _read(source: Source) -> Document:
@@ -58,7 +58,7 @@ def _read(source: Source) -> Document:
         )
     settings = {
         "_disable_config": True,
-        "file_insertion_enabled": False,  # nothing beside the file is read
+        "file_insertion_enabled": False,  # no other file is read
         "raw_enabled": False,
         "report_level": 5,
         "halt_level": 6,
@@ -78,7 +78,7 @@ def _read(source: Source) -> Document:
 
 
 def _words_of_role(match: re.Match[str]) -> str:
-    """What a reader sees of a role: its title, or its target without the marks of Sphinx."""
+    """Returns the visible text of a role: its title, or its target without Sphinx's marks."""
     name, words = match[1], match[2]
     if name in {"sup", "sub", "superscript", "subscript"}:
         return f"{'^' if name.startswith('sup') else '_'}{words}"
@@ -88,10 +88,10 @@ def _words_of_role(match: re.Match[str]) -> str:
 
 
 def _known(match: re.Match[str]) -> str:
-    """A directive that docutils knows in the place of one of Sphinx, whose words stay and whose options go."""
+    """Replaces a Sphinx directive by one that docutils knows, keeping its words without its options."""
     margin, name, rest = match[1], match[2].lower(), match[3]
     if name in _DROPPED:
-        return f"{margin}.. {name} {rest}{match[4]}"  # a comment, with all that is set in below it
+        return f"{margin}.. {name} {rest}{match[4]}"  # a comment, with everything indented below it
     if name in _CODE:
         return f"{margin}.. code-block:: {rest if re.fullmatch('[a-z0-9+-]*', rest) else ''}"
     if name in _KNOWN:
@@ -104,7 +104,7 @@ def _parts(tree: Any) -> Iterator[Part]:
     skipped = (nodes.comment, nodes.system_message, nodes.substitution_definition, nodes.raw, nodes.image, nodes.meta)
     code = (nodes.literal_block, nodes.doctest_block, nodes.math_block)
     sections = (nodes.section, nodes.document)
-    # What waits: a node, how many sections it is in, how deep in lists, and whether it belongs to a note.
+    # Pending: a node, its section depth, its list depth, and whether it belongs to a note.
     waiting: list[tuple[Any, int, int, bool]] = [(tree, 0, 0, False)]
     while waiting:
         node, level, depth, in_note = waiting.pop()

@@ -1,4 +1,4 @@
-"""Rich text (.rtf), by striprtf; headings by the styles of the file, where it has some."""
+"""Rich text (.rtf), parsed by striprtf; headings by the styles of the file, if it has any."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from longspan_documents.text.tidying.apparatus import with_tables
 from longspan_documents.text.tidying.structure import with_items
 
 LARGEST = 1 << 24
-"""Characters without pictures; the library takes a microsecond for each."""
+"""In characters without pictures; the library takes a microsecond for each."""
 DEEPEST = 6
 """Levels of headings."""
 
 _PICTURE = re.compile(rb"[0-9a-fA-F\r\n]{256,}")
-"""The bytes of a picture, which no words are."""
+"""The bytes of a picture."""
 _HIDDEN = re.compile(r"\{\\v(?![a-z0])[^{}]*\}|\{\\\*\\(?:comment|annotation|atnid|atnauthor)[^{}]*\}")
 _TOKEN = re.compile(r"\\(pard|par|line|s|outlinelevel)(-?\d{1,5})?(?![a-z\d]) ?|\\[^a-z]|[{}]")
-"""What tells the style of a paragraph and where it ends; a backslash before a sign; braces."""
+"""Tokens that define the style of a paragraph and its end; a backslash before a symbol; braces."""
 _STYLES = re.compile(r"\{\s*\\stylesheet(?![a-z])((?:[^{}]|\{(?:[^{}]|\{[^{}]{0,2000}\}){0,200}\}){0,20000})\}")
 _STYLE = re.compile(r"\{((?:[^{}]|\{[^{}]{0,2000}\}){0,5000})\}")
 _NAME = re.compile(r"(?:^|[ }])([^\\{};]*);\s*$")
 _HEADING = re.compile(r"heading ?(\d)", re.IGNORECASE)
 _MARK = 0xFDE0
-"""With the level of a heading added the character, which no text has, that marks the end of one."""
+"""Plus the level of a heading, the character, unused in texts, that marks its end."""
 _MARKED = re.compile(f"[{chr(_MARK)}-{chr(_MARK + DEEPEST)}]")
 
 
@@ -51,7 +51,7 @@ def _read(source: Source) -> Document | str:
 
 
 def _parts(words: str) -> Iterator[Part]:
-    """The paragraphs and headings, by the marks of `_with_marks`."""
+    """Yields the paragraphs and headings, by the marks of `_with_marks`."""
     for line in words.split("\n"):
         mark = _MARKED.search(line)
         if text := _MARKED.sub("", line).strip():
@@ -59,7 +59,7 @@ def _parts(words: str) -> Iterator[Part]:
 
 
 def _with_marks(text: str) -> str:
-    """The source with a mark at the end of each heading, by its style or its own outline level."""
+    """Returns the source with a mark at the end of each heading, by its style or its own outline level."""
     levels = _levels(text)
     pieces: list[str] = []
     outer: list[int] = []
@@ -83,7 +83,7 @@ def _with_marks(text: str) -> str:
 
 
 def _levels(text: str) -> dict[str, int]:
-    """The levels of the styles that are headings, by outline level, name, or the style that they are based on."""
+    """Returns the levels of heading styles, by outline level, name, or base style."""
     sheet = _STYLES.search(text)
     levels: dict[str, int] = {}
     bases: dict[str, str] = {}
@@ -112,7 +112,7 @@ def _levels(text: str) -> dict[str, int]:
 
 
 def _deep(outline: str | None) -> int:
-    """The level of a heading by its outline level, 0 for that of a text."""
+    """Returns the level of a heading by its outline level, 0 for text."""
     return min(int(outline) + 1, DEEPEST) if outline in set("012345678") else 0
 
 

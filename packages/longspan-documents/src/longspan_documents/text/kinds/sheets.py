@@ -1,4 +1,4 @@
-"""Tables: values separated by commas or tabs (.csv, .tsv), and workbooks (.xlsx, .xls, .ods)."""
+"""Tables: comma- or tab-separated values (.csv, .tsv), and workbooks (.xlsx, .xls, .ods)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from longspan_documents.text.kinds.source import Source
 from longspan_documents.text.kinds.table import FileKind
 
 MOST_CELLS = 4_000_000
-"""Of a table, empty ones between others too."""
+"""Maximum cells of a table, including empty ones between others."""
 LARGEST = 1 << 26
-"""Characters of all cells."""
+"""Maximum characters of all cells."""
 MEMORY = 1 << 30
-"""Bytes that the process may take that reads a workbook, besides the file."""
+"""Memory limit, in bytes, of the process that reads a workbook, in addition to the file."""
 SEPARATORS = ",;\t|"
 SAMPLED = 20
-"""Lines by which the separator is found."""
+"""Number of lines for detecting the separator."""
 
 _OLD = b"\xd0\xcf\x11\xe0"
 _WORKBOOK = "Workbook".encode("utf-16-le")
@@ -40,18 +40,18 @@ def _read_text(source: Source) -> Document:
     lines = text.split("\n", SAMPLED)[:SAMPLED]
     best = max(SEPARATORS, key=lambda mark: (sum(line.count(mark) for line in lines), -SEPARATORS.index(mark)))
     separator = "\t" if source.suffix == ".tsv" else best
-    if text.startswith("sep=") and len(lines[0].strip()) == 5:  # as Excel writes it
+    if text.startswith("sep=") and len(lines[0].strip()) == 5:  # written by Excel
         separator, text = lines[0][4], text.partition("\n")[2]
     try:
         rows = csv.reader(StringIO(text, newline=""), delimiter=separator, strict=False)
         sheets = _bounded([("", rows)], source.name)
-    except (csv.Error, TypeError, ValueError) as error:  # the last two: of a separator that can be none
+    except (csv.Error, TypeError, ValueError) as error:  # TypeError and ValueError: an invalid separator
         raise InputError(f"{source.name} is no table ({error}); save it again, or rename it to .txt") from None
     return document_from_parts(_parts(sheets), source.name)
 
 
 def _bounded(sheets: Iterable[tuple[str, Iterable[Sequence[Any]]]], name: str) -> list[tuple[str, list[list[str]]]]:
-    """All rows as they are shown, unless there are more cells or characters in them than one document can have."""
+    """Returns all rows as displayed; raises `InputError` if there are too many cells or characters."""
     cells = characters = 0
     shown: list[tuple[str, list[list[str]]]] = []
     for title, rows in sheets:
@@ -67,7 +67,7 @@ def _bounded(sheets: Iterable[tuple[str, Iterable[Sequence[Any]]]], name: str) -
 
 
 def _shown(value: Any) -> str:
-    """A cell as a reader sees it, on one line."""
+    """Returns a cell as displayed, on one line."""
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, float) and value.is_integer():
@@ -80,7 +80,7 @@ def _shown(value: Any) -> str:
 
 
 def _parts(sheets: Sequence[tuple[str, Sequence[Sequence[str]]]]) -> Iterator[Part]:
-    """A heading for each sheet of several, and its rows as lines of cells between bars."""
+    """Yields a heading for each of several sheets, and its rows as lines of cells between bars."""
     filled = [(title, [row for row in rows if any(row)]) for title, rows in sheets]
     filled = [(title, rows) for title, rows in filled if rows]
     for title, rows in filled:
@@ -116,10 +116,10 @@ def _read_workbook(source: Source) -> Document:
 
 
 def main(data: bytes) -> str:
-    """The sheets of a workbook that are not hidden, nor charts, as JSON, or why it cannot be read.
+    """Returns the visible sheets of a workbook, without charts, as JSON, or the reason why it cannot be read.
 
-    This runs in a process of its own, whose memory is bounded: the library makes room for every cell up to the last
-    one, and where there is not enough it aborts the process that it is in.
+    This runs in a separate process with limited memory: the library allocates every cell up to the last one, and aborts
+    its process if memory runs out.
     """
     import python_calamine as library
 
@@ -136,8 +136,8 @@ def main(data: bytes) -> str:
 
 
 def _check_size(archive: Archive) -> None:
-    """Unpack what will be read, in bounds, and refuse a sheet whose last cell lies so far out that the empty ones
-    before it fill the memory."""
+    """Decompresses the parts to read, with limits, and refuses a sheet whose last cell is so far away that the empty
+    cells before it would fill the memory."""
     for part in sorted(archive.names):
         if part.startswith("xl/") and part.endswith((".xml", ".rels")):
             rows = columns = 0

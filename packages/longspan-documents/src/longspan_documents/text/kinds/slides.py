@@ -1,4 +1,4 @@
-"""Slides of PowerPoint (.pptx, ISO/IEC 29500-1, PresentationML): title, text and notes of each, in order."""
+"""PowerPoint slides (.pptx, ISO/IEC 29500-1, PresentationML): title, text and notes of each, in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _TITLES = frozenset({"title", "ctrTitle"})
 _NOT_TEXT = frozenset({"sldNum", "dt", "ftr", "hdr", "sldImg"})
-"""Placeholders of numbers, dates, heads, feet and small pictures."""
+"""Placeholders of numbers, dates, headers, footers and thumbnails."""
 _BODIES = frozenset({"body", "obj", "subTitle"})
 
 
@@ -37,13 +37,13 @@ def _parts(archive: Archive) -> Iterator[Part]:
     if root is None:
         raise archive.damaged(ValueError("it lacks its list of slides"))
     slides = _related(archive, main, "slide")
-    # A slide is read once, however often the list names it.
+    # A slide is read once, even if the list repeats it.
     for name in dict.fromkeys(slides.get(mark.get(f"{_R}id"), "") for mark in root.iter(f"{_P}sldId")):
         slide = _tree(archive, name)
         if slide is None or slide.get("show") in {"0", "false"}:
             continue
         for part in _slide(slide):
-            archive.count(len(part[1]))  # shapes in each other are read with each
+            archive.count(len(part[1]))  # nested shapes are read with each of their parents
             yield part
         for diagram in _related(archive, name, "diagramData").values():
             yield from _diagram(_tree(archive, diagram))
@@ -56,7 +56,7 @@ def _parts(archive: Archive) -> Iterator[Part]:
 
 
 def _slide(slide: Any) -> Iterator[Part]:
-    """The title first, wherever it stands, then the other shapes as they lie behind each other."""
+    """Yields the title first, wherever it is, then the other shapes in their order."""
     shapes = list(slide.iter(f"{_P}sp", f"{_P}graphicFrame", f"{_P}cxnSp"))
     titles = [one for one in shapes if _placeholder(one) in _TITLES]
     for shape in titles:
@@ -83,7 +83,7 @@ def _diagram(tree: Any) -> Iterator[Part]:
 
 
 def _placeholder(shape: Any) -> str | None:
-    """What place of the layout a shape fills: "title", "body" and so on; None where it fills none."""
+    """Returns the placeholder type of a shape: "title", "body" and so on; None if it is not a placeholder."""
     mark = next(shape.iter(f"{_P}ph"), None)
     return None if mark is None else mark.get("type", "obj")
 
@@ -94,7 +94,7 @@ def _is_hidden(shape: Any) -> bool:
 
 
 def _paragraphs(shape: Any) -> Iterator[tuple[int, str]]:
-    """The level, from 0, and the words of each paragraph that has some."""
+    """Yields the level, from 0, and the words of each paragraph that is not empty."""
     for paragraph in shape.iter(f"{_A}p"):
         marks = paragraph.find(f"{_A}pPr")
         level = marks.get("lvl", "0") if marks is not None else "0"
@@ -110,7 +110,7 @@ def _words(element: Any) -> str:
 
 
 def _related(archive: Archive, part: str, kind: str) -> dict[str, str]:
-    """The parts of a kind that another one points to, or the file itself where that is "", by their ids."""
+    """Returns the related parts of a kind, of a part or, with "", of the file, by id."""
     folder, name = split(part)
     root = _tree(archive, join(folder, "_rels", f"{name}.rels"))
     return {

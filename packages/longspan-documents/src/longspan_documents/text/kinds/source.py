@@ -1,4 +1,4 @@
-"""What a reader of a kind of file is given: the bytes, the name, and what was found out from them so far."""
+"""The input of a reader of a kind of file: bytes, name, and derived properties."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from longspan_documents.text.archives.archive import SIGNATURE, Archive
 from longspan_documents.text.documents import check_encoding, decode
 
 LARGEST = 1 << 28
-"""Bytes; more is no document for one call, and would need a hundred times as much memory."""
+"""In bytes; more is not a document for one call, and would take a hundred times as much memory."""
 LONGEST_NAME = 300
-"""Characters of a name that an error shows, such as that no file can have a name of 5,000."""
+"""Maximum characters of a name in an error."""
 HEAD = 1 << 13
-"""Bytes in which the signature of a kind is looked for."""
+"""Number of bytes searched for signatures."""
 
 PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
-"""Names of pipes that a shell makes for a command, as by `<(…)`; they end with what writes to them."""
+"""Names of pipes that a shell creates for a command, such as `<(…)`; they end with their writer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A file that is to be read.
+    """A file to be read.
 
     Attributes:
-        name: what messages call it.
-        suffix: of its name, in small letters; "" where there is none, and of standard input.
+        name: its name in messages.
+        suffix: suffix of its name, lower-case; "" without one, and for standard input.
         head: its first `HEAD` bytes.
-        encoding: of a text file, as the caller named it; None where nobody did.
-        path: of a file that may be opened again; None where its bytes were piped in.
-        content: all bytes, where they were read already.
-        page_headers: whether heads and feet of pages are asked for.
-        ocr: whether text recognition is asked for.
+        encoding: encoding of a text file, if the caller specified it.
+        path: path of a file that can be opened again; None for piped input.
+        content: all bytes, if they were read already.
+        page_headers: whether page headers and footers are read.
+        ocr: whether text recognition is used.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Source:
 
     @classmethod
     def of_bytes(cls, data: bytes, suffix: str = "", name: str = "the document") -> Source:
-        """A file that is in memory."""
+        """Returns the source of a file in memory."""
         return cls(name=name, suffix=suffix, head=data[:HEAD], content=data)
 
     @classmethod
     def of_path(cls, path: str | Path, encoding: str | None = None) -> Source:
-        """A regular file, a pipe that the shell made, or "-", standard input.
+        """Returns the source of a regular file, a pipe created by the shell, or "-", standard input.
 
         Raises:
             InputError: it is missing, a directory, a device, unreadable or empty, or the encoding is unknown.
@@ -79,7 +79,7 @@ class Source:
             mode = os.stat(path).st_mode
             if stat.S_ISDIR(mode):
                 raise InputError(f"{name} is a directory; name the files in it")
-            # A regular file, or a pipe that the shell made for this command; nothing else ends for sure.
+            # A regular file, or a pipe created by the shell for this command; anything else may be endless.
             if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and PIPES.fullmatch(str(path))):
                 kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
                 raise InputError(f"{name} is {kind}, not a file; give a file, or pipe the text in and name it -")
@@ -111,7 +111,7 @@ class Source:
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
-        """The file from its beginning, for a kind that is read piece by piece, however large it is."""
+        """Opens the file at its beginning, for a kind that is read as a stream, of any size."""
         if self.path is None or "data" in self.__dict__:
             yield BytesIO(self.data)
             return
@@ -120,7 +120,7 @@ class Source:
 
     @cached_property
     def text(self) -> str:
-        """The characters of a text file, its line ends as "\\n".
+        r"""The characters of a text file, with line ends as "\\n".
 
         Raises:
             InputError: it is not in its encoding, or a binary file.
@@ -129,17 +129,17 @@ class Source:
 
     @cached_property
     def beginning(self) -> str:
-        """The first characters of what may be a text file, for signatures; faulty bytes do no harm."""
+        """The first characters of a possible text file, for signatures; invalid bytes are ignored."""
         encodings = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
         text = self.head.decode(encodings.get(self.head[:2], "utf-8"), "ignore").removeprefix("\ufeff")
         return text.replace("\r\n", "\n").replace("\r", "\n")
 
     @cached_property
     def archive(self) -> Archive | None:
-        """The zip archive that the file is; None where it is none.
+        """The zip archive of the file; None if it is not one.
 
         Raises:
-            InputError: it is damaged, locked or too large.
+            InputError: it is damaged, encrypted or too large.
         """
         return Archive(self.data, self.name) if self.head.startswith(SIGNATURE) else None
 
@@ -154,13 +154,13 @@ def _whole(file: BinaryIO, name: str) -> bytes:
 
 
 def short_name(name: str) -> str:
-    """A name as an error shows it, cut where no file can have it."""
+    """Returns a name for an error message, truncated if it is too long."""
     return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
 
 
 @contextmanager
 def _errors(name: str) -> Iterator[None]:
-    """What the system raises, as one sentence."""
+    """Converts exceptions of the operating system to one sentence."""
     name = short_name(name)
     try:
         yield

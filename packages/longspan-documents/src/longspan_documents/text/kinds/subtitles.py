@@ -1,4 +1,4 @@
-"""Subtitles, SubRip (.srt) and WebVTT (.vtt): what is said; see `longspan_documents.text.captions`."""
+"""Subtitles, SubRip (.srt) and WebVTT (.vtt): the spoken text; see `longspan_documents.text.captions`."""
 
 from __future__ import annotations
 

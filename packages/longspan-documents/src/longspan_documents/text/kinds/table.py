@@ -1,7 +1,7 @@
-"""The table of all kinds of files: `READERS`, and which of them a file is.
+"""The table of all kinds of files, `READERS`, and detection of the kind of a file.
 
-A kind is known by its signature first, whatever the file is called, and by the ending of its name where no signature
-fits. What is of no kind is plain text, or refused where `longspan_documents.text.kinds.refused` names it.
+A kind is detected by its signature first, whatever the name, and by the suffix if no signature matches. Files of no
+kind are plain text, or refused if `longspan_documents.text.kinds.refused` lists them.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _ENDING = re.compile(r"(?:\.[a-z0-9]{1,12}){1,2}")
 
 @dataclass(frozen=True, kw_only=True)
 class FileKind:
-    """A kind of file; `longspan.register` adds one of others.
+    """A kind of file; `longspan.register` adds others.
 
     Attributes:
-        name: in `READERS`: small letters, digits and "-".
-        title: what a sentence calls such a file: "a Word file".
-        endings: of the names of its files, in small letters.
-        read: gives the document, whose blocks are tidied afterwards; or a text that is then read as plain text.
-        signature: whether a file is of this kind by its bytes; None where only the ending tells.
-        sure: whether every file of the kind has the signature, so that one without it is refused, whatever its ending.
-        is_text: whether its bytes are characters that `raw=True` reads as they are.
-        has_places: whether the text of its documents is the file's own, with all its marks.
-        is_prose: whether it holds sentences; a table does not.
-        parts: what becomes of its parts, as a cell of the guide.
+        name: name in `READERS`: lower-case letters, digits and "-".
+        title: description in messages: "a Word file".
+        endings: suffixes of its files, lower-case.
+        read: returns the document, whose blocks are then tidied; or a text that is then read as plain text.
+        signature: whether a file is of this kind by its bytes; None if only the suffix decides.
+        sure: whether every file of the kind has the signature, so that one without it is refused, whatever its suffix.
+        is_text: whether its bytes are characters that `raw=True` reads unchanged.
+        has_places: whether the text of its documents is the file's own, with all markup.
+        is_prose: whether it contains sentences, unlike a table.
+        parts: how its parts are read, as a cell of the guide.
         left_out: what is not read, as a cell of the guide.
-        library: that reads it.
+        library: the library that reads it.
     """
 
     name: str
@@ -54,7 +54,7 @@ class FileKind:
     library: str = "the standard library"
 
     def __post_init__(self) -> None:
-        """Refuse what the table could not use."""
+        """Raises `InputError` for invalid fields."""
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise InputError(f"name={self.name!r} of a kind of file cannot be used; give small letters, digits and -")
         for ending in self.endings:
@@ -64,7 +64,7 @@ class FileKind:
             raise InputError(f"sure=True of {self.title} needs a signature; give one, or leave it out")
 
     def registered_in(self) -> tuple[MutableMapping[str, Any], str, str]:
-        """The table that `longspan.register` enters it in, its name there, and what it is."""
+        """The table for `longspan.register`, its name there, and the kind of object."""
         return READERS, self.name, "kind of file"
 
 
@@ -100,10 +100,10 @@ READERS: Table[FileKind] = Table(
 
 
 def kind_of(source: Source) -> FileKind | None:
-    """The kind of a file; None for plain text. Plugins are loaded where the ending is of no kind that is known.
+    """Returns the kind of a file; None for plain text. Plugins are loaded if the suffix is unknown.
 
     Raises:
-        InputError: it is of a kind that is not read, damaged, or not what its ending calls it.
+        InputError: it is of an unsupported kind, damaged, or does not match its suffix.
     """
     signed = _signed(source)
     if signed is None and source.suffix and source.suffix not in endings():
@@ -119,16 +119,16 @@ def kind_of(source: Source) -> FileKind | None:
 
 
 def _signed(source: Source) -> FileKind | None:
-    """The first kind whose signature fits; those behind it are not imported."""
+    """Returns the first kind whose signature matches; later ones are not imported."""
     return next((kind for kind in READERS.values() if kind.signature is not None and kind.signature(source)), None)
 
 
 def kinds_in_words() -> str:
-    """What can be read, as a sentence has it: "plain text (.txt, .text), a PDF file (.pdf), …"."""
+    """Lists the supported kinds: "plain text (.txt, .text), a PDF file (.pdf), …"."""
     named = [f"{kind.title} ({', '.join(kind.endings or ('.json',))})" for kind in READERS.values()]
     return ", ".join(["plain text (.txt, .text)", *named])
 
 
 def endings() -> frozenset[str]:
-    """Of the names of documents, plain text among them."""
+    """Returns the suffixes of documents, including plain text."""
     return frozenset({".txt", ".text", *(ending for kind in READERS.values() for ending in kind.endings)})

@@ -1,4 +1,4 @@
-"""Word files (.docx), and what they embed; see `longspan_documents.text.archives.word`."""
+"""Word files (.docx) and embedded documents; see `longspan_documents.text.archives.word`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from longspan_documents.text.kinds.table import FileKind, kind_of
 from longspan_documents.text.plain_text import blocks_of_text
 
 DEEPEST = 3
-"""Levels of Word files in each other."""
+"""Maximum nesting depth of Word files."""
 
 _EMBEDDED = frozenset({"page", "rich-text", "saved-page"})
-"""Kinds that Word takes in, beside Word files and plain text."""
+"""Kinds that Word embeds, in addition to Word files and plain text."""
 
 
 def _is_word(source: Source) -> bool:
@@ -33,7 +33,7 @@ def _read(source: Source) -> Document:
 
 
 def _embedded(within: Archive, depth: int, data: bytes, suffix: str, name: str) -> Document:
-    """A document that a Word file holds; see `longspan_documents.text.archives.word.Embedded`."""
+    """Reads a document embedded in a Word file; see `longspan_documents.text.archives.word.Embedded`."""
     if data.startswith(SIGNATURE):
         archive = Archive(data, name, within)
         if not _is_text(archive):

@@ -1,1 +1,1 @@
-"""PDF files, read with PDFium: lines with their places on the page, in reading order, as blocks of a document."""
+"""PDF files, read with PDFium: lines with their positions on the page, in reading order, as blocks of a document."""

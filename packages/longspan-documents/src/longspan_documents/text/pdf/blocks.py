@@ -1,13 +1,12 @@
-"""From the lines of a PDF page to its paragraphs, in reading order: columns from left to right, between what runs
-across them, and in each column headings, paragraphs, items, tables and captions.
+"""From the lines of a PDF page to blocks in reading order: columns from left to right, between elements that span them,
+and in each column headings, paragraphs, items, tables and captions.
 
-A gutter is a strip that few lines cross, with lines of prose on both of its sides: as long, as even and as often
-continued as those of columns are, and those of tables are not. What crosses it (a title, a wide figure's caption) cuts
-the page into bands, which are read one after the other, in each the left side before the right one; a side may have a
-gutter of its own.
+A gutter is a strip that few lines cross, with prose on both sides: lines as long, as even and as often continued as
+those of columns, in contrast to tables. Elements across it (a title, a wide figure's caption) divide the page into
+bands, which are read in order, the left side before the right one; a side may have a gutter of its own.
 
-A paragraph ends where the layout says so: a wider space below it, another size of letters, an indentation, or a line
-that ends although the next word would have fitted. It goes on behind the end of a column or a page.
+A paragraph ends by layout: at a wider space below it, another font size, an indentation, or a line that ends although
+the next word would have fitted. It may continue after the end of a column or a page.
 """
 
 from __future__ import annotations
@@ -23,30 +22,30 @@ from longspan_documents.text.pdf.lines import Line
 from longspan_documents.text.pdf.rows import CELL
 
 FEWEST = 4
-"""Lines on each side of a gutter."""
+"""Minimum lines on each side of a gutter."""
 NARROWEST = 9
-"""Of the size of the letters; the longer lines of a column are at least so wide."""
+"""Minimum width of the longer lines of a column, relative to the font size."""
 CROSSED = 0.5
-"""The share that lines across a gutter may have in all that stands on the page, by their widths."""
+"""Maximum share of lines across a gutter in everything on the page, by width."""
 EVEN, FILLED = 0.55, 0.6
-"""Lines at least `EVEN` times as wide as the longer ones of a side make up the share `FILLED` of all that it holds."""
+"""Lines at least `EVEN` times as wide as the longer ones of a side must be the share `FILLED` of its content."""
 CONTINUED = 0.2
-"""The share of a side's lines that begin with a small letter, by their widths, where the script has any."""
+"""Minimum share of a side's lines that begin with a small letter, by width, if the script has any."""
 MOST_BANDS = 8
-"""What more lines cross, here and there, is no gutter."""
+"""A strip crossed by more lines is not a gutter."""
 OVERHANG = 1.2
-"""Of the size of the letters; a line across a gutter reaches so far beyond both of its ends."""
+"""Overhang, relative to the font size, of a line across a gutter beyond both of its ends."""
 BIN = 2.0
-"""Points; steps in which a gutter is looked for."""
+"""Step width of the gutter search, in points."""
 
 Gutter = tuple[float, float]
 """Its left and its right end."""
 Span = tuple[float, float, float, str]
-"""The left and the right end of a stretch between wide spaces, the size of its letters and the first of them."""
+"""Left and right end of a stretch between wide spaces, its font size and its first character."""
 
 
 def regions(lines: Sequence[Line]) -> list[list[Line]]:
-    """The lines of a page, column after column; where there is one column, as they were."""
+    """Returns the lines of a page by column; unchanged if there is one column."""
     gutter = _gutter(lines)
     bands = list(_bands(lines, gutter)) if gutter else []
     if gutter is None or len(bands) > MOST_BANDS:
@@ -66,7 +65,8 @@ def regions(lines: Sequence[Line]) -> list[list[Line]]:
 
 
 def _bands(lines: Sequence[Line], gutter: Gutter) -> Iterator[tuple[list[Line], list[Line]]]:
-    """From above, lines beside the gutter or with a wide space at it, and the lines across it that stand below them."""
+    """Yields from top to bottom the lines next to the gutter or with a wide space at it, and the lines across it below
+    them."""
     across = [line for line in lines if len(_cut(line, gutter)) == 1 and not _side(line, gutter)]
     across = [  # without those that share their base line with another, as in a row of authors
         line
@@ -76,7 +76,7 @@ def _bands(lines: Sequence[Line], gutter: Gutter) -> Iterator[tuple[list[Line], 
     alone = set(map(id, across))
     beside = sorted((line for line in lines if id(line) not in alone), key=lambda line: line.base)
     runs: list[list[Line]] = []
-    for line in across:  # those with nothing beside the gutter between them belong together
+    for line in across:  # consecutive ones without lines between them belong together
         if not runs or any(runs[-1][-1].base < other.base < line.base for other in beside):
             runs.append([])
         runs[-1].append(line)
@@ -93,7 +93,7 @@ def _between(lines: Sequence[Line], above: float, below: float, alone: set[int])
 
 
 def _side(line: Line, gutter: Gutter) -> int:
-    """-1 for a line on the left of the gutter, 1 on its right, 0 across it."""
+    """Returns -1 for a line left of the gutter, 1 on its right, 0 across it."""
     begin, end = gutter
     if line.left < begin - OVERHANG * line.size and line.right > end + OVERHANG * line.size:
         return 0
@@ -101,7 +101,7 @@ def _side(line: Line, gutter: Gutter) -> int:
 
 
 def _cut(line: Line, gutter: Gutter) -> tuple[Line, ...]:
-    """The line, or the parts of it where one of its wide spaces is the gutter."""
+    """Returns the line, or its parts if one of its wide spaces is the gutter."""
     for number, (_, left, right) in enumerate(line.gaps):
         if 2 * (min(right, gutter[1]) - max(left, gutter[0])) > gutter[1] - gutter[0]:
             return line.cut(number)
@@ -109,7 +109,7 @@ def _cut(line: Line, gutter: Gutter) -> tuple[Line, ...]:
 
 
 def _gutter(lines: Sequence[Line]) -> Gutter | None:
-    """The gutter that the least crosses, or None."""
+    """Returns the gutter crossed least, or None."""
     if len(lines) < 2 * FEWEST:
         return None
     spans = [span for line in lines for span in _spans(line)]
@@ -122,7 +122,7 @@ def _gutter(lines: Sequence[Line]) -> Gutter | None:
         crossed[stop] -= right - left
         ended[stop] += 1
         begun[start] += 1
-    # To a thousandth of a point, since sums that should be equal differ by rounding.
+    # Rounded to a thousandth of a point, since sums that should be equal differ by rounding.
     crossing = [round(width, 3) for width in accumulate(crossed)]
     before, behind = list(accumulate(ended)), list(accumulate(begun))
     gutters = [
@@ -139,7 +139,7 @@ def _gutter(lines: Sequence[Line]) -> Gutter | None:
 
 
 def _valleys(crossing: list[float]) -> Iterator[tuple[int, int]]:
-    """Where the same lines cross, and more on both sides."""
+    """Yields strips crossed by the same lines, with more on both sides."""
     edges = [0, *(place for place in range(1, len(crossing)) if crossing[place] != crossing[place - 1]), len(crossing)]
     for start, stop in pairwise(edges):
         if start > 0 and stop < len(crossing) and crossing[start - 1] > crossing[start] < crossing[stop]:
@@ -169,17 +169,17 @@ def _is_prose(side: Sequence[Span]) -> bool:
 
 
 INDENT = 0.8
-"""Of the size of the letters; a line that begins so much further to the right or left is indented."""
+"""Relative to the font size; a larger horizontal shift is an indentation."""
 LOOSE = 1.25
-"""Of the usual distance of lines; more of it ends a paragraph."""
+"""Relative to the usual line distance; a larger one ends a paragraph."""
 SLACK = 2.0
-"""Of the size of the letters; how much space is left at least where a line ended on purpose."""
+"""Relative to the font size; minimum space left by a line that ended deliberately."""
 LARGER = 1.08
-"""Of the common size of letters; headings are larger."""
+"""Relative to the common font size; headings are larger."""
 LARGE = 1.8
-"""Of the size of larger letters; the distance up to which lines of one heading stand apart."""
+"""Relative to a larger font size; maximum distance between lines of one heading."""
 NEIGHBOURS = 6
-"""Lines above and below a line among which the longest tells how long it could have been."""
+"""Number of lines above and below a line whose longest shows the possible width."""
 
 ENDED = re.compile(r"[.!?:;。！？：؟…][\"'”’»)\]]*$")
 BULLET = re.compile(r"[-*•‣◦▪–—●■○·►➢✓]\s+(?=\S)")
@@ -196,13 +196,13 @@ _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 
 @dataclass(slots=True)
 class Piece:
-    """Lines of one block that stand together.
+    """Consecutive lines of one block.
 
     Attributes:
-        kind: what they are.
+        kind: their kind.
         lines: in order.
         level: as of a block.
-        begun: the piece with which their block began, where they are not its beginning.
+        begun: the piece in which their block began, if it is not this one.
     """
 
     kind: Kind
@@ -217,18 +217,18 @@ class Piece:
 
     @property
     def spaced(self) -> list[tuple[Line, str]]:
-        """Its lines, each with what stands between it and the next one."""
+        """Its lines, each with the separator before the next one."""
         pairs = pairwise(self.lines)
         return [*((line, space_between(line.text, after.text)) for line, after in pairs), (self.lines[-1], "")]
 
     @property
     def size(self) -> float:
-        """The size of the letters of its longest line, in points."""
+        """The font size of its longest line, in points."""
         return max(self.lines, key=lambda line: len(line.text)).size
 
 
 def leadings(columns: Sequence[Sequence[Line]]) -> dict[int, float]:
-    """For letters of each size, rounded to points, the usual distance of lines."""
+    """Returns the usual line distance for each font size, rounded to points."""
     gaps: dict[int, list[float]] = defaultdict(list)
     for column in columns:
         for above, line in pairwise(column):
@@ -239,12 +239,12 @@ def leadings(columns: Sequence[Sequence[Line]]) -> dict[int, float]:
 
 
 def pieces_of(rows: Sequence[Line], leading: dict[int, float], size: float) -> Iterator[Piece]:
-    """The rows of one column as pieces; `classify` tells headings, notes and levels.
+    """Groups the rows of one column into pieces; `classify` determines headings, notes and levels.
 
     Args:
-        rows: what `rows_of` gave.
-        leading: what `leadings` gave.
-        size: the common size of letters.
+        rows: the result of `rows_of`.
+        leading: the result of `leadings`.
+        size: the common font size.
     """
     rows = [_mirrored(row) for row in rows]
     celled = _tables(rows)
@@ -261,14 +261,14 @@ def pieces_of(rows: Sequence[Line], leading: dict[int, float], size: float) -> I
 
 
 def _mirrored(row: Line) -> Line:
-    """A row of Arabic or Hebrew as if it were written from the left."""
+    """Mirrors a row of Arabic or Hebrew, as if it were written from the left."""
     if row.text.isascii() or not _RIGHT_TO_LEFT.search(row.text):
         return row
     return replace(row, left=-row.right, right=-row.left, gaps=())
 
 
 def _tables(rows: Sequence[Line]) -> list[bool]:
-    """For each row whether it belongs to a table: two or more rows with cells, one below the other."""
+    """Returns for each row whether it belongs to a table: two or more consecutive rows with cells."""
     cells = [bool(cell_starts(row)) or bool(_LEADERS.search(row.text)) for row in rows]
     near = [
         0 < below.base - row.base < 3 * row.size and cells[index] and cells[index + 1]
@@ -278,14 +278,14 @@ def _tables(rows: Sequence[Line]) -> list[bool]:
 
 
 def cell_starts(row: Line) -> list[int]:
-    """The characters at which the second and later cells of a row begin; behind an item's mark begins none."""
+    """Returns the characters at which the second and later cells of a row begin; none begins after an item's mark."""
     mark = BULLET.match(row.text) or NUMBERED.match(row.text)
     first = mark.end() if mark else 6 if row.text[:1].isdigit() else 0
     return [place for place, left, right in row.gaps if right - left >= CELL * row.size and place > first]
 
 
 def _begins(piece: list[Line], rows: Sequence[Line], index: int, leading: dict[int, float], common: float) -> bool:
-    """Whether a row begins a piece of its own behind the rows of `piece`."""
+    """Whether a row begins a new piece after the rows of `piece`."""
     row, above = rows[index], piece[-1]
     size, distance = row.size, row.base - above.base
     large = size > LARGER * common
@@ -297,7 +297,7 @@ def _begins(piece: list[Line], rows: Sequence[Line], index: int, leading: dict[i
         return True
     ended = ENDED.search(above.text) is not None
     beside = rows[max(0, index - 1 - NEIGHBOURS) : index + NEIGHBOURS]
-    # How far the lines around the one above reach tells how much longer it could have been.
+    # The extent of the lines around the one above shows how much longer it could have been.
     room = max(other.right for other in beside if abs(other.left - above.left) < 5 * above.size) - above.right
     short = room > SLACK * size
     if above.bold != row.bold and (short or (row.bold and ended)):
@@ -309,12 +309,12 @@ def _begins(piece: list[Line], rows: Sequence[Line], index: int, leading: dict[i
     if ended and (row.label or _SPEAKER.match(row.text)):
         return True
     if (above.fixed and row.fixed) or (above.bold and row.bold) or large:
-        return False  # lines of code and of headings end where they like
+        return False  # line ends of code and headings are arbitrary
     return _ends_on_purpose(piece, rows, index, room, ended)
 
 
 def _ends_on_purpose(piece: list[Line], rows: Sequence[Line], index: int, room: float, ended: bool) -> bool:
-    """Whether indentations or the space left on the row above say that a paragraph ends there."""
+    """Whether indentations or the space left on the row above mean that a paragraph ends there."""
     row, above = rows[index], piece[-1]
     shift = row.left - above.left
     if shift > INDENT * row.size:
@@ -328,7 +328,7 @@ def _ends_on_purpose(piece: list[Line], rows: Sequence[Line], index: int, room: 
 
 
 def _hangs(piece: list[Line], row: Line, after: Line | None, ended: bool) -> bool:
-    """Whether a row further to the right than the one before belongs to the same item or entry."""
+    """Whether an indented row belongs to the same item or entry as the previous one."""
     if BULLET.match(piece[0].text) or NUMBERED.match(piece[0].text):
         return True
     if len(piece) > 1:

@@ -1,8 +1,7 @@
-"""The lines of a PDF page with their places and letters, as PDFium finds them.
+"""The lines of a PDF page with their positions and fonts, as PDFium finds them.
 
-PDFium ends a line that a hyphen breaks by one mark, U+FFFE (U+0002 in older versions), and puts the next line behind
-it. Letters that stand higher or lower than their line in a smaller size are marked as `longspan.data.text.scripts` has
-it.
+PDFium ends a line broken by a hyphen with a mark, U+FFFE (U+0002 in older versions), and appends the next line.
+Superscripts and subscripts are marked as in `longspan.data.text.scripts`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from longspan.workers import run_bounded
 
 _LIGATURES = {0x0B: "ff", 0x0C: "fi", 0x0E: "ffi", 0x0F: "ffl"}
 _LIGATURES |= {0x1B: "ff", 0x1C: "fi", 0x1D: "fl", 0x1E: "ffi", 0x1F: "ffl"}
-"""Codes of TeX's fonts (OT1 and T1), which come through where a font does not tell its characters."""
+"""Codes of TeX's fonts (OT1 and T1), which remain if a font has no character map."""
 _LINE = re.compile("[^\r\n\x02\ufffe]+[\x02\ufffe]?")
 _WORD = re.compile(r"(?:[^\s\x02\ufffe\0]|[\x0b\x0c\x1c-\x1f])+")
 _DIGIT_INSIDE = re.compile(r"(?<=\S)\d(?=[^\s\d\x02\ufffe])")
@@ -38,42 +37,42 @@ _FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18
 """Bits of the flags in a font's descriptor (PDF 32000-1, table 123)."""
 
 GAP = 0.75
-"""Of the size of the letters; a wider space between two words is noted, since a column or a cell may end there."""
+"""Relative to the font size; wider spaces between words are recorded, since a column or a cell may end there."""
 UNEVEN = 0.06
-"""Of the size of the letters; boxes of letters in one font on one base line differ by less."""
+"""Relative to the font size; maximum difference of character boxes of one font on one base line."""
 UP, UP_ALONE, DOWN, SMALL = 0.15, 0.25, -0.06, 0.88
-"""Of the size of the letters of a line: how far raised letters stand above its base line, or digits that are no
-smaller; how far lowered ones stand below it; and how large they are at most."""
+"""Relative to a line's font size: height of superscripts above its base line, or of digits of the same size; depth of
+subscripts below it; and their maximum size."""
 DROPPED = 1.6
-"""Of the size of a text's letters; its drop capitals are larger."""
+"""Relative to a text's font size; drop capitals are larger."""
 FEWEST, BETWEEN_WORDS = 5, 1.6
-"""Letters of a heading that is set in single letters at least; a space between words, of the usual one in them."""
+"""Minimum letters of a letter-spaced heading; a space between words, relative to the usual one in it."""
 FEW_LETTERS, COVERED, MOST_IMAGES = 60, 0.5, 1_000
-"""A page with fewer letters, such as its number and a stamp, of which images cover this share, is a picture; of how
-many images the sizes are added up."""
+"""A page with fewer letters, such as its number and a stamp, of which images cover this share, is a picture; maximum
+number of images whose areas are summed."""
 ASKEW = 0.1
-"""Quarters of a turn; letters that are turned by more than that from all quarters are a stamp or a watermark."""
+"""In quarter turns; letters rotated further from all quarters are a stamp or a watermark."""
 MEMORY = 1 << 30
-"""Bytes that the process may take which lays a file out, besides the file itself."""
+"""Memory limit, in bytes, of the process that lays out a file, in addition to the file."""
 PASSWORD = 4
-"""PDFium's number for a file that asks for one."""
+"""PDFium's error number for a file with a password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line, or the part of one that stands in one column. Measures are points.
+    """A line, or its part in one column. Measures are in points.
 
     Attributes:
         text: its words; a hyphen at the end may break a word.
-        page: the number of its page, from 0.
-        left, right: where its words begin and end.
-        base: how far its base line stands below the upper end of the page.
-        size: of its letters.
+        page: index of its page, from 0.
+        left, right: horizontal extent of its words.
+        base: distance of its base line from the top of the page.
+        size: font size.
         bold: whether its first, its longest and its last word are bold.
-        fixed: whether the letters of those words are equally wide, as those of programs are.
-        gaps: of each wide space the character behind it, its left and its right end.
-        upright: whether it runs as most letters of the page do.
-        label: how many words in bold a line begins with that is not bold.
+        fixed: whether those words have a fixed-width font, as programs do.
+        gaps: for each wide space the character after it, its left and its right end.
+        upright: whether it has the orientation of most letters of the page.
+        label: number of bold words at the beginning of a line that is not bold.
     """
 
     text: str
@@ -89,7 +88,7 @@ class Line:
     label: int = 0
 
     def cut(self, number: int) -> tuple[Line, Line]:
-        """The parts before and behind the wide space `gaps[number]`."""
+        """Returns the parts before and after the wide space `gaps[number]`."""
         place, end, begin = self.gaps[number]
         behind = tuple((start - place, left, right) for start, left, right in self.gaps[number + 1 :])
         before = replace(self, text=self.text[:place].rstrip(), right=end, gaps=self.gaps[:number])
@@ -97,7 +96,8 @@ class Line:
 
 
 def lines_of_pages(data: bytes, name: str) -> tuple[list[list[Line]], list[int]]:
-    """The lines of each page, which another process reads (see `main`), and the pages, from 0, that are pictures."""
+    """Returns the lines of each page, read by another process (see `main`), and the pages, from 0, that are
+    pictures."""
     require("pypdfium2", extra="documents", purpose="reading PDF")
     limit = MEMORY + 2 * len(data)
     written = run_bounded(f"{__name__}:main", data, limit, name=name, does="lays it out")
@@ -116,11 +116,11 @@ def lines_of_pages(data: bytes, name: str) -> tuple[list[list[Line]], list[int]]
 
 
 def main(data: bytes) -> str:
-    """The lines of the pages of a PDF file, as JSON, or why it cannot be read.
+    """Returns the lines of the pages of a PDF file as JSON, or the reason why it cannot be read.
 
-    This runs in a process of its own, whose memory is bounded, for PDFium cannot be stopped: it draws whatever the
-    forms of a page name, and forms that draw each other twice, forty levels deep, are 10¹² objects in a file of a few
-    kilobytes. Where memory runs out, PDFium aborts the process that it is in.
+    This runs in a separate process with limited memory, because PDFium cannot be interrupted: it draws every form that
+    a page uses, and forms that draw each other twice, forty levels deep, are 10¹² objects in a file of a few kilobytes.
+    If memory runs out, PDFium aborts its process.
     """
     import pypdfium2
 
@@ -135,7 +135,7 @@ def main(data: bytes) -> str:
 
 
 def line_of(fields: list[Any]) -> Line:
-    """A line that `main` wrote."""
+    """Returns a line from the output of `main`."""
     text, page, left, right, base, size, bold, fixed, gaps, upright, label = fields
     return Line(
         text=text,
@@ -153,7 +153,7 @@ def line_of(fields: list[Any]) -> Line:
 
 
 def lines_of_page(document: Any, number: int) -> list[Line]:
-    """The lines of a page in the order of the file."""
+    """Returns the lines of a page in the order of the file."""
     with closing(document[number]) as page, closing(page.get_textpage()) as text:
         reader = _Reader(text, number, page.get_bbox())
         found = [match for match in _LINE.finditer(reader.letters) if _WORD.search(match[0])]
@@ -166,7 +166,7 @@ def lines_of_page(document: Any, number: int) -> list[Line]:
 
 
 def is_picture(document: Any, number: int) -> bool:
-    """Whether images cover most of a page, as those of a scanned one do."""
+    """Whether images cover most of a page, as in scans."""
     import pypdfium2.raw as pdfium
 
     with closing(document[number]) as page:
@@ -179,7 +179,7 @@ def is_picture(document: Any, number: int) -> bool:
 
 
 class _Reader:
-    """The lines of one page of PDFium's text."""
+    """Reads the lines of one page from PDFium's text."""
 
     def __init__(self, text: Any, number: int, page_box: tuple[float, float, float, float]) -> None:
         import pypdfium2.raw as pdfium
@@ -193,8 +193,8 @@ class _Reader:
         self.dropped = 0
 
     def _letters(self, text: Any) -> str:
-        """The page's text with one character for each that PDFium counts, which are units of UTF-16."""
-        # Half characters, of a font with a broken table, are the caller's to mend, as in every kind of file.
+        """Returns the page's text with one character for each UTF-16 unit counted by PDFium."""
+        # Unpaired surrogates, from a font with a broken table, are replaced by the caller, as for every kind of file.
         letters = text.get_text_range(errors="surrogatepass")
         count = text.count_chars()
         if len(letters) == count:
@@ -202,7 +202,8 @@ class _Reader:
         return "".join(chr(self.pdfium.FPDFText_GetUnicode(self.text, index)) for index in range(count))
 
     def lines(self, match: re.Match[str]) -> Iterator[tuple[int, Line]]:
-        """The quarters of a turn by which a line is turned, 4 for others, and the line; a drop capital is its own."""
+        """Yields the rotation of a line in quarter turns, 4 for others, and the line; a drop capital is a line of its
+        own."""
         turned = self.line(match)
         if not self.dropped:
             yield turned
@@ -216,12 +217,12 @@ class _Reader:
                 yield self.line(part)
 
     def line(self, match: re.Match[str]) -> tuple[int, Line]:
-        """A line as `lines` gives it, which notes in `dropped` how many letters of a drop capital it begins with."""
+        """Returns a line as in `lines`, and stores in `dropped` the length of a drop capital at its beginning."""
         begin = match.start()
         words = [(begin + start, begin + end - 1) for start, end in map(re.Match.span, _WORD.finditer(match[0]))]
         longest = max(last - first for first, last in words)
         main = next(first for first, last in words if last - first == longest)
-        main += longest // 2 if longest > 2 else 0  # the first letter may be a raised mark
+        main += longest // 2 if longest > 2 else 0  # the first letter may be a superscript mark
         fonts = [self._font(index) for index in dict.fromkeys((words[0][0], main, words[-1][0]))]
         size = self._size(main)
         angle = atan2(self.matrix.b, self.matrix.a) / (pi / 2)
@@ -248,14 +249,14 @@ class _Reader:
         )
 
     def _label(self, words: list[tuple[int, int]]) -> int:
-        """How many words at the beginning of a line are bold."""
+        """Returns the number of bold words at the beginning of a line."""
         return next((number for number, (first, _) in enumerate(words) if not self._font(first)[0]), len(words))
 
     def _extent(
         self, words: list[tuple[int, int]], turn: int, size: float, line: re.Match[str]
     ) -> tuple[float, float, list[tuple[int, float, float]], list[tuple[int, int]]]:
-        """Where a line begins and ends, before which of its letters it has wide spaces, from where to where, and its
-        words with letters that stand higher or lower than `self.box`, that of its longest word."""
+        """Returns the horizontal extent of a line, its wide spaces with the letters before which they are, and its
+        words with letters above or below `self.box`, that of its longest word."""
         box_of, text, box, there = self.pdfium.FPDFText_GetLooseCharBox, self.text, self.box, self.box_there
         edge, wide = self.page_box[0], GAP * size
         low, high = box.bottom - UNEVEN * size, box.bottom + UNEVEN * size
@@ -263,7 +264,7 @@ class _Reader:
         for first, last in words:
             if turn:
                 start, end = self._box(first, turn)[0], self._box(last, turn)[1]
-            else:  # as nearly always: without a call for each
+            else:  # the usual case, without a call for each letter
                 box_of(text, first, there)
                 start, bottom = box.left - edge, box.bottom
                 if last > first:
@@ -284,7 +285,7 @@ class _Reader:
         return left, right, gaps, uneven
 
     def _without_tracking(self, words: list[tuple[int, int]], turn: int) -> str | None:
-        """The words of a heading whose letters are set apart, "T H E  R I V E R"; None where the letters are a row."""
+        """Returns the words of a letter-spaced heading, "T H E  R I V E R"; None if the letters are not one."""
         letters = "".join(self.letters[first] for first, _ in words)
         alphabetic = "".join(map(chr, range(ord(letters[0]), ord(letters[0]) + len(letters))))
         if len(letters) < FEWEST or not letters.isalpha() or not letters[0].isupper() or letters == alphabetic:
@@ -297,14 +298,14 @@ class _Reader:
         )
 
     def _drop_capital(self, line: str, begin: int, main: int, size: float) -> int:
-        """How many letters at the beginning of a line are those of a drop capital, which stands lower and is larger."""
+        """Returns the length of a drop capital, which is lower and larger, at the beginning of a line."""
         capital = _CAPITAL.match(line)
         if capital is None or size <= 0 or self._size(begin + capital.end() - 1) < DROPPED * size:
             return 0
         return capital.end() if self._origin(main) - self._origin(begin + capital.end() - 1) > size / 3 else 0
 
     def _scripts(self, words: list[tuple[int, int]], main: int, size: float) -> Iterator[tuple[int, int, str]]:
-        """The raised and lowered letters in some words: the first, the last, and the mark before them."""
+        """Yields superscripts and subscripts in some words: first, last, and the mark before them."""
         ground = self._origin(main)
 
         def level(index: int) -> str:
@@ -320,7 +321,7 @@ class _Reader:
                     yield run[0], run[-1], mark
 
     def _origin(self, index: int) -> float:
-        """How far above the lower end of the page the base line of a letter lies."""
+        """Returns the distance of a letter's base line from the bottom of the page."""
         across, up = ctypes.c_double(), ctypes.c_double()
         self.pdfium.FPDFText_GetCharOrigin(self.text, index, ctypes.byref(across), ctypes.byref(up))
         return up.value
@@ -330,7 +331,7 @@ class _Reader:
         return self.pdfium.FPDFText_GetFontSize(self.text, index) * hypot(self.matrix.c, self.matrix.d)
 
     def _box(self, index: int, turn: int) -> tuple[float, float, float]:
-        """Where a letter begins and ends along its line, and how far below the upper end of the page it stands."""
+        """Returns the extent of a letter along its line, and its distance from the top of the page."""
         self.pdfium.FPDFText_GetLooseCharBox(self.text, index, self.box_there)
         box, (left, bottom, right, top) = self.box, self.page_box
         if turn == 0:
@@ -342,7 +343,7 @@ class _Reader:
         return top - box.top, top - box.bottom, right - box.left
 
     def _font(self, index: int) -> tuple[bool, bool]:
-        """Whether the font of a letter is bold, and whether its letters are equally wide."""
+        """Returns whether the font of a letter is bold, and whether it is fixed-width."""
         self.pdfium.FPDFText_GetFontInfo(self.text, index, self.name, 128, self.flags_there)
         return _kind_of_font(self.name.value, self.flags.value)
 
@@ -354,13 +355,13 @@ def _kind_of_font(name: bytes, flags: int) -> tuple[bool, bool]:
 
 
 def _marked(text: str, places: list[int], begin: int, scripts: list[tuple[int, int, str]]) -> tuple[str, list[int]]:
-    """A line with marks around its raised and lowered letters, and where the letters at `places` then stand.
+    """Marks superscripts and subscripts of a line, and returns the new positions of the letters at `places`.
 
     Args:
-        text: of the line.
-        places: in it.
-        begin: the number of its first letter on the page.
-        scripts: what `_Reader._scripts` gave.
+        text: text of the line.
+        places: positions in it.
+        begin: index of its first letter on the page.
+        scripts: the result of `_Reader._scripts`.
     """
     if not scripts:
         return text, places
@@ -370,7 +371,8 @@ def _marked(text: str, places: list[int], begin: int, scripts: list[tuple[int, i
 
 
 def _cleaned(text: str, places: list[int]) -> tuple[str, list[int]]:
-    """A line with single spaces and a hyphen for PDFium's mark, and where the words at `places` then begin."""
+    """Returns a line with single spaces and a hyphen for PDFium's mark, and the new positions of the words at
+    `places`."""
     broken = "-" if text[-1] in "\x02\ufffe" else ""
     words = _WORD.findall(text)
     if not places:
@@ -382,7 +384,7 @@ def _cleaned(text: str, places: list[int]) -> tuple[str, list[int]]:
 
 
 def _whole(text: str) -> str:
-    """The text with its pairs of surrogates put together, and the letters of ligatures that are mere codes."""
+    """Joins surrogate pairs, and replaces ligature codes by letters."""
     if not text.isprintable():
         text = text.translate(_LIGATURES)
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):

@@ -1,6 +1,6 @@
-"""The lines around and over the text of the pages of a PDF file: heads, feet, page numbers, stamps, watermarks.
+"""Lines outside the text of PDF pages: page headers and footers, page numbers, stamps, watermarks.
 
-They stand at the same height on several pages, and say the same but for a number that grows as the pages do.
+They are at the same height on several pages, and are equal except for a number that increases with the pages.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ from itertools import pairwise
 from longspan_documents.text.pdf.lines import Line
 
 DEPTH = 3
-"""Rows at the upper and at the lower end of a page that may be its head or its foot."""
+"""Number of rows at the top and bottom of a page that may be its header or footer."""
 NEAR = 4.0
-"""Points by which the same head may stand higher or lower on another page."""
+"""Maximum vertical difference, in points, of the same header on two pages."""
 SHARE = 0.4
-"""Of the pages, which have a repeated line at a height where heads stand."""
+"""Minimum share of pages with a repeated line at the height of a header."""
 LARGER = 1.4
-"""Of the size of the text's letters; what is larger is no head of a page but of a chapter."""
+"""Relative to the text's font size; larger lines are chapter headings instead of page headers."""
 
 WATERMARK = 2.0
-"""Of the size of the text's letters; those of watermarks are larger."""
+"""Relative to the text's font size; watermarks are larger."""
 
 FEW, APART = 3, 1.8
-"""In files of few pages a head or a foot stands apart from the text: so many sizes of letters from the next line."""
+"""In files with few pages, a header or footer is separated from the text by at least this multiple of the font size."""
 
 Repeated = dict[int, tuple[Line, int]]
-"""By `id`, the lines that other pages have too, and on how many pages they stand."""
+"""By `id`, the lines that occur on other pages too, and the number of these pages."""
 
 _NUMBER = re.compile(r"\d+")
 _ROMAN = re.compile(r"\W*[ivxlc]{1,7}\W*", re.IGNORECASE)
 _COUNTED = "\0"
-"""Stands for any number."""
+"""Replaces any number."""
 
 
 def common_size(pages: Sequence[Sequence[Line]]) -> float:
-    """The size in which most letters of the pages are set, in points, to a half; 0 without letters."""
+    """Returns the font size of most letters of the pages, in points, rounded to halves; 0 without letters."""
     letters = Counter[float]()
     for page in pages:
         for line in page:
@@ -46,7 +46,7 @@ def common_size(pages: Sequence[Sequence[Line]]) -> float:
 
 
 def lines_in_margins(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
-    """The `id` of each line that belongs to the head, the foot or the margin of its page, or is a watermark."""
+    """Returns the `id` of each line that is in the header, the footer or the margin of its page, or is a watermark."""
     outside = {id(line) for page in pages for line in page if not line.upright or _is_watermark(line, page, size)}
     for end in ("head", "foot"):
         upright = [[line for line in page if line.upright] for page in pages]
@@ -67,7 +67,7 @@ def lines_in_margins(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
 
 
 def _is_watermark(line: Line, page: Sequence[Line], size: float) -> bool:
-    """Whether a line of large letters lies over several others."""
+    """Whether a line of large letters overlaps several others."""
     if line.size < WATERMARK * size:
         return False
     under = [
@@ -87,7 +87,7 @@ def _is_frame(line: Line, repeated: Repeated, heights: Sequence[float], often: f
 
 
 def _rows(lines: Sequence[Line], end: str) -> list[list[Line]]:
-    """The outermost rows at one end of a page, from outside."""
+    """Returns the outermost rows at one end of a page, from outside."""
     rows: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: line.base, reverse=end == "foot"):
         if not rows or abs(line.base - rows[-1][0].base) > NEAR:
@@ -99,7 +99,7 @@ def _rows(lines: Sequence[Line], end: str) -> list[list[Line]]:
 
 
 def _repeated(pages: Sequence[list[list[Line]]]) -> Repeated:
-    """The lines that stand at the same height on other pages too, numbers of pages aside, and on how many pages."""
+    """Returns the lines at the same height on other pages too, ignoring page numbers, and the number of these pages."""
     same: dict[str, list[Line]] = defaultdict(list)
     for page in pages:
         for line in (line for row in page[:DEPTH] for line in row):
@@ -114,7 +114,7 @@ def _repeated(pages: Sequence[list[list[Line]]]) -> Repeated:
 
 
 def _at_one_height(lines: list[Line]) -> Iterator[list[Line]]:
-    from statistics import median  # late: the process of `main` starts sooner without
+    from statistics import median  # late: the process of `main` starts faster without it
 
     while lines:
         middle = median(line.base for line in lines)
@@ -125,7 +125,7 @@ def _at_one_height(lines: list[Line]) -> Iterator[list[Line]]:
 
 
 def _counts(lines: Sequence[Line]) -> bool:
-    """Whether the numbers in the lines stay, or one of them grows as the pages do, from most of them to the next."""
+    """Whether the numbers in the lines are constant, or one of them increases with the pages for most of them."""
     numbers = [[int(number[-9:]) for number in _NUMBER.findall(line.text)] for line in lines]
     turned = [second.page - first.page for first, second in pairwise(lines)]
     for place in range(len(numbers[0])):
@@ -136,7 +136,7 @@ def _counts(lines: Sequence[Line]) -> bool:
 
 
 def _heights(lines: Sequence[Line], pages: int) -> list[float]:
-    """The heights at which a fair share of the pages, or of the left or the right ones, has a repeated line."""
+    """Returns the heights at which a sufficient share of all, left or right pages has a repeated line."""
     bases = sorted((line.base, line.page) for line in lines)
     heights: list[float] = []
     for base, _ in bases:

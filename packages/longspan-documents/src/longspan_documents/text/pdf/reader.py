@@ -1,9 +1,9 @@
-"""A PDF file, read with PDFium, as a document of blocks: what the pieces of its pages are, and the text that they make.
+"""PDF files, read with PDFium, as documents of blocks: classification of the pieces of their pages, and their text.
 
-Pieces are headings with their levels, items, captions, notes, code or formulas. The text is made of them as they were
-printed, and each block of it knows its places in that text.
+Pieces are headings with their levels, items, captions, notes, code or formulas. They form the text as printed, and each
+block has its positions in that text.
 
-A word that the end of a line breaks is made whole; `longspan_documents.text.hyphens` tells whether its hyphen stays.
+Words broken at line ends are joined; `longspan_documents.text.hyphens` decides whether the hyphen stays.
 """
 
 from __future__ import annotations
@@ -42,40 +42,40 @@ logger = logging.getLogger(f"longspan.{__name__}")
 RECOGNISE = "read them by text recognition, with --ocr or ocr=True"
 
 TITLE = 1.15
-"""Of the common size of letters; a title is larger."""
+"""Relative to the common font size; a title is larger."""
 SMALLER, SMALLEST = 0.93, 0.85
-"""Of the common size of letters; notes at the foot of a page are smaller than the first, no heading than the second."""
+"""Relative to the common font size; notes at the foot of a page are smaller than the first, and no heading is smaller
+than the second."""
 LONGEST_HEADING = 200
-"""Characters."""
+"""In characters."""
 DEEPEST = 6
 WORDY = 0.4
-"""The share of words in the characters of a text; what has less is a formula."""
+"""The minimum share of words in the characters of a text; otherwise it is a formula."""
 
 _FLOWING: frozenset[Kind] = frozenset({"heading", "paragraph", "item"})
-"""What a paragraph cannot go on behind; notes, captions, tables and formulas may stand in its way."""
+"""Kinds after which a paragraph cannot continue; notes, captions, tables and formulas may be in between."""
 _NUMBER = re.compile(r"(?:(\d{1,2}(?:\.\d{1,2}){0,4})\.?|[IVX]{1,5}\.|[A-Z]\.(?:\d+\.?)*|§\s?\d+)\s+(?=[^\W\d_])")
 _NOTE = re.compile(r"(?:\d{1,3}|[*†‡§¶∗]{1,3})\s?[^\W\d_(]")
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3040-\u9fff\uac00-\ud7af]+")
 
 
 def document_from_pdf(data: bytes, name: str, *, ocr: bool = False) -> Document:
-    """The blocks of a PDF file in reading order; heads and feet of pages are boilerplate, notes are notes.
+    """Returns the blocks of a PDF file in reading order; page headers and footers are boilerplate, notes are notes.
 
-    Pages that are pictures are named in `Document.pictures`, and a warning in the log says so; text recognition reads
-    them where it is asked for.
+    Pages that are pictures are listed in `Document.pictures`, with a warning in the log; text recognition reads them if
+    requested.
 
-    Its text has the lines as they were printed, but for words broken at line ends, which stand whole at the end of
-    their first line. Blank lines separate blocks; a block that goes on behind a note or on the next page has one body.
+    Its text has the printed lines, except for words broken at line ends, which are whole at the end of their first
+    line. Blank lines separate blocks; a block that continues after a note or on the next page has one body.
 
     Args:
         data: the whole file.
-        name: what error messages call it.
+        name: its name in error messages.
         ocr: whether pages that are pictures are read by text recognition.
 
     Raises:
-        InputError: the file is damaged, encrypted with a password, draws more than fits into memory (`MEMORY` of
-            `longspan_documents.text.pdf.lines`), or holds images of text only, which `ocr` was not asked to read or in
-            which it finds none.
+        InputError: the file is damaged, encrypted with a password, takes too much memory (`MEMORY` of
+            `longspan_documents.text.pdf.lines`), or has images of text only and `ocr` is False, or finds none.
     """
     pages, pictures = lines_of_pages(data, name)
     pictures = pictures or ([] if any(pages) else list(range(len(pages))))  # drawn otherwise than as one image
@@ -89,7 +89,7 @@ def document_from_pdf(data: bytes, name: str, *, ocr: bool = False) -> Document:
 
 
 def document_from_image(data: bytes, name: str) -> Document:
-    """The blocks of an image file, of one page or more, by text recognition.
+    """Returns the blocks of an image file, of one or more pages, by text recognition.
 
     Raises:
         InputError: as `longspan_documents.text.pdf.recognition.recognised_pages`, or no text is found.
@@ -103,16 +103,16 @@ def document_from_image(data: bytes, name: str) -> Document:
 def document_of_lines(
     pages: list[list[Line]], name: str, pictures: Sequence[int], recognised: Sequence[int]
 ) -> Document:
-    """The document that lines with their places make.
+    """Returns the document of lines with positions.
 
     Args:
-        pages: of each page the lines.
-        name: what messages call it.
+        pages: the lines of each page.
+        name: its name in messages.
         pictures: the pages, from 0, that are pictures.
-        recognised: those of them that were read all the same.
+        recognised: those of them that were read by text recognition.
     """
     halves = sum(mend(line.text)[1] for page in pages for line in page)
-    if halves:  # of a font with a broken table
+    if halves:  # a font with a broken table
         logger.warning("note: %s: %s", name, mended_note(halves))
         pages = [[replace(line, text=mend(line.text)[0]) for line in page] for page in pages]
     size = common_size(pages)
@@ -145,15 +145,17 @@ def document_of_lines(
 
 
 def _rows(page: Sequence[Line], size: float) -> list[list[Line]]:
-    """The rows of a page, column after column, as plain text."""
+    """Returns the rows of a page, by column, as plain text."""
     columns = [rows_of(column) for column in regions(page)]
     notes = notes_marked([row for column in columns for row in column], SMALLER * size)
     return [[row for line in column if (row := plain(line, notes)).text] for column in columns]
 
 
 def _page(printed: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: set[int]) -> Iterator[Piece]:
-    """The pieces of a page: its head, its columns, its foot and margins."""
-    columns = [[piece for piece in column if piece.lines] for column in columns]  # all words of some were joined
+    """Yields the pieces of a page: its header, its columns, its footer and margins."""
+    columns = [
+        [piece for piece in column if piece.lines] for column in columns
+    ]  # all words of some were joined to others
     first = min((piece.lines[0].base for column in columns for piece in column), default=float("inf"))
     around_it = [line for line in printed if id(line) in frame]
     above = [line for line in around_it if line.upright and line.base < first]
@@ -164,7 +166,7 @@ def _page(printed: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: se
 
 
 def classify(columns: Sequence[Sequence[Piece]], size: float) -> None:
-    """Say of each piece in the columns what it is; `size` is the common one of letters."""
+    """Classifies each piece in the columns; `size` is the common font size."""
     for column in columns:
         for piece in column:
             if piece.kind == "paragraph":
@@ -209,7 +211,7 @@ def _is_heading(piece: Piece, text: str, size: float) -> bool:
 
 
 def _authors(pieces: Sequence[Piece]) -> None:
-    """Call notes what stands between the title and the first real heading in letters as large as those of headings."""
+    """Marks as notes the pieces between the title and the first real heading with the font size of headings."""
     headings = [index for index, piece in enumerate(pieces) if piece.kind == "heading"]
     title = max(headings, key=lambda index: pieces[index].size, default=len(pieces))
     for index in range(title + 1, len(pieces)):
@@ -222,7 +224,7 @@ def _authors(pieces: Sequence[Piece]) -> None:
 
 
 def _levels(headings: Sequence[Piece]) -> None:
-    """Levels by size, then weight, then numbers: "2.1" is deeper than "2"."""
+    """Assigns levels by size, then weight, then numbers: "2.1" is deeper than "2"."""
 
     def rank(piece: Piece) -> tuple[float, bool, int]:
         number = _NUMBER.match(piece.text)
@@ -235,7 +237,7 @@ def _levels(headings: Sequence[Piece]) -> None:
 
 
 def _depths(items: Sequence[Piece]) -> None:
-    """How deep items stand, by how far those before them on the page were indented."""
+    """Assigns the depth of items by the indentation of previous items on the page."""
     open_: list[tuple[float, int]] = []
     for piece in items:
         left, page = piece.lines[0].left, piece.lines[0].page
@@ -246,7 +248,7 @@ def _depths(items: Sequence[Piece]) -> None:
 
 
 def _notes(column: Sequence[Piece], size: float) -> None:
-    """Call notes what stands in small letters at the foot of a column, from the first mark of a note on."""
+    """Marks as notes the small print at the foot of a column, from the first note mark on."""
     first = len(column)
     for index in range(len(column) - 1, -1, -1):
         piece = column[index]
@@ -259,7 +261,7 @@ def _notes(column: Sequence[Piece], size: float) -> None:
 
 
 def with_whole_formulas(column: Sequence[Piece]) -> list[Piece]:
-    """The pieces with those of one formula, which stand above and below each other, put together."""
+    """Returns the pieces, joining those of one formula, which are above and below each other."""
     pieces: list[Piece] = []
     for piece in column:
         if pieces and pieces[-1].kind == piece.kind == "code":
@@ -270,7 +272,7 @@ def with_whole_formulas(column: Sequence[Piece]) -> list[Piece]:
 
 
 def join(columns: Sequence[Sequence[Piece]]) -> None:
-    """Mark the paragraphs that go on at the beginning of the next column or page, past notes, captions and tables."""
+    """Marks paragraphs that continue in the next column or page, past notes, captions and tables."""
     open_: Piece | None = None
     for column in columns:
         for index, piece in enumerate(column):
@@ -296,7 +298,7 @@ VERBATIM: frozenset[Kind] = frozenset({"table", "code"})
 
 
 def mend_words(pieces: Sequence[Piece]) -> None:
-    """Put together the words that line ends break, within a piece and from a piece to the one that goes on with it."""
+    """Joins words broken at line ends, within a piece and across continued pieces."""
     words = words_of(line.text for piece in pieces for line in piece.lines)
     last: dict[int, Piece] = {}
     for piece in pieces:
@@ -320,7 +322,7 @@ def mend_words(pieces: Sequence[Piece]) -> None:
 
 
 def laid_out(pages: Iterable[Sequence[Piece]]) -> tuple[str, list[Block], list[int]]:
-    """The text of the pages, its blocks in order, and where each page begins in the text."""
+    """Returns the text of the pages, its blocks in order, and the start of each page in the text."""
     parts: list[str] = []
     starts: list[int] = []
     lines: dict[int, list[tuple[int, str]]] = {}
@@ -349,7 +351,7 @@ def laid_out(pages: Iterable[Sequence[Piece]]) -> tuple[str, list[Block], list[i
 
 
 def _label(piece: Piece) -> str:
-    """The words in bold that a piece begins with, behind the mark of an item."""
+    """Returns the bold words at the beginning of a piece, after the mark of an item."""
     first = piece.lines[0]
     words = " ".join(first.text.split(" ")[: first.label])
     mark = (BULLET.match(words) or NUMBERED.match(words)) if piece.kind == "item" else None
@@ -357,7 +359,8 @@ def _label(piece: Piece) -> str:
 
 
 def _body(lines: Sequence[tuple[int, str]], kind: Kind) -> Traced:
-    """The lines of a block on one line, or as lines where they have a meaning, with their places in the text."""
+    """Returns the lines of a block on one line, or as lines if they are meaningful, with their positions in the
+    text."""
     anchors: list[tuple[int, int]] = []
     text = ""
     for number, (there, line) in enumerate(lines):
@@ -372,7 +375,7 @@ def _body(lines: Sequence[tuple[int, str]], kind: Kind) -> Traced:
 
 
 def _shown(piece: Piece) -> Iterator[str]:
-    """The lines of a piece as the text has them: rows of tables with bars, code with its indentation."""
+    """Yields the lines of a piece for the text: rows of tables with bars, code with its indentation."""
     edge = min(line.left for line in piece.lines)
     for line in piece.lines:
         if piece.kind == "table":

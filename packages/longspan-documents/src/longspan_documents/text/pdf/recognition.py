@@ -1,7 +1,7 @@
-"""Text recognition (OCR) of pages and files that are pictures, by RapidOCR, whose weights come with its package.
+"""Text recognition (OCR) of pages and files that are pictures, with RapidOCR, whose package includes its weights.
 
-What is recognised becomes lines with their places and sizes, so that columns, headings and paragraphs are found in them
-as in any PDF page.
+Recognised text becomes lines with positions and sizes, so that columns, headings and paragraphs are found as in any PDF
+page.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from longspan.workers import run_python, take_at_most
 from longspan_documents.text.pdf.lines import MOST_IMAGES, Line
 
 MOST_PAGES = 200
-"""Pages of a file that are recognised; each takes seconds."""
+"""Maximum pages of a file that are recognised; each takes seconds."""
 SECONDS = 60
-"""For each page, and for the models to be loaded."""
+"""Time limit for each page, and for loading the models."""
 DOTS = 200
-"""An inch, of pages that are drawn."""
+"""Dots per inch of rendered pages."""
 MOST_DOTS, LARGEST_IMAGE = 12_000_000, 200_000_000
-"""Dots of a picture that is recognised, to which a larger one is shrunk; dots of one that is opened at all."""
+"""Dots to which larger pictures are scaled down for recognition; maximum dots of a picture that is opened."""
 MEMORY = 8 << 30
-"""Bytes of addresses that the process may take which recognises, most of which it never touches."""
+"""Address space limit, in bytes, of the recognition process, most of which it never uses."""
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "GIF")
 LETTERS, BELOW = 0.72, 0.22
-"""Of the height of a recognised line: the size of its letters, and how far its base line stands above its lower end."""
+"""Relative to the height of a recognised line: font size, and distance of the base line from its lower end."""
 ALIKE = 1.25
-"""Lines of a page whose heights differ from the usual one by less have letters of one size."""
+"""Maximum ratio of line heights on a page for equal font sizes."""
 
 
 def recognised_pages(data: bytes, name: str, numbers: Sequence[int] | None = None) -> list[list[Line]]:
-    """The lines of pages that are pictures, which another process recognises (see `main`).
+    """Returns the lines of pages that are pictures, recognised by another process (see `main`).
 
     Args:
-        data: a PDF file, or an image of one page or more.
-        name: what error messages call it.
-        numbers: of the pages of a PDF file, from 0; None for an image.
+        data: a PDF file, or an image of one or more pages.
+        name: its name in error messages.
+        numbers: page indices of a PDF file, from 0; None for an image.
 
     Raises:
         InputError: there are more than `MOST_PAGES`, the file is damaged or too large, it took too long, or the 'ocr'
@@ -75,10 +75,10 @@ def recognised_pages(data: bytes, name: str, numbers: Sequence[int] | None = Non
 
 
 def main() -> None:
-    """Recognise a file from standard input and write the boxes of its pages to standard output, as JSON.
+    """Recognises a file from standard input and writes the boxes of its pages to standard output, as JSON.
 
-    This is a process of its own, which can be ended, and whose memory is bounded. Of each page there is a list of
-    `[left, top, right, bottom, text]` in points.
+    This is a separate process, which can be terminated, with limited memory. For each page it writes a list of `[left,
+    top, right, bottom, text]` in points.
     """
     from rapidocr import RapidOCR
 
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 class _TooMuchError(Exception):
-    """A picture that is damaged, or of which there is too much."""
+    """A picture is damaged or too large."""
 
 
 def _found(recognise: Any, picture: Any) -> tuple[Any, Any]:
@@ -113,7 +113,7 @@ def _found(recognise: Any, picture: Any) -> tuple[Any, Any]:
 
 
 def _drawn(data: bytes, numbers: Sequence[int]) -> Any:
-    """Pages of a PDF file as arrays of colours, each with its dots in a point."""
+    """Yields pages of a PDF file as arrays of colours, each with its dots per point."""
     import pypdfium2
 
     with closing(pypdfium2.PdfDocument(data)) as document:
@@ -126,7 +126,7 @@ def _drawn(data: bytes, numbers: Sequence[int]) -> Any:
 
 
 def _sharpness(page: Any) -> float:
-    """The dots in a point of the finest image on a page: a picture of more is blurred, and letters are lost in it."""
+    """Returns the dots per point of the finest image on a page: rendering at a higher resolution blurs it."""
     import pypdfium2.raw as pdfium
 
     finest = 0.0
@@ -137,11 +137,11 @@ def _sharpness(page: Any) -> float:
 
 
 def _images(data: bytes) -> Any:
-    """The pages of an image, likewise; they are taken to be as wide as a sheet of paper."""
+    """Yields the pages of an image, as in `_drawn`; they are assumed to have the width of a sheet of paper."""
     import numpy
     from PIL import Image, ImageOps, ImageSequence
 
-    Image.MAX_IMAGE_PIXELS = None  # whose bound is ours below
+    Image.MAX_IMAGE_PIXELS = None  # the limit below is used instead
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
             for number, frame in enumerate(ImageSequence.Iterator(image)):
@@ -159,7 +159,7 @@ def _images(data: bytes) -> Any:
 
 
 def lines_of_boxes(boxes: Sequence[Sequence[Any]], page: int) -> list[Line]:
-    """The lines of a page, from the boxes that `main` wrote; heights that are nearly alike are the same size."""
+    """Returns the lines of a page from the boxes written by `main`; similar heights become the same size."""
     heights = [bottom - top for _, top, _, bottom, _ in boxes]
     usual = median(heights) if heights else 0.0
     lines: list[Line] = []

@@ -1,5 +1,5 @@
-"""From the lines of a PDF page's column to its rows, as they are read: the pieces of one line together, a drop capital
-with its word, raised and lowered letters as plain text."""
+"""From the lines of a PDF column to rows in reading order: parts of one line are joined, drop capitals joined to their
+words, and superscripts and subscripts converted to plain text."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from longspan_documents.text.frequencies import common_words
 from longspan_documents.text.pdf.lines import DROPPED, Line
 
 CELL = 1.2
-"""Of the size of the letters; a space between two cells of a table is at least so wide."""
+"""Relative to the font size; minimum space between two table cells."""
 TOUCHING = 0.12
-"""Of the size of the letters; what stands nearer to a raised or lowered letter belongs to the same word."""
+"""Relative to the font size; letters closer to a superscript or subscript belong to the same word."""
 SMALL = 0.85
-"""Of the size of a line; letters apart from it that are smaller, and stand a little higher or lower, belong to it."""
+"""Relative to the font size of a line; smaller letters slightly above or below belong to it."""
 DESCENT = 0.22
-"""Of the size of letters: how far the lower end of a line stands below its base line in most fonts."""
+"""Relative to the font size: distance of a line's lower end below its base line in most fonts."""
 
 _CAPITAL = re.compile(r"[\"'“”‘«„¡¿]?[^\W\d_]")
 _NOTE = re.compile(rf"{RAISED}\s?(\d{{1,3}})|(\d{{1,3}})\s")
 
 
 def rows_of(column: Sequence[Line]) -> list[Line]:
-    """The lines of a column with those put together that stand on one base line, raised and lowered letters too."""
+    """Joins the lines of a column that share a base line, including superscripts and subscripts."""
     rows: list[Line] = []
     for line in _with_drop_capitals(column):
         if not rows or not _same_row(rows[-1], line):
@@ -59,17 +59,17 @@ def _shifted(line: Line, text: str) -> list[tuple[int, float, float]]:
 def _same_row(before: Line, line: Line) -> bool:
     size, apart, beside = max(before.size, line.size), abs(before.base - line.base), line.left - before.right
     if apart < 0.2 * size:
-        return beside > -1.2 * size  # what was raised may stand above what was lowered
+        return beside > -1.2 * size  # superscripts may be above subscripts
     script = min(len(before.text), len(line.text)) <= 4 and min(before.size, line.size) < SMALL * size
     return beside > -0.5 * size and apart < (0.7 if script else 0.35) * size
 
 
 def _leveled(before: Line, line: Line) -> tuple[str, str]:
-    """The texts of two lines of one row, the smaller one marked as raised or lowered where it stands so."""
+    """Returns the texts of two lines of one row, the smaller one marked as superscript or subscript if it is."""
     size = max(before.size, line.size)
     smaller = before if before.size < line.size else line
     other = line if smaller is before else before
-    # The lower end of smaller letters on the same base line lies a little higher.
+    # The lower end of smaller letters on the same base line is slightly higher.
     shift = (other.base - DESCENT * other.size) - (smaller.base - DESCENT * smaller.size)
     if smaller.size > SMALL * size or abs(shift) < 0.15 * size or smaller.text[-1] == LEVEL or len(smaller.text) > 4:
         return before.text, line.text
@@ -78,7 +78,7 @@ def _leveled(before: Line, line: Line) -> tuple[str, str]:
 
 
 def _with_drop_capitals(column: Sequence[Line]) -> list[Line]:
-    """The lines with each large letter that reaches over several of them put before the word that it begins."""
+    """Returns the lines with drop capitals, which span several lines, put before their words."""
     capitals = [line for line in column if len(line.text) < 3 and _CAPITAL.fullmatch(line.text)]
     lines = list(column)
     for capital in capitals:
@@ -93,7 +93,7 @@ def _with_drop_capitals(column: Sequence[Line]) -> list[Line]:
         if not beside:
             continue
         first = min(beside, key=lambda index: lines[index].base)
-        for index in beside:  # they begin where the letter does, as the lines below it
+        for index in beside:  # they begin at the letter, like the lines below it
             lines[index] = replace(lines[index], left=capital.left)
         text = capital.text + ("" if _is_begun(capital.text[-1], lines[first].text) else " ")
         gaps = tuple((start + len(text), left, right) for start, left, right in lines[first].gaps)
@@ -103,7 +103,7 @@ def _with_drop_capitals(column: Sequence[Line]) -> list[Line]:
 
 
 def _is_begun(letter: str, text: str) -> bool:
-    """Whether a drop capital begins the first word of a text, and is no word of its own: "A river", "I saw"."""
+    """Whether a drop capital begins the first word of a text, instead of being a word: "A river", "I saw"."""
     if letter not in {"A", "I"}:
         return True
     word = re.split(r"\W", text, maxsplit=1)[0].casefold()
@@ -112,13 +112,13 @@ def _is_begun(letter: str, text: str) -> bool:
 
 
 def notes_marked(rows: Sequence[Line], size: float) -> set[str]:
-    """The numbers with which notes begin: raised, or in letters smaller than `size`."""
+    """Returns the numbers at the beginning of notes: superscripts, or in letters smaller than `size`."""
     begun = [match for row in rows if (match := _NOTE.match(row.text)) and (match[1] or row.size < size)]
     return {match[1] or match[2] for match in begun}
 
 
 def plain(row: Line, notes: Collection[str] = ()) -> Line:
-    """The row with its raised and lowered letters as plain text; `notes` as in `with_scripts`."""
+    """Returns the row with superscripts and subscripts as plain text; `notes` as in `with_scripts`."""
     if LEVEL not in row.text:
         return row
     edges = [0, *(start for start, _, _ in row.gaps), len(row.text)]

@@ -1,1 +1,1 @@
-"""Steps that tell what the blocks of a document are before its sentences are cut; `reading` has their order."""
+"""Steps that classify the blocks of a document before its sentences are segmented; `reading` defines their order."""

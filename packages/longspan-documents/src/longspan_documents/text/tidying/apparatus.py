@@ -1,7 +1,7 @@
-"""Steps that tell what stands around and beside the text of a document.
+"""Steps that classify what surrounds and interrupts the text of a document.
 
-Around it is what a library, a publisher or a site has put there: Project Gutenberg's frames, licences, banners. Beside
-it are code, tables, captions, references and tables of contents.
+Around it are additions of libraries, publishers and sites: Project Gutenberg's frames, licences, banners. Within it are
+code, tables, captions, references and tables of contents.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from longspan_documents.text.blocks import Block
 from longspan_documents.text.plain_text import ENDED, STATEMENT
 
 HEAD, TAIL = 0.3, 0.6
-"""A frame's head ends in this first part of a document's characters, its foot begins after that part."""
+"""A frame's header ends in this first part of a document's characters, its footer begins after that part."""
 MENTIONS = 5
-"""How often a foot of some length names its library."""
+"""Number of times that a long footer names its library."""
 LONGEST = 1_500
-"""Characters of a block that is boilerplate as a whole."""
+"""Maximum characters of a block that is entirely boilerplate."""
 NOTE = 200
-"""Characters of a part of a transcriber's note."""
+"""Maximum characters of a part of a transcriber's note."""
 OUTER = 0.15
-"""First and last part of a document's blocks in which banners stand."""
+"""First and last part of a document's blocks that may contain banners."""
 
 _LIBRARY = re.compile(r"gutenberg", re.IGNORECASE)
 _BEGINS = re.compile(r"\W*start of (?:the|this) project gutenberg", re.IGNORECASE)
@@ -50,12 +50,13 @@ _CONSENT = re.compile(
 
 
 def without_gutenberg_frame(blocks: Sequence[Block]) -> list[Block]:
-    """What Project Gutenberg puts above and below a book, in the language of the book, in its old and new forms."""
+    """Marks Project Gutenberg's additions above and below a book as boilerplate, in the book's language, in old and new
+    forms."""
     total = sum(len(block.text) for block in blocks)
     if not any(_LIBRARY.search(block.text) for block in blocks):
         return list(blocks)
     first, last, done = 0, len(blocks), 0
-    begun = False  # by a line that says so
+    begun = False  # by an explicit line
     for index, block in enumerate(blocks):
         named = bool(_LIBRARY.search(block.text))
         if named and _BEGINS.match(block.text):
@@ -87,9 +88,9 @@ def _is_foot(blocks: Sequence[Block], index: int) -> bool:
 
 
 def without_credits(blocks: Sequence[Block]) -> list[Block]:
-    """Who typed a book, and where it was printed first, as transcribers note above it and below it."""
+    """Marks notes of transcribers above and below a book, on who typed it and its first printing, as boilerplate."""
     result = _outer(blocks, lambda text: len(text) < LONGEST and bool(_CREDITS.match(text) and _ONLINE.search(text)))
-    unclosed = False  # a note in brackets that was cut into several blocks
+    unclosed = False  # a bracketed note that was split into several blocks
     for index, block in enumerate(result):
         if unclosed and "]" not in block.text and len(block.text) < NOTE:
             result[index] = replace(block, kind="boilerplate", level=0)
@@ -100,7 +101,7 @@ def without_credits(blocks: Sequence[Block]) -> list[Block]:
 
 
 def without_banners(blocks: Sequence[Block]) -> list[Block]:
-    """Notices that a page sets cookies, at its beginning and its end, are boilerplate."""
+    """Marks cookie notices at the beginning and the end of a page as boilerplate."""
     return _outer(
         blocks,
         lambda text: len(text) < LONGEST // 2 and bool(_COOKIES.search(text)) and len(_CONSENT.findall(text)) > 0,
@@ -108,7 +109,7 @@ def without_banners(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _outer(blocks: Sequence[Block], is_one: Callable[[str], bool]) -> list[Block]:
-    """The blocks, with those at the beginning and the end of which `is_one` is true as boilerplate."""
+    """Marks blocks at the beginning and the end for which `is_one` is True as boilerplate."""
     reach = max(12, int(OUTER * len(blocks)))
     outer = [*range(min(reach, len(blocks))), *range(max(len(blocks) - reach, 0), len(blocks))]
     result = list(blocks)
@@ -127,7 +128,7 @@ _CAPTION = re.compile(
     re.IGNORECASE,
 )
 LONGEST_LINE = 10_000
-"""Characters of a line that may be one of a program; to look at a longer one takes time that grows with its square."""
+"""Maximum characters of a line checked for code; the check takes time quadratic in its length."""
 _CODE_LINE = re.compile(
     r"\s*(?:[\]})]+[;,]?\s*$|.*(?:[=<>]|\w\().*;\s*$|.*\{\s*$|#\s?include\b.*"
     r"|(?:from\s+[\w.]+\s+)?import\s+[\w., *]+$"
@@ -153,13 +154,13 @@ _ENTRY = re.compile(
     re.I,
 )
 LONG = 300
-"""Characters; a longer line is told by other means."""
+"""In characters; a longer line is classified otherwise."""
 ENTRY = 600
-"""Characters; a longer block is no entry of a list of references."""
+"""In characters; a longer block is not an entry of a reference list."""
 
 
 def with_code(blocks: Sequence[Block]) -> list[Block]:
-    """Paragraphs of code are code: those in fences, and those most of whose lines look like it."""
+    """Marks paragraphs of code: those in fences, and those in which most lines look like it."""
     result: list[Block] = []
     fenced = False
     for block in blocks:
@@ -173,7 +174,7 @@ def with_code(blocks: Sequence[Block]) -> list[Block]:
 def _is_code(text: str) -> bool:
     lines = text.split("\n")
     likely = 0
-    opened: int | None = None  # the margin of the statement whose body comes next
+    opened: int | None = None  # the indentation of the statement whose body follows
     for line in lines:
         margin = len(line) - len(line.lstrip())
         if opened is not None and margin <= opened:
@@ -195,7 +196,7 @@ def _is_prose(line: str) -> bool:
 
 
 def _is_readable(text: str) -> bool:
-    """Whether a long block has the spaces and letters that writing has; those of some scripts have no spaces."""
+    """Whether a long block has spaces and letters like writing; some scripts have no spaces."""
     sample = text[:2_000]
     marks = re.sub(r"[\s_.-]+", "", sample)
     return len(text) < WRAPPED_LINE or (
@@ -204,7 +205,7 @@ def _is_readable(text: str) -> bool:
 
 
 def with_tables(blocks: Sequence[Block]) -> list[Block]:
-    """Paragraphs of rows whose cells stand between bars, or apart by tabs or wide gaps, are tables."""
+    """Marks paragraphs of rows with cells between bars, or separated by tabs or wide gaps, as tables."""
     return [
         replace(block, kind="table") if block.kind == "paragraph" and _is_table(block.text) else block
         for block in blocks
@@ -223,7 +224,7 @@ def _is_table(text: str) -> bool:
 
 
 def with_captions(blocks: Sequence[Block]) -> list[Block]:
-    """Paragraphs and headings such as "Figure 3: …", "Table 2. …", "[Illustration: …]" are captions."""
+    """Marks paragraphs and headings such as "Figure 3: …", "Table 2. …", "[Illustration: …]" as captions."""
     return [
         replace(block, kind="caption", level=0)
         if block.kind in {"paragraph", "heading"} and _CAPTION.match(block.text)
@@ -233,7 +234,7 @@ def with_captions(blocks: Sequence[Block]) -> list[Block]:
 
 
 def with_references(blocks: Sequence[Block]) -> list[Block]:
-    """The entries below a heading such as "References", to the next heading that stands as high."""
+    """Marks the entries below a heading such as "References", up to the next heading of its level."""
     result = list(blocks)
     level = 0
     for index, block in enumerate(blocks):
@@ -246,7 +247,7 @@ def with_references(blocks: Sequence[Block]) -> list[Block]:
                 level = 0
         if level and block.kind not in {"boilerplate", "code"} and _is_entry(block.text):
             result[index] = replace(block, kind="references", level=0)
-    for index in range(1, len(result) - 1):  # what stands between two entries is one too, where it is short
+    for index in range(1, len(result) - 1):  # a short block between two entries is one too
         before, block, after = result[index - 1 : index + 2]
         if (
             before.kind == after.kind == "references"
@@ -258,5 +259,5 @@ def with_references(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _is_entry(text: str) -> bool:
-    """Whether a block has what references have: a number, a year, pages, an address."""
+    """Whether a block has typical parts of references: a number, a year, pages, an address."""
     return bool(_ENTRY.search(text)) and len(text) < ENTRY * max(1, text.count("\n"))

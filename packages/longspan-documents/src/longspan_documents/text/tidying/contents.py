@@ -1,7 +1,7 @@
-"""Tables of contents are no text: what stands below a name such as "Inhaltsverzeichnis" or "目次", and lines that end
-in dots and the number of a page.
+"""Marks tables of contents: what follows a name such as "Inhaltsverzeichnis" or "目次", and lines that end in dots and
+a page number.
 
-Where a table ends is told by its own titles, which come again as headings below it, and by the first sentence of prose.
+A table ends where its own titles are repeated as headings, and at the first sentence of prose.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from longspan_documents.text.blocks import SPOKEN, Block
 from longspan_documents.text.plain_text import ENDED, is_title
 
 LONG, TITLE = 300, 120
-"""Characters of a line with dots at most; of a title in a table of contents."""
+"""Maximum characters of a line with dots; of a title in a table of contents."""
 LARGEST = 20_000
-"""Characters; a longer block is no table of contents."""
+"""In characters; a longer block is not a table of contents."""
 FEWEST = 4
-"""Lines that are a table of contents without a name above them, if half of their titles come again."""
+"""Minimum lines of a table of contents without a name, if half of their titles are repeated."""
 SENTENCE = 8
-"""Words of a line that ends as a sentence and is no title."""
+"""Minimum words of a line that ends as a sentence and is not a title."""
 OFTEN = 4
-"""Times that a title stands alone at most: in tables of contents and above its section."""
+"""Maximum number of times that a title stands alone: in tables of contents and above its section."""
 
 _PAGE = r"(?:\d{1,4}|[ivxlc]{1,7}|[０-９]{1,4})"
 _LEADER = r"(?:[.．·•…‥・_]{4,}|(?:[.．·…‥・_][ \u3000]){3,}[.．·…‥・_]?|[…‥]{2,}|\s{3,}(?=\d))"
 _DOTS = re.compile(rf"[^\n]*?{_LEADER}[^\S\n]*{_PAGE}[^\S\n|]*$", re.IGNORECASE)
 _PAGE_AT_END = re.compile(rf"(?<![^\W_])(?<!\d[.,])(?P<page>{_PAGE})$", re.IGNORECASE)
 _LEADERS = ("..", ". .", "…", "··", "· ·", "・・", "．．", "‥", "__", "_ _", "   ", "\t")
-"""Of which a line that `_DOTS` matches has one."""
+"""Of these, a line that `_DOTS` matches has one."""
 _NUMBER = re.compile(
     r"\W*(?:(?:chapter|kapitel|chapitre|cap[íi]tulo|capitolo|hoofdstuk|rozdział|глава|part|teil|partie|parte"
     r"|deel|часть|section"
@@ -75,7 +75,7 @@ _MAYBE_NAME = re.compile(
 
 
 def without_contents(blocks: Sequence[Block]) -> list[Block]:
-    """Tables of contents are boilerplate, with the name above them; what repeats their titles is a heading."""
+    """Marks tables of contents, with their names, as boilerplate; repetitions of their titles become headings."""
     result = list(blocks)
     known = cache(partial(_last_places, tuple(blocks)))
     titles: set[str] = set()
@@ -98,7 +98,7 @@ def without_contents(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _said_often(blocks: Sequence[Block]) -> set[str]:
-    """Lines that stand alone too many times to be titles, such as heads and feet of pages, as titles are compared."""
+    """Returns normalised lines that stand alone too often to be titles, such as page headers and footers."""
     lines = Counter(
         _line(block.text).title
         for block in blocks
@@ -108,7 +108,7 @@ def _said_often(blocks: Sequence[Block]) -> set[str]:
 
 
 def _is_title(block: Block, titles: set[str]) -> bool:
-    """Whether a paragraph is a line that a table of contents has."""
+    """Whether a paragraph is a line of a table of contents."""
     if block.kind != "paragraph" or len(block.text) > TITLE or "\n" in block.text.strip():
         return False
     line = _line(block.text)
@@ -116,7 +116,7 @@ def _is_title(block: Block, titles: set[str]) -> bool:
 
 
 def is_dotted(text: str) -> bool:
-    """Whether most lines of a text end in dots, or a wide gap, and the number of a page."""
+    """Whether most lines of a text end in dots, or a wide gap, and a page number."""
     lines = [line for line in text.split("\n") if line.strip()] if len(text) < LARGEST else []
     return (
         bool(lines)
@@ -159,7 +159,7 @@ def _line(line: str) -> _Line:
 
 
 def _end_below_name(blocks: Sequence[Block], index: int, known: Callable[[], dict[str, int]]) -> int | None:
-    """The block behind a table of contents that a block names; None where it names none."""
+    """Returns the block after a table of contents named by a block; None if it does not name one."""
     block = blocks[index]
     if block.kind not in {"heading", "paragraph", "item", "boilerplate"} or len(block.text) > LARGEST:
         return None
@@ -195,7 +195,7 @@ def _end_below_name(blocks: Sequence[Block], index: int, known: Callable[[], dic
 def _entries(
     blocks: Sequence[Block], index: int, titles: set[str], known: Callable[[], dict[str, int]]
 ) -> list[_Line] | None:
-    """The entries that a block below the name holds; None where the table has come to its end."""
+    """Returns the entries in a block below the name; None if the table has ended."""
     block = blocks[index]
     if block.kind == "boilerplate":
         return []
@@ -216,7 +216,7 @@ def _entries(
     paged = any(line.page is not None for line in found)
     if following is None or paged or block.kind == "table":
         return found
-    # A title right above prose is its heading, not the last entry, unless it comes again.
+    # A title directly above prose is its heading instead of the last entry, unless it is repeated.
     prose = following.kind in SPOKEN and any(line.sentence for line in _lines(following))
     prose = prose or following.kind in {"code", "table"} or (following.kind in SPOKEN and len(following.text) > LONG)
     if prose and len(found) == 1 and known().get(found[0].title, -1) <= index:
@@ -230,7 +230,7 @@ def _is_rising(numbers: Sequence[str]) -> bool:
 
 
 def _run(blocks: Sequence[Block], index: int) -> tuple[int, bool]:
-    """The block behind a run of lines with the numbers of pages, which rise, and whether it is long enough."""
+    """Returns the block after a run of lines with ascending page numbers, and whether it is long enough."""
     pages: list[int] = []
     end = index
     while end < len(blocks) and blocks[end].kind in {"paragraph", "item", "table", "boilerplate"}:
@@ -249,7 +249,7 @@ def _run(blocks: Sequence[Block], index: int) -> tuple[int, bool]:
 
 
 def _last_places(blocks: Sequence[Block]) -> dict[str, int]:
-    """Of the titles that short blocks without the number of a page are, the last block."""
+    """Returns the last block of each title, among short blocks without a page number."""
     places: dict[str, int] = {}
     for index, block in enumerate(blocks):
         if block.kind in {"heading", "paragraph", "item"} and len(block.text) < LONG:
@@ -259,6 +259,6 @@ def _last_places(blocks: Sequence[Block]) -> dict[str, int]:
 
 
 def _comes_again(blocks: Sequence[Block], places: range, known: dict[str, int]) -> bool:
-    """Whether half of the titles in some blocks are those of blocks below them."""
+    """Whether half of the titles in some blocks are repeated below them."""
     titles = [line.title for place in places for line in _lines(blocks[place])]
     return 2 * sum(known.get(title, -1) >= places.stop for title in titles) >= len(titles)

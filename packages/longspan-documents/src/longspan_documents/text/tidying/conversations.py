@@ -1,8 +1,8 @@
-"""Conversations in the forms that programs write: who speaks is known for sure, and times are no words.
+"""Conversations in the formats of chat programs: speakers are known exactly, and times are not words.
 
-`FORMS` is the table of these forms: a line (or two) that begins a turn, by a regular expression with the group `name`.
-A document is of a form where enough of its lines fit; then every turn is known, also of people who speak once. What is
-in no form is left to `longspan_documents.text.tidying.turns`, which guesses.
+`FORMS` is the table of these formats: one or two lines that begin a turn, by a regular expression with the group
+`name`. A document has a format if enough of its lines match; then every turn is known, including those of people who
+speak once. Other documents are left to `longspan_documents.text.tidying.turns`, which guesses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from longspan_documents.text.blocks import Block
 from longspan_documents.text.tidying.turns import LABELS
 
 FEWEST, SAMPLED = 3, 2_000
-"""Turns of a conversation; lines by which it is known."""
+"""Minimum turns of a conversation; number of lines used for detection."""
 
 _DATE = (
     r"(?:\d{1,4}[-./]\d{1,2}[-./]\d{1,4}|\d{1,2}[-. ][A-Z][a-z]{2,8}[-. ]\d{2,4}|[A-Z][a-z]{2,8} \d{1,2},? \d{4}"
@@ -32,15 +32,16 @@ _CLOCK = r"\d{1,2}:\d{2}(?::\d{2})?(?:\.\d{1,3})?"
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """One way in which a program writes turns.
+    """The format of turns in one program.
 
     Attributes:
-        program: that writes it; forms of one program stand in one document.
-        example: two turns of it.
-        start: what begins a turn at the beginning of a line, with a group `name` or without one where nobody is named.
-        notice: a line that nobody says: who came and went, when it was.
-        guest: what begins a turn too, where the others have told that the document is of this form.
-        share: of the lines that are not blank, that begin turns at least.
+        program: its name; several formats of one program may be mixed in a document.
+        example: two example turns.
+        start: the beginning of a turn at the beginning of a line, with a group `name`, or without one for unnamed
+            turns.
+        notice: a line that nobody says: who came and went, date separators.
+        guest: a further beginning of turns, used if the others have shown that the document has this format.
+        share: minimum share of the lines, without blank ones, that begin turns.
     """
 
     program: str
@@ -52,17 +53,17 @@ class Form:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """What begins a turn."""
+        """Pattern for the beginning of a turn."""
         return re.compile(rf"^[^\S\n]*\u200e?(?:{self.start})", re.MULTILINE)
 
     @cached_property
     def guests(self) -> re.Pattern[str] | None:
-        """What begins a turn in a document that is of this form."""
+        """Pattern for the further beginnings of turns."""
         return None if self.guest is None else re.compile(rf"^[^\S\n]*(?:{self.guest})", re.MULTILINE)
 
     @cached_property
     def notices(self) -> re.Pattern[str] | None:
-        """Lines that nobody says."""
+        """Pattern for lines that nobody says."""
         return None if self.notice is None else re.compile(rf"^[^\S\n]*\u200e?(?:{self.notice})[^\n]*$", re.MULTILINE)
 
 
@@ -191,7 +192,7 @@ _NO_TIME = re.compile(
     r"|\[?<[^<>\s]{1,36}>\s)",
     re.MULTILINE,
 )
-"""What every turn has: a time, or what begins one in the forms that need none."""
+"""Present in every turn: a time, or the beginning in formats without times."""
 
 _LEFT_OUT = re.compile(
     r"\s*(?:<(?:media|image|video|audio|sticker|gif|attached|Medien)[^<>\n]{0,80}>|\u200e?(?:image|video|audio|sticker|GIF"
@@ -199,17 +200,17 @@ _LEFT_OUT = re.compile(
     r"|[^\n]{1,80}\(file attached\)|missed (?:voice|video) call|null)\s*",
     re.IGNORECASE,
 )
-"""What stands for a picture, a sound, or a message that was taken back."""
+"""Placeholders for pictures, sounds, or deleted messages."""
 _MARKS = re.compile(r"[^\S\n]*<this message was edited>|\u200e", re.IGNORECASE)
 _ONLY_TIME = re.compile(
     rf"[^\S\n]*\[?{_WHEN}\]?[^\S\n]*(?:\n|$)|[^\S\n]*[-–—]{{2,}}[^\n]{{0,60}}[-–—]{{2,}}[^\S\n]*(?:\n|$)"
 )
-"""A line within a turn that only tells the time or the day."""
+"""A line within a turn with only the time or the day."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a turn, or a line that nobody says, begins in the text of all blocks; its words begin at `words`."""
+    """The beginning of a turn, or of a notice, in the text of all blocks; its words begin at `words`."""
 
     start: int
     words: int
@@ -218,14 +219,14 @@ class Start:
 
 
 def with_conversation(blocks: Sequence[Block]) -> list[Block]:
-    """The turns of a conversation that a program wrote, as blocks of their own; other documents as they are."""
+    """Returns the turns of a program's conversation as separate blocks; other documents unchanged."""
     texts = [block.text if block.kind in {"paragraph", "item"} else "" for block in blocks]
     whole = "\n".join(texts)
     if (form := form_of(whole)) is None:
         return list(blocks)
     starts = deque(beginnings(form, whole))
     pieces: list[Block] = []
-    place = words = 0  # where the block begins, and from where on the words of a turn are
+    place = words = 0  # the start of the block, and of the words of a turn
     turn: Start | None = None
     for block, text in zip(blocks, texts, strict=True):
         if not text:
@@ -250,7 +251,7 @@ def with_conversation(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _pieces(block: Block, start: int, end: int, turn: Start | None) -> Iterator[Block]:
-    """What a part of a block is: the words of a turn, what stands for a picture, or nothing that is said."""
+    """Yields parts of a block: the words of a turn, placeholders, or notices."""
     body = block.body.part(start, end)
     if not body.text.strip():
         return
@@ -266,18 +267,18 @@ def _pieces(block: Block, start: int, end: int, turn: Start | None) -> Iterator[
 
 
 def form_of(text: str) -> Form | None:
-    """The form of a conversation that a program wrote, by its first lines; None for any other text."""
+    """Returns the format of a program's conversation, by its first lines; None for any other text."""
     text = "\n".join(text[: 200 * SAMPLED].split("\n", SAMPLED)[:SAMPLED]) + "\n"
     lines = sum(1 for line in text.split("\n") if line.strip())
     if len(_A_TIME.findall(text)) + len(_NO_TIME.findall(text)) < max(FEWEST, LEAST * lines):
-        return None  # as nearly always, and sooner known than by trying every form
+        return None  # the usual case, without trying every format
     counts = {form.program: _turns(form, text, lines) for form in FORMS}
     program = max(counts, key=lambda name: counts[name])
     return next(form for form in FORMS if form.program == program) if counts[program] else None
 
 
 def _turns(form: Form, text: str, lines: int) -> int:
-    """How many turns a text of so many lines has if it is of a form; 0 where it is not."""
+    """Returns the number of turns if a text of `lines` lines has a format; otherwise 0."""
     named = [_name_in(match) for match in form.pattern.finditer(text)]
     names = Counter(name for name in named if name)
     if len(named) < max(FEWEST, form.share * lines):
@@ -291,7 +292,7 @@ def _turns(form: Form, text: str, lines: int) -> int:
 
 
 def beginnings(form: Form, text: str) -> list[Start]:
-    """The turns and notices of a form, in order."""
+    """Returns the turns and notices of a format, in order."""
     named = "name" in form.pattern.groupindex
     starts = [
         Start(match.start(), match.end(), name)
@@ -312,7 +313,7 @@ def beginnings(form: Form, text: str) -> list[Start]:
 
 
 def _name_in(match: re.Match[str]) -> str | None:
-    """Who speaks; None where the line names nobody, or what it names is a sentence."""
+    """Returns the speaker; None if the line names nobody, or if the name is a sentence."""
     name = " ".join(next(filter(None, match.groupdict().values()), "").split()).strip("~\u202a\u202c")
     is_none = not name or len(name.split()) > 6 or re.search(r"[,;!?…]$|\w{3,}\.$", name) or LABELS.fullmatch(name)
     return None if is_none else name

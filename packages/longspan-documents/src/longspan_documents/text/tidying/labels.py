@@ -1,7 +1,7 @@
-"""Run-in heads: words in bold at the beginning of a paragraph that are its heading, "**Inducement** As a material …".
+"""Run-in heads: bold words at the beginning of a paragraph that are its heading, "**Inducement** As a material …".
 
-A reader of a format notes in `Block.label` which words its style sets apart; here it is told whether they are a
-heading, or words of the sentence that are merely stressed.
+Readers store in `Block.label` the words set apart by style; here it is decided whether they are a heading, or
+emphasised words of the sentence.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from longspan_documents.text.blocks import Block
 from longspan_documents.text.plain_text import ENDED
 
 LONGEST, MOST_WORDS = 100, 12
-"""Characters and words of a run-in head."""
+"""Maximum characters and words of a run-in head."""
 ALONE, RUN_IN = 4, 6
 """Levels of headings that are bold paragraphs, and of run-in heads."""
 
 _MARK = re.compile(r"\s*[.:;：。—–?!]+\s*$")
 _MARK_BEHIND = re.compile(r"[^\S\n]*(?:[.:：。]|[—–](?=\s|\w)|\s[-—–]\s)[^\S\n]*")
 _ASIDE = re.compile(r"\s*\([^()\n]{1,100}\)\s*[.:]\s*|\s*\[[^\][\n]{1,100}\]\s*[.:]?\s*")
-"""What a style leaves out of a head: "**Definition 3** (Foo). Let …"."""
+"""Text that a style leaves out of a head: "**Definition 3** (Foo). Let …"."""
 _SHORT_FORM = re.compile(
     r"(?:[^\W\d_]{1,4}\.)+|(?:\w+ )?(?:Inc|Corp|Ltd|Co|Prof|Capt|Sgt|Rev|Gen|Hon|vs|etc|approx|Abb|Fig|Tab|Nr|No)\."
 )
@@ -62,12 +62,12 @@ jsou když mezi po podle pro při tento
 только то у чтобы эта эти это этот
 """
 _STARTERS = frozenset(_STARTING.split())
-"""Words with which sentences begin, and which are no second word of a name: English, German, French, Spanish with
-Portuguese and Italian, Dutch and the Scandinavian languages, Polish with Czech, Russian with Ukrainian."""
+"""Words that begin sentences, and are not the second word of a name: English, German, French, Spanish with Portuguese
+and Italian, Dutch and the Scandinavian languages, Polish with Czech, Russian with Ukrainian."""
 
 
 def with_labels(blocks: Sequence[Block]) -> list[Block]:
-    """Run-in heads are headings, and so are short paragraphs in bold; stressed words stay in their sentences."""
+    """Makes run-in heads and short bold paragraphs headings; emphasised words stay in their sentences."""
     return [part for index, block in enumerate(blocks) for part in _parts(block, index + 1 < len(blocks))]
 
 
@@ -92,7 +92,8 @@ def _parts(block: Block, is_followed: bool) -> Iterator[Block]:
 
 
 def _begin_of_text(label: str, text: str, end: int, is_item: bool) -> tuple[int, int] | None:
-    """Where the head in `text[:end]` ends, without its mark, and where the text behind it begins; None for stress."""
+    """Returns the end of the head in `text[:end]`, without its mark, and the beginning of the text after it; None for
+    emphasis."""
     ended = _MARK.search(label)
     stop = end - len(ended[0]) if ended else end
     if aside := _ASIDE.match(text, end):
@@ -109,7 +110,7 @@ def _begin_of_text(label: str, text: str, end: int, is_item: bool) -> tuple[int,
     if "\n" in text[end:behind]:
         return stop, behind
     if marked:
-        # An item "Speed: it is slow" reads well as it is, and so does a mark inside a number or a name.
+        # An item "Speed: it is slow" is kept as it is, and so is a mark inside a number or a name.
         spaced = text[behind - 1 : behind].isspace() or text[behind - 1 : behind] in "—–：。" or _UNSPACED.match(first)
         return None if is_item or not spaced else (stop, behind)
     if not text[end : end + 1].isspace():

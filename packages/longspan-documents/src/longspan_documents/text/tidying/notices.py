@@ -1,8 +1,8 @@
-"""Steps that tell what is said about a document's rights: licences, copyright, trademarks, editions, imprints.
+"""Steps that classify notices about a document's rights: licences, copyright, trademarks, editions, imprints.
 
-Such a notice is known by its words, in a dozen languages; by the heading above it, such as "Legal Notice"; and by where
-it stands, before the text begins or behind its end. A document that is itself a licence, a contract or about one is
-read as any other.
+Such a notice is detected by its words, in a dozen languages; by its heading, such as "Legal Notice"; and by its
+position, before the text begins or after its end. A document that is itself a licence, a contract or about one is read
+as any other.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from longspan_documents.text.plain_text import ENDED
 from longspan_documents.text.tidying.contents import CONTENTS
 
 LONGEST = 4_000
-"""Characters; a longer block is no notice as a whole."""
+"""In characters; a longer block is not entirely a notice."""
 MANY = 8
-"""Notices in the midst of a text; a document with more of them is about licences."""
+"""Maximum notices within a text; a document with more is about licences."""
 OUTER, OUTERMOST = 0.15, 12
-"""First and last part of a document's characters, and blocks at least, in which notices stand."""
+"""First and last part of a document's characters, and minimum number of blocks, in which notices are expected."""
 SHORT, NEAR = 200, 160
-"""Characters of a block that one phrase makes a notice; of the part of a longer one in which a phrase begins."""
+"""Maximum characters of a block that one phrase makes a notice; length of the part of a longer one in which a phrase
+begins."""
 DENSE, FEWEST = 0.045, 3
-"""Share of words of the law, and of such words at least, in a block that goes on with a notice."""
+"""Minimum share, and number, of legal words in a block that continues a notice."""
 LEGAL = 0.4
-"""Share of a section or a document in dense blocks, which is then about rights."""
+"""Minimum share of dense blocks in a section or a document about rights."""
 LEFT = 0.2
-"""Of the length of the notices; a document without headings of which less is left is a licence."""
+"""Relative to the length of the notices; a document without headings of which less is left is a licence."""
 HEADING = 100
-"""Characters of a heading at most."""
+"""Maximum characters of a heading."""
 
 _ROOTS = (
     "licen", "lizenz", "лиценз", "copyright", "©", "(c)", "(c )", "droits", "rights", "rechte", "derechos",
@@ -43,7 +44,7 @@ _ROOTS = (
     "urheber", "author's rights", "reference format", "expression error", "confidentiality", "internet society",
     "internet-draft",
 )  # fmt: skip
-"""What a notice has at least one of, in small letters: the patterns below are tried on no other block."""
+"""Substrings of notices, lower-case: the patterns below are tried only on blocks with one of them."""
 
 _PHRASE = re.compile(
     r"all rights (?:are )?reserved|spdx-license-identifier|licen[cs]ed (?:\w+ ){0,4}under (?:the|a|an|cc)\b"
@@ -110,7 +111,7 @@ _FORMAL = re.compile(
     r"|\W*(?:this|the following) [^\n]{0,200}contains? [^\n]{0,40}forward[- ]looking statements",
     re.IGNORECASE,
 )
-"""How mere formalities begin: permissions, the reference format of a publisher, trademarks, safe harbour."""
+"""Beginnings of formal notices: permissions, the reference format of a publisher, trademarks, safe harbour."""
 _COPYRIGHT = re.compile(
     r"\W*(?:copyright\b|©|\(c\)\s)[^\n]*\b(?:1[5-9]|20)\d\d\b[^\n]*|[^\n]{0,80}all rights reserved\W*"
     r"|\W*isbn\b[^\n]*\d[^\n]*"
@@ -119,7 +120,7 @@ _COPYRIGHT = re.compile(
     r"|\W*edition notice\W*|\d+\. (?:auflage|ausgabe)\b[^\n]{0,40}",
     re.IGNORECASE,
 )
-"""Lines that are a notice although they look like headings."""
+"""Lines that are notices although they look like headings."""
 _IMPRINT = re.compile(
     r"\W*(?:(?:first )?published (?:by|in|at|\d)|first (?:published|edition|printed)|reprinted"
     r"|this edition (?:applies|first"
@@ -140,7 +141,7 @@ _IMPRINT = re.compile(
     r"|you may (?:use|copy|redistribute) (?:it|this))",
     re.IGNORECASE,
 )
-"""How what publishers and libraries put before and behind a text begins."""
+"""Beginnings of additions by publishers and libraries before and after a text."""
 _NAMED = (
     r"(?:full |important )?(?:legal|copyright|edition|trademark|licen[cs]e|proprietary|rights)(?:[- ](?:and"
     r"|&)[- ]\w+)? "
@@ -165,7 +166,7 @@ _NUMBER = (
 )
 _HEADED = re.compile(rf"{_NUMBER}(?:{_NAMED})\W*", re.IGNORECASE)
 _MEMO = re.compile(r"\W*(?:status of this (?:memo|document)|legal notices?|copyright notices?)\W*", re.IGNORECASE)
-"""Headings below which nothing else stands."""
+"""Headings of sections with nothing but notices."""
 _LICENCE = re.compile(
     rf"{_NUMBER}(?:the |start: full )?(?:gnu (?:\w+ )?(?:free documentation|(?:lesser |affero "
     rf"|library )?general public)"
@@ -187,7 +188,7 @@ _ABOUT = re.compile(
     r"|warranty|gewährleistung",
     re.IGNORECASE,
 )
-"""What a document about rights has in its title."""
+"""Words in the title of a document about rights."""
 _CONTRACT = re.compile(
     r"\b(?:agreement|contract|lease|covenant|deed|undertaking|terms (?:of|and) \w+|eula|vertrag|vereinbarung"
     r"|contrat|accord"
@@ -215,12 +216,12 @@ _LAW = re.compile(
     r"|urheber\w*|rechte|gewähr\w*|derechos|droits|diritti|direitos)\b|著作|権|許諾|ライセンス|複製|版权|许可",
     re.IGNORECASE,
 )
-"""Words of the law, of which a notice is full."""
+"""Legal words, which are frequent in notices."""
 _WORD = re.compile(r"\w+")
 
 
 def without_notices(blocks: Sequence[Block]) -> list[Block]:
-    """Notices of rights are boilerplate, unless the document is about them or nothing else would be left."""
+    """Marks notices of rights as boilerplate, unless the document is about them or nothing else would be left."""
     if _is_about_rights(blocks):
         return list(blocks)
     sure = [_is_notice(block) for block in blocks]
@@ -246,7 +247,7 @@ def without_notices(blocks: Sequence[Block]) -> list[Block]:
         for index, block in enumerate(blocks)
     ]
     if any(block.kind == "heading" for block in result):
-        # Of the first page of a manual, with its table of contents, nothing need be left.
+        # The first page of a manual, with its table of contents, may be left out as a whole.
         opens = any(block.kind == "boilerplate" and CONTENTS.fullmatch(block.text.strip()) for block in blocks)
         return result if opens or any(block.kind in SPOKEN for block in result) else list(blocks)
     told = sum(len(block.text) for block in result if block.kind in SPOKEN and not _is_dense(block.text))
@@ -254,7 +255,7 @@ def without_notices(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _is_about_rights(blocks: Sequence[Block]) -> bool:
-    """Whether a document is a licence, a contract, or tells about rights: its title says so, and its words do."""
+    """Whether a document is a licence, a contract, or about rights, by its title and its words."""
     told = [block for block in blocks if block.kind != "boilerplate"]
     titles = [block.text for block in told[:3] if len(block.text) <= HEADING and not _COPYRIGHT.fullmatch(block.text)]
     title = " ".join(titles[:1] if told and told[0].kind == "heading" else titles)
@@ -269,7 +270,7 @@ def _is_about_rights(blocks: Sequence[Block]) -> bool:
 
 
 def _is_notice(block: Block) -> bool:
-    """Whether a notice is what a block is about, not only a sentence of it."""
+    """Whether a block as a whole is a notice, not only a sentence of it."""
     text = block.text
     if block.kind == "heading":
         return len(text) <= HEADING and bool(_COPYRIGHT.fullmatch(text))
@@ -293,14 +294,15 @@ def _is_notice(block: Block) -> bool:
 
 
 def _is_dense(text: str) -> bool:
-    """Whether a block is full of words of the law."""
+    """Whether a block is full of legal words."""
     words = len(_WORD.findall(text))
     found = len(_LAW.findall(text))
     return found >= min(FEWEST, max(words // 8, 1)) and found >= DENSE * words
 
 
 def _sections(blocks: Sequence[Block], sure: Sequence[bool]) -> Iterator[range]:
-    """The sections below headings such as "Legal Notice", and licences printed in full with all their sections."""
+    """Yields the sections below headings such as "Legal Notice", and licences printed in full with all their
+    sections."""
     index = 0
     while index < len(blocks):
         block = blocks[index]
@@ -330,12 +332,12 @@ def _end_of_section(blocks: Sequence[Block], start: int) -> int:
 
 
 def _is_part(heading: str) -> bool:
-    """Whether a heading without a text below it belongs to a licence: "TERMS AND CONDITIONS"."""
+    """Whether a heading without text below it belongs to a licence: "TERMS AND CONDITIONS"."""
     return bool(_ABOUT.search(heading) or _LAW.search(heading))
 
 
 def _is_legal(blocks: Sequence[Block], places: range, sure: Sequence[bool]) -> bool:
-    """Whether a good part of some blocks are words of the law."""
+    """Whether a large part of some blocks is legal text."""
     told = [place for place in places if blocks[place].kind != "boilerplate"]
     total = sum(len(blocks[place].text) for place in told)
     legal = sum(len(blocks[place].text) for place in told if sure[place] or _is_dense(blocks[place].text))
@@ -343,7 +345,7 @@ def _is_legal(blocks: Sequence[Block], places: range, sure: Sequence[bool]) -> b
 
 
 def _edges(blocks: Sequence[Block]) -> tuple[int, int]:
-    """The last block of the beginning of a document and the first of its end, by index."""
+    """Returns the last block of the beginning of a document and the first of its end, by index."""
     total = sum(len(block.text) for block in blocks)
     done = 0
     first, last = -1, len(blocks)
@@ -357,7 +359,7 @@ def _edges(blocks: Sequence[Block]) -> tuple[int, int]:
 
 
 def _between(blocks: Sequence[Block], found: set[int], first: int, last: int) -> Iterator[int]:
-    """Blocks that go on with a notice beside them, at the beginning and the end of a document."""
+    """Yields blocks that continue a neighbouring notice, at the beginning and the end of a document."""
     known = set(found)
     for index in [*range(len(blocks)), *reversed(range(len(blocks)))]:
         block = blocks[index]

@@ -1,7 +1,7 @@
-"""Steps that tell what the lines of a text are: items, paragraphs, headings, the document's own abstract.
+"""Steps that classify the lines of a text: items, paragraphs, headings, the document's own abstract.
 
-Marks of items are taken off, paragraphs that were wrapped made one line; headings of plain text are known by their form
-and by how they stand, and any that is read twice is left out.
+Marks of items are removed, wrapped paragraphs joined into one line; headings of plain text are detected by form and
+position, and repeated ones left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORD = re.compile(r"\w")
 
 
 def with_items(blocks: Sequence[Block]) -> list[Block]:
-    """Paragraphs that begin with the mark of a list are items, without the mark."""
+    """Makes paragraphs that begin with a list mark items, without the mark."""
     result: list[Block] = []
     for block in blocks:
         match = (BULLET.match(block.text) or NUMBER.match(block.text)) if block.kind == "paragraph" else None
@@ -44,7 +44,7 @@ def with_items(blocks: Sequence[Block]) -> list[Block]:
 
 
 def without_invisible_characters(blocks: Sequence[Block]) -> list[Block]:
-    """Soft hyphens and characters without width are no part of the words."""
+    """Removes soft hyphens and zero-width characters."""
     return [
         replace(block, body=block.body.edited((start, end, "") for start, end in places))
         if (places := invisible(block.text))
@@ -54,7 +54,7 @@ def without_invisible_characters(blocks: Sequence[Block]) -> list[Block]:
 
 
 def without_paragraph_numbers(blocks: Sequence[Block]) -> list[Block]:
-    """ "[0012]", with which patents begin a paragraph, is no part of its words."""
+    """Removes "[0012]", with which patents begin a paragraph."""
     return [
         replace(block, body=block.body.part(match.end(), len(block.text)))
         if block.kind == "paragraph" and (match := _PARAGRAPH_NUMBER.match(block.text))
@@ -64,7 +64,7 @@ def without_paragraph_numbers(blocks: Sequence[Block]) -> list[Block]:
 
 
 def without_rules(blocks: Sequence[Block]) -> list[Block]:
-    """Lines without a letter or digit, such as rules of dashes and stars, are boilerplate."""
+    """Marks lines without letters and digits, such as rules of dashes and stars, as boilerplate."""
     return [block if _WORD.search(block.text) else replace(block, kind="boilerplate", level=0) for block in blocks]
 
 
@@ -73,8 +73,8 @@ _ROLE = re.compile(r"`(?P<words>[^`<>\n]+(?:\n[^`<>\n]+)?)\s<[^`<>]+>`__?|(?<!`)
 
 
 def with_joined_lines(blocks: Sequence[Block]) -> list[Block]:
-    """Paragraphs, items, turns, headings, captions and references on one line, with single spaces; words that line ends
-    break are whole, links of reStructuredText leave their words."""
+    """Joins the lines of paragraphs, items, turns, headings, captions and references, with single spaces; joins words
+    broken at line ends, and keeps the words of reStructuredText links."""
     whole = {*SPOKEN, "heading", "caption", "references"}
     broken = any(block.kind in whole and _HYPHENATED.search(block.text) for block in blocks)
     words = words_of(line.strip() for block in blocks for line in block.text.split("\n")) if broken else None
@@ -93,7 +93,7 @@ def _unmarked(body: Traced, words: Words | None) -> Traced:
 
 
 def _mended(text: str, words: Words) -> Iterator[Edit]:
-    """What makes the words whole that the ends of lines break."""
+    """Yields edits that join words broken at line ends."""
     for end in _HYPHENATED.finditer(text):
         hyphen = end.start()
         line = text[text.rfind("\n", 0, hyphen) + 1 : hyphen + 1]
@@ -111,9 +111,8 @@ _NAMING = re.compile(r"\s*[\w./:+@()\[\]-]+(?:,\s+[\w./:+@()\[\]-]+)*\s+(?:-{1,3
 
 
 def with_usage(blocks: Sequence[Block]) -> list[Block]:
-    """Of manual pages: the line at the top and the bottom is boilerplate; how the command is called is code; and what
-    the page is about, "ls - list directory contents" under NAME, is a sentence, and gets the full stop that it lacks.
-    """
+    """For manual pages: marks the top and bottom line as boilerplate and the synopsis as code, and makes the
+    description, "ls - list directory contents" under NAME, a sentence with a full stop."""
     result: list[Block] = []
     manual = any(block.kind == "heading" and _ABOUT.fullmatch(block.text) for block in blocks)
     heading = ""
@@ -140,12 +139,12 @@ def _with_full_stop(body: Traced) -> Traced:
 
 
 ALONE = 70
-"""Characters; a longer line that merely stands alone is no heading."""
+"""In characters; a longer line that merely stands alone is not a heading."""
 
 RUN = 4
-"""More lines that stand alone one after the other are a list or verses."""
+"""More consecutive lines that stand alone are a list or verses."""
 PROSE = 60
-"""Characters of a line that is likely prose."""
+"""Minimum characters of a line that is likely prose."""
 
 _ENUMERATED = re.compile(
     r"(?P<number>\d{1,2}(?:\.\d{1,2}){0,4})(?P<dot>\.?)[^\S\n]+(?P<words>\S[^\n]*)"
@@ -166,14 +165,14 @@ _UNTITLED = re.compile(
 
 
 def with_headings(blocks: Sequence[Block]) -> list[Block]:
-    """Short lines that are marked, numbered, in capitals, named like chapters, or that stand alone become headings."""
+    """Makes short lines headings that are marked, numbered, in capitals, named like chapters, or stand alone."""
     neighbours = zip([None, *blocks], blocks, [*blocks[1:], None], strict=False)
     by_form = [_by_form(before, block, after) for before, block, after in neighbours]
     return _standing_alone(by_form)
 
 
 def without_repeated_headings(blocks: Sequence[Block]) -> list[Block]:
-    """A heading that says what the one before it says is left out."""
+    """Leaves out headings that repeat the previous one."""
     result: list[Block] = []
     last = ""
     for block in blocks:
@@ -210,7 +209,7 @@ def _by_form(before: Block | None, block: Block, after: Block | None) -> Block:
 
 
 def _has_words(line: str) -> bool:
-    """Whether a line is written with letters and digits, not drawn with marks, as pictures of characters are."""
+    """Whether a line consists of letters and digits, instead of character graphics."""
     marks = [one for one in line if not one.isspace()]
     drawn = sum(not one.isalnum() and one not in ".,:;-–—'’\"“”()&?!" for one in marks)
     return 3 * drawn < len(marks) and (bool(_LETTERS.search(line)) or bool(_NUMERAL.fullmatch(line.strip())))
@@ -221,7 +220,7 @@ def _is_shouted_title(line: str) -> bool:
 
 
 def _enumerated(line: str, before: Block | None, after: Block | None) -> int | None:
-    """The level of a numbered title, None for an item of a list."""
+    """Returns the level of a numbered title, None for a list item."""
     match = _ENUMERATED.fullmatch(line)
     if not match:
         return None
@@ -238,7 +237,7 @@ def _enumerated(line: str, before: Block | None, after: Block | None) -> int | N
 
 
 def _is_alike(other: Block, match: re.Match[str], depth: int) -> bool:
-    """Whether a block beside a numbered line is numbered in the same way, and as short."""
+    """Whether a block next to a numbered line is numbered in the same way, and as short."""
     line = other.text.strip().split("\n")[0]
     one = _ENUMERATED.match(line)
     if not one or len(line) > TITLE or bool(one["number"]) != bool(match["number"]):
@@ -247,7 +246,7 @@ def _is_alike(other: Block, match: re.Match[str], depth: int) -> bool:
 
 
 def _standing_alone(blocks: list[Block]) -> list[Block]:
-    """Few short lines before prose that are no sentences become headings, where prose ends its sentences."""
+    """Makes rare short lines before prose headings if they are not sentences and prose ends its sentences."""
     long = [block.text.rstrip() for block in blocks if block.kind == "paragraph" and len(block.text) > PROSE]
     long = [text for text in long if not BULLET.match(text) and not NUMBER.match(text)]
     if 2 * sum(bool(ENDED.search(text)) for text in long) < len(long) or len(long) < 3:
@@ -269,7 +268,7 @@ def _standing_alone(blocks: list[Block]) -> list[Block]:
 
 
 def _is_prose(text: str) -> bool:
-    """Whether a paragraph is one that a heading stands above, or a list."""
+    """Whether a paragraph may follow a heading: prose or a list."""
     return len(text) > PROSE or bool(ENDED.search(text.rstrip()) or BULLET.match(text) or NUMBER.match(text))
 
 
@@ -290,12 +289,12 @@ def _could_stand(text: str) -> bool:
 
 
 EARLY, SOON = 0.2, 0.05
-"""Part of a document's characters in which its abstract begins; that of its paragraphs before a "Summary"."""
+"""Part of a document's characters in which its abstract begins; part of its paragraphs before a "Summary"."""
 LONGEST = 6_000
-"""Characters; a longer section is no abstract."""
+"""In characters; a longer section is not an abstract."""
 FEWEST = 60
 PART = 1_500
-"""Characters; a longer section is no part of a structured abstract."""
+"""In characters; a longer section is not part of a structured abstract."""
 
 _NUMBER = r"(?:[\dIVXA-C]{1,4}\.?\s+)?"
 _NAMES = (
@@ -321,7 +320,7 @@ _KEYWORDS = re.compile(
 
 
 def with_abstract(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks of the document's own abstract marked as such: the first section, early in it, that is named so."""
+    """Marks the blocks of the document's own abstract: the first section with such a name, near the beginning."""
     total = sum(len(block.text) for block in blocks if block.kind != "boilerplate")
     done = prose = 0
     for index, block in enumerate(blocks):
@@ -332,18 +331,18 @@ def with_abstract(blocks: Sequence[Block]) -> list[Block]:
             named = match.end()
         else:
             name = block.text.strip(" *_") if block.kind == "heading" else ""
-            # A mere "Summary" names an abstract only before the text has begun.
+            # A mere "Summary" is an abstract only before the text has begun.
             early = prose <= max(SOON * total, 600) and _SUMMARY.fullmatch(name)
             named_so = _HEADING.fullmatch(name) or early or _FEATURED.fullmatch(name)
             inside, named = (_below(blocks, index) if named_so else []), 0
             if not _HEADING.fullmatch(name) and not _is_told(blocks, inside):
-                inside = []  # a list of features, how a command is called, the figures of a run
+                inside = []  # a list of features, a synopsis, the figures of a run
         length = sum(len(blocks[place].text) for place in inside)
         if inside and FEWEST <= length <= min(LONGEST, total / 2 if total > 2_000 else total):
             result = list(blocks)
             for place in inside:
                 result[place] = replace(blocks[place], abstract=True)
-            if named:  # the name is no part of the words
+            if named:  # the name is not part of the words
                 body = blocks[index].body
                 result[index] = replace(result[index], body=body.part(named, len(body.text)))
             return result
@@ -361,7 +360,7 @@ def _is_told(blocks: Sequence[Block], inside: Sequence[int]) -> bool:
 
 
 def _below(blocks: Sequence[Block], index: int) -> list[int]:
-    """The blocks of the section below a heading; "Methods" in a structured abstract does not end it."""
+    """Returns the blocks of the section below a heading; "Methods" in a structured abstract does not end it."""
     inside: list[int] = []
     labels: set[str] = set()
     for place in range(index + 1, len(blocks)):
@@ -380,7 +379,7 @@ def _below(blocks: Sequence[Block], index: int) -> list[int]:
 
 
 def _length_below(blocks: Sequence[Block], index: int) -> int:
-    """Characters between a heading and the next one."""
+    """Returns the characters between a heading and the next one."""
     length = 0
     for block in blocks[index + 1 :]:
         if block.kind == "heading" or length > PART:

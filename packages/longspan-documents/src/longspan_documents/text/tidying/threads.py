@@ -1,4 +1,4 @@
-"""Threads of mails in a text: who wrote what, by the fields above each mail."""
+"""Mail threads in a text: the author of each mail, by its header fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SENDER = re.compile(rf"^[*>]*(?:{FROM})\s?:\**[ \t]*([^\n]+)", re.MULTILINE)
 
 
 def with_letters(blocks: Sequence[Block]) -> list[Block]:
-    """The fields above mails as boilerplate; of several mails, the paragraphs as turns of their senders."""
+    """Marks header fields as boilerplate; with several mails, makes paragraphs turns of their senders."""
     heads = {index: sender for index, block in enumerate(blocks) if (sender := _sender_above(block)) is not None}
     if len(heads) < 2 and not (heads and min(heads) < 2):
         return _without_quotations(blocks)
@@ -36,7 +36,7 @@ def with_letters(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _without_quotations(blocks: Sequence[Block]) -> list[Block]:
-    """The quotations in a text that is one answer as notes, where a line says whose they are."""
+    """Marks quotations as notes in a text that is a single answer, if a line introduces them."""
     if not any(block.kind == "paragraph" and says_whose(block.text) for block in blocks):
         return list(blocks)
     quoted = [block.kind == "paragraph" and is_quoted(block.text) for block in blocks]
@@ -50,7 +50,7 @@ def _letter(blocks: Sequence[Block], sender: str | None) -> list[Block]:
 
 
 def _sender_above(block: Block) -> str | None:
-    """Who wrote the mail below a block of fields; None for any other block."""
+    """Returns the sender of the mail below a block of fields; None for any other block."""
     head = HEAD.match(block.text) if block.kind == "paragraph" else None
     named = _SENDER.search(head[0]) if head else None
     if named is None:

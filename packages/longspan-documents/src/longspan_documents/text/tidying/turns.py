@@ -1,7 +1,7 @@
-"""Turns of speakers, in documents that are dialogues: transcripts, plays, interviews, chats.
+"""Turns of speakers in dialogues: transcripts, plays, interviews, chats.
 
-A line begins a turn where it begins with a name in one of the forms below. Whether the document is a dialogue is told
-by all of them together: two names or more come again, and what they say makes up most of the document.
+A line begins a turn if it begins with a name in one of the forms below. Whether the document is a dialogue is decided
+by all of them: at least two names are repeated, and their turns are most of the document.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from longspan_documents.text.blocks import Block
 from longspan_documents.text.plain_text import is_shouted, is_title
 
 SHARE = 0.5
-"""Least share of a dialogue's characters that belong to turns."""
+"""Minimum share of a dialogue's characters that belong to turns."""
 CLOSED = 0.8
-"""From this share on, a paragraph between two turns belongs to the speaker before it."""
+"""From this share on, a paragraph between two turns belongs to the previous speaker."""
 LONGEST, BETWEEN = 2_000, 6
-"""Characters and blocks for each turn, where names stand on lines of their own."""
+"""Maximum characters and blocks per turn, if names have their own lines."""
 FEWEST, ALONE = 4, 6
-"""Turns of a dialogue; of one whose names stand on lines of their own."""
+"""Minimum turns of a dialogue; of one whose names have their own lines."""
 
 LABELS = re.compile(
     r"notes?|examples?|warning|caution|tips?|hints?|important|sources?|figure|table|date|time|location|place|subject"
@@ -34,7 +34,7 @@ LABELS = re.compile(
     r"|directions|instructions|requirements",
     re.IGNORECASE,
 )
-"""What stands before a colon and is no speaker."""
+"""Labels before a colon that are not speakers."""
 
 _TIME = r"[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d{1,3})?[\])]?"
 _NAME = r"[^\W\d_](?:[^\n:<>{}\[\]()|=!?;]|:(?=\S)){0,47}?"
@@ -67,9 +67,9 @@ _TAG = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Where a turn begins in a block: its line at `start`, its words at `words`.
+    """The beginning of a turn in a block: its line at `start`, its words at `words`.
 
-    `alone` where the name has a line; `sure` where that line is a name's by its form.
+    `alone` if the name has its own line; `sure` if that line is a name by its form.
     """
 
     start: int
@@ -80,7 +80,7 @@ class Turn:
 
 
 def with_turns(blocks: Sequence[Block]) -> list[Block]:
-    """The turns of a dialogue as blocks of their own, the speaker's name taken out of the words."""
+    """Returns the turns of a dialogue as separate blocks, without the speaker's name in the words."""
     turns_by_block = [list(beginnings(block.text)) if block.kind in {"paragraph", "item"} else [] for block in blocks]
     turns_by_block = _with_bare_names(blocks, turns_by_block)
     speakers, share = _dialogue(blocks, turns_by_block)
@@ -92,7 +92,7 @@ def with_turns(blocks: Sequence[Block]) -> list[Block]:
 
 
 def without_tags(blocks: Sequence[Block]) -> list[Block]:
-    """Tags of a corpus ("{vocalsound}"), stage notes ("(laughter)") and the "/me" of chats are no words of a turn."""
+    """Removes corpus tags ("{vocalsound}"), stage notes ("(laughter)") and the "/me" of chats from turns."""
     return [
         replace(block, body=block.body.edited((match.start(), match.end(), "") for match in _TAG.finditer(block.text)))
         if block.kind == "turn" and _TAG.search(block.text)
@@ -102,7 +102,7 @@ def without_tags(blocks: Sequence[Block]) -> list[Block]:
 
 
 def beginnings(text: str) -> Iterator[Turn]:
-    """Where lines of a text begin with a name, whether or not it is a dialogue."""
+    """Yields the lines of a text that begin with a name, whether or not it is a dialogue."""
     for match in _NAMED.finditer(text):
         name = match["name"].strip(" *_,-–—.")
         if _is_name(name) and (match["line"] is None or (_is_proper(name) and not _is_indented(text, match.end()))):
@@ -116,7 +116,7 @@ def beginnings(text: str) -> Iterator[Turn]:
 
 
 def _with_bare_names(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> list[list[Turn]]:
-    """Where names stand on lines of their own with what their bearers are, also those that need no such word."""
+    """If names have their own lines with roles, also accepts names without a role."""
     if sum(turn.sure for turns in turns_by_block for turn in turns) < FEWEST:
         return turns_by_block
     lines = [block.text.strip() for block in blocks]
@@ -128,7 +128,7 @@ def _with_bare_names(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) 
 
 
 def _is_indented(text: str, end: int) -> bool:
-    """Whether the line below a name is set in, as code and lists of terms are and speech is not."""
+    """Whether the line below a name is indented, as in code and lists of terms, unlike speech."""
     start = text.rfind("\n", 0, end) + 1
     above, below = text[start:end], text[end + 1 :].split("\n", 1)[0]
     return len(below) - len(below.lstrip()) > len(above) - len(above.lstrip()) + 1
@@ -142,7 +142,7 @@ def _is_name(name: str) -> bool:
 
 
 def _dialogue(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> tuple[set[str], float]:
-    """The speakers of a dialogue and the share of it that they say; no speakers where it is none."""
+    """Returns the speakers of a dialogue and their share of it; no speakers if it is not one."""
     counts = Counter(turn.name for turns in turns_by_block for turn in turns)
     repeated = [[turn for turn in turns if counts[turn.name] > 1] for turns in turns_by_block]
     turns = [turn for some in repeated for turn in some]
@@ -166,7 +166,7 @@ def _dialogue(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> tupl
 
 
 def _said(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> int:
-    """Characters from the first turn of a block on, and of the blocks that follow without a blank line."""
+    """Counts the characters from the first turn of a block on, and of following blocks without a blank line."""
     said, speaking = 0, False
     for index, (block, turns) in enumerate(zip(blocks, turns_by_block, strict=True)):
         speaking = bool(turns) or (speaking and _is_close(blocks, index))
@@ -175,14 +175,14 @@ def _said(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> int:
 
 
 def _is_close(blocks: Sequence[Block], index: int) -> bool:
-    """Whether nothing but a line end stands between a block and the one before it."""
+    """Whether only a line end separates a block from the previous one."""
     return index > 0 and blocks[index].body.start <= blocks[index - 1].body.end + 1
 
 
 def _once_too(counts: Counter[str], turns_by_block: list[list[Turn]], share: float) -> Iterator[str]:
-    """The names that come again; where nearly all is dialogue also those that speak once, like a guest.
+    """Yields the repeated names; if nearly everything is dialogue, also those that speak once, like a guest.
 
-    Names of a chat may all be small letters; then so may that of a guest.
+    If all names of a chat are lower-case, that of a guest may be too.
     """
     small = all(name.islower() for name, count in counts.items() if count > 1)
     for turns in turns_by_block:
@@ -198,7 +198,7 @@ def _is_proper(name: str) -> bool:
 
 
 def _is_speech(text: str, turn: Turn) -> bool:
-    """Whether the words behind a name are something that one says, and no value of a field."""
+    """Whether the words after a name are speech instead of the value of a field."""
     line = text[turn.words : turn.words + 200].split("\n")[0].rstrip()
     return len(line.split()) >= 4 or line.endswith((".", "?", "!", "…", "}", ")", "]", "-"))
 
@@ -224,7 +224,7 @@ def _with_speakers(blocks: Sequence[Block], turns_by_block: list[list[Turn]], sh
 
 
 def _is_said(text: str) -> bool:
-    """Whether a paragraph below a turn goes on with it: no heading, and no note of who came in."""
+    """Whether a paragraph below a turn continues it, instead of being a heading or a stage direction."""
     line = text.strip()
     noted = line[:1] in "([" and line[-1:] in ")]"
     return not (noted or is_title(line) or (is_shouted(line) and "\n" not in line))

@@ -1,4 +1,4 @@
-"""Which architectures are known, and which class loads a checkpoint; one module per family says how weights map."""
+"""The known architectures, and the class that loads a checkpoint; one module per family maps the weights."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _TABLES_IN_PLACE = {
     "t5": ("t5", "T5"),
     "umt5": ("t5", "UMT5"),
 }
-"""The same for those that stay transformers' own."""
+"""The same for those that keep transformers' classes."""
 
 
 Table = TypeVar("Table")
 
 
 class _Tables(Mapping[str, Table]):
-    """Imports the table of an architecture when it is asked for, so that no model waits for those of others."""
+    """Imports the table of an architecture on access, so that no model loads those of others."""
 
     def __init__(self, places: Mapping[str, tuple[str, str]]) -> None:
         self._places = places
@@ -68,9 +68,9 @@ class _Tables(Mapping[str, Table]):
 
 
 ARCHITECTURES: Mapping[str, Architecture] = _Tables(_TABLES)
-"""`model_type` of `config.json` → what is known of it."""
+"""`model_type` of `config.json` → `Architecture`."""
 IN_PLACE: Mapping[str, InPlace] = _Tables(_TABLES_IN_PLACE)
-"""`model_type` → what is known of those that have no class here, and are lengthened as transformers has them."""
+"""`model_type` → `InPlace` of architectures without a class here, which are lengthened in transformers' classes."""
 
 REFUSED = {
     "transfo-xl": "transformers 5 has no class for it; give a directory with its config.json, its weights as "
@@ -88,11 +88,11 @@ REFUSED = {
     "`longspan lengthen` (longspan.lengthen in Python) lets it read more than its 8,192 tokens so",
     "pegasus_x": "`longspan summarize --model` runs it as transformers has it, and reads longer documents in parts",
 }
-"""`model_type` → why a neighbour of these is not among them."""
+"""`model_type` → why a related architecture is not supported."""
 
 
 def architecture(model_type: str) -> Architecture:
-    """The architecture of that name; `InputError` when Longspan does not know it."""
+    """Returns the architecture of that name; raises `InputError` if Longspan does not know it."""
     if model_type in REFUSED:
         raise InputError(f"model_type={model_type!r} is not supported: {REFUSED[model_type]}")
     if model_type not in ARCHITECTURES:
@@ -106,13 +106,14 @@ def architecture(model_type: str) -> Architecture:
 
 
 def describe(source: PreTrainedModel) -> tuple[Architecture, Head]:
-    """The architecture and head of a transformers model; `InputError` when Longspan does not know it."""
+    """Returns the architecture and head of a transformers model; raises `InputError` if Longspan does not know it."""
     known = architecture(source.config.model_type)
     return known, known.head(type(source).__name__)
 
 
 def natural_architecture(config: Any) -> str:
-    """The `model_type` of the first architecture that fits the attention and the conventions of a `LongspanConfig`."""
+    """Returns the `model_type` of the first architecture that matches the attention and the conventions of a
+    `LongspanConfig`."""
     if config.stack["stack"] == "reversible":
         return "reformer"
     if config.stack["stack"] == "recurrent":
@@ -137,7 +138,7 @@ def natural_architecture(config: Any) -> str:
 
 
 def class_for(model_type: str, name: str | None) -> type[PreTrainedModel]:
-    """The class that loads a checkpoint: transformers' for a published one, ours for our own.
+    """Returns the class that loads a checkpoint: transformers' for a published one, ours for our own.
 
     `name` is the first of its `architectures`; `None` means the model without a head.
     """

@@ -12,7 +12,7 @@ logger = logging.get_logger(__name__)
 
 
 def attention_pairs(theirs: str, ours: str) -> Pairs:
-    """The four projections of one attention module."""
+    """Returns the pairs of the four projections of an attention module."""
     return (
         (f"{theirs}.q_proj", f"{ours}.query"),
         (f"{theirs}.k_proj", f"{ours}.key"),
@@ -22,7 +22,8 @@ def attention_pairs(theirs: str, ours: str) -> Pairs:
 
 
 def stack_pairs(side: str) -> Pairs:
-    """What encoder and decoder share: embeddings, norms and feed-forward layers, and the final norm of mBART."""
+    """Returns the pairs that encoder and decoder share: embeddings, norms and feed-forward layers, and the final norm
+    of mBART."""
     layer = f"{side}.layers.{{i}}"
     return (
         (f"{side}.embed_tokens", f"{side}.embeddings.token"),
@@ -52,7 +53,7 @@ GENERATION = alike("lm_head", "final_logits_bias")
 
 
 def generation_heads(name: str) -> dict[str, Head]:
-    """Generation, and the bare model, whose language-model head is the tied token table."""
+    """Returns the heads for generation, and the bare model, whose language-model head is the tied token table."""
     return {
         f"{name}ForConditionalGeneration": Head("LongspanForConditionalGeneration", GENERATION),
         f"{name}Model": Head("LongspanForConditionalGeneration", fresh=("final_logits_bias",)),
@@ -78,7 +79,7 @@ FIXED = {
 
 
 def warn_of_layerdrop(config: Any) -> None:
-    """Say that layers which the source drops in training stay here."""
+    """Warns that layer drop of the source is not supported."""
     for name in ("encoder_layerdrop", "decoder_layerdrop"):
         if getattr(config, name, 0.0):
             logger.warning_once(
@@ -93,7 +94,7 @@ def _read(config: Any) -> dict[str, Any]:
 
 def _architecture(model_type: str, name: str, normalization: str) -> Architecture:
     # mBART's decoder starts with the language code that ends the labels.
-    own = {"normalization": normalization, "wrap_labels": normalization == "pre"}
+    options = {"normalization": normalization, "wrap_labels": normalization == "pre"}
     return Architecture(
         model_type=model_type,
         prefix="model",
@@ -101,7 +102,7 @@ def _architecture(model_type: str, name: str, normalization: str) -> Architectur
         our_body="",
         heads=generation_heads(name),
         names=NAMES + alike("max_position_embeddings", "scale_embedding"),
-        fixed={**FIXED, "position_offset": 2, "attention": "full", **own},
+        fixed={**FIXED, "position_offset": 2, "attention": "full", **options},
         read=_read,
     )
 

@@ -1,10 +1,10 @@
-"""BERT and the encoders that are BERT but for a few names: RoBERTa, XLM-R, CamemBERT, ELECTRA, DistilBERT.
+"""BERT and encoders that differ from it in names only: RoBERTa, XLM-R, CamemBERT, ELECTRA, DistilBERT.
 
-First what they and DeBERTa have in common: body, fields, and heads under a few names. BERT's positions begin at row 0,
-and classification reads its pooler, and so do choices. RoBERTa, XLM-R and CamemBERT are one architecture of three
-names; their positions count real tokens from `pad_token_id + 1`. ELECTRA has narrow embeddings; a generator of masked
-tokens, and a discriminator that finds the replaced. DistilBERT has no token types and no pooler, and its blocks have no
-dropout behind the attention, which ours have: outputs are equal, training is as BERT's.
+First what they share with DeBERTa: body, fields, and heads under various names. BERT's positions begin at row 0, and
+its classification and multiple choice use the pooler. RoBERTa, XLM-R and CamemBERT are one architecture with three
+names; their positions count real tokens from `pad_token_id + 1`. ELECTRA has narrow embeddings, a generator of masked
+tokens, and a discriminator of replaced ones. DistilBERT has no token types and no pooler, and its blocks lack the
+dropout after attention that ours have: outputs are equal, training is as BERT's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ BERT_MASKED_LM: Pairs = (
     ("cls.predictions.decoder", "lm_head.decoder"),
     ("cls.predictions.bias", "lm_head.decoder.bias"),
 )
-# The sentence-order head and the pooler that feeds it are no part of a masked-LM model.
+# The sentence-order head and its pooler are not part of a masked-LM model.
 PRETRAINING = Head("LongspanForMaskedLM", BERT_MASKED_LM, ignored=("bert.pooler.", "cls.seq_relationship."))
 DENSE_CLASSIFIER: Pairs = (("classifier.dense", "classifier.dense"), ("classifier.out_proj", "classifier.output"))
 TOKEN_CLASSIFIER = alike("classifier")
@@ -70,7 +70,7 @@ def classifier(
     longspan: str = "LongspanForSequenceClassification",
     **fixed: Any,
 ) -> Head:
-    """A classification head whose dropout published configurations call `classifier_dropout`."""
+    """Returns a classification head whose dropout published configurations call `classifier_dropout`."""
 
     def export(config: Any) -> dict[str, Any]:
         dropout = config.head["dropout"]
@@ -89,14 +89,14 @@ TOKENS = classifier(TOKEN_CLASSIFIER, longspan="LongspanForTokenClassification")
 
 
 def masked_lm(pairs: Pairs) -> Head:
-    """A masked-LM head whose activation is GELU, whatever that of the blocks is."""
+    """Returns a masked-LM head with GELU activation, whatever that of the blocks."""
     return Head("LongspanForMaskedLM", pairs, options=lambda config: {"activation": "gelu"})
 
 
 def heads(
     name: str, masked_lm: Head, classification: Head, *, tokens: Head = TOKENS, span: Head = SPAN
 ) -> dict[str, Head]:
-    """The heads of the classes `{name}Model`, `{name}ForMaskedLM`, …"""
+    """Returns the heads of the classes `{name}Model`, `{name}ForMaskedLM`, …"""
     return {
         f"{name}Model": Head("LongspanModel"),
         f"{name}ForMaskedLM": masked_lm,
@@ -107,7 +107,7 @@ def heads(
 
 
 def read(config: Any) -> dict[str, Any]:
-    """The width of the embeddings, once a BERT-like configuration is known to be one that we can read.
+    """Returns the width of the embeddings, after checking that a BERT-like configuration is supported.
 
     Raises:
         InputError: the model is a decoder, or uses relative positions.
@@ -125,7 +125,7 @@ def read(config: Any) -> dict[str, Any]:
 
 
 def write(config: Any) -> dict[str, Any]:
-    """The rows of a table of positions, the reserved ones too."""
+    """Returns the rows of the position table, including the reserved ones."""
     return {"max_position_embeddings": config.max_position_embeddings + config.position_offset}
 
 
@@ -157,7 +157,7 @@ ROBERTA_MASKED_LM: Pairs = (
 
 
 def read_roberta(config: Any) -> dict[str, Any]:
-    """Positions: those of real tokens begin behind row `pad_token_id`, which is the padding's."""
+    """Returns the position fields: real tokens begin after row `pad_token_id`, that of padding."""
     offset = config.pad_token_id + 1
     return read(config) | {
         "max_position_embeddings": config.max_position_embeddings - offset,
@@ -165,7 +165,7 @@ def read_roberta(config: Any) -> dict[str, Any]:
     }
 
 
-# Of BERT's form, with the dropout of the blocks.
+# As BERT's, with the dropout of the blocks.
 ROBERTA_CHOICE = Head(
     "LongspanForMultipleChoice",
     POOLED_CLASSIFIER,

@@ -1,8 +1,8 @@
-"""BigBird and BigBird-Pegasus: random blocks, and what transformers calls their fields.
+"""BigBird and BigBird-Pegasus: random blocks, and transformers' names of their fields.
 
-BigBird is BERT with block-sparse attention, a pooler of one layer, and classification by a dense layer of its own. Its
-embeddings have their dropout before the normalisation, ours behind it: outputs are equal, training is as BERT's. Its
-head for questions has a feed-forward layer and hides the question, which ours does not, so that it is not loaded.
+BigBird is BERT with block-sparse attention, a one-layer pooler, and classification with a dense layer of its own. Its
+embeddings have dropout before the normalisation, ours after it: outputs are equal, training is as BERT's. Its question
+answering head has a feed-forward layer and masks the question, which ours does not, so it is not supported.
 
 BigBird-Pegasus has mBART's order of layers without a norm of the embeddings, and BigBird's blocks in the encoder.
 """
@@ -29,7 +29,7 @@ def _read(config: Any) -> dict[str, Any]:
 
 
 def read_attention(config: Any) -> str | list[dict[str, Any]]:
-    """Our layers for theirs, each of which draws from a seed of its own."""
+    """Returns our attention layers for theirs, each with its own seed."""
     if config.attention_type == "original_full":
         return "full"
     spec = {
@@ -48,10 +48,10 @@ def _write(config: Any) -> dict[str, Any]:
 
 
 def write_attention(config: Any) -> dict[str, Any]:
-    """Their fields for our attention.
+    """Returns their fields for our attention.
 
     Raises:
-        InputError: random blocks that are drawn as the paper has it.
+        InputError: random blocks are drawn as in the paper.
     """
     spec = config.layer_attention(0).to_dict()
     if spec["mechanism"] != "bigbird":
@@ -66,18 +66,18 @@ def write_attention(config: Any) -> dict[str, Any]:
 
 
 def _classifier(config: Any) -> dict[str, Any]:
-    """Its dense layer has the activation of the blocks."""
+    """The dense layer has the activation of the blocks."""
     return {"activation": config.hidden_act, "dropout": config.classifier_dropout}
 
 
 def with_biases(state: Mapping[str, Tensor], config: Any, projections: tuple[str, ...]) -> Mapping[str, Tensor]:
-    """Their tensors, with biases of 0 where `use_bias` leaves the projections without: ours always have them."""
+    """Adds biases of 0 to projections without any (`use_bias=False`), because ours always have them."""
     if config.use_bias:
         return state
     biases = {
         f"{name.removesuffix('weight')}bias": weight.new_zeros(len(weight))
         for name, weight in state.items()
-        if name.endswith(tuple(f"{each}.weight" for each in projections))
+        if name.endswith(tuple(f"{projection}.weight" for projection in projections))
     }
     return {**state, **biases}
 
@@ -101,7 +101,7 @@ BIG_BIRD = replace(
 
 
 _THEIRS, _OURS = "encoder.layers.{i}.self_attn", "encoder.layers.{i}.attention"
-# What its code calls the norm of the embeddings stands behind the last layer.
+# Their `layernorm_embedding` is applied after the last layer.
 _NORMS: Pairs = tuple((f"{side}.layernorm_embedding", f"{side}.final_norm") for side in ("encoder", "decoder"))
 PEGASUS_BODY: Pairs = (
     *_NORMS,
@@ -115,7 +115,7 @@ PEGASUS_PROJECTIONS = (
     *("self.query", "self.key", "self.value", "self_attn.output"),
     *("q_proj", "k_proj", "v_proj", "out_proj"),
 )
-"""Their linear layers that have biases only with `use_bias`."""
+"""Linear layers that have biases only with `use_bias`."""
 
 
 def _read_pegasus(config: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""DeBERTa (version 1): disentangled attention through one table of relative positions that all layers share."""
+"""DeBERTa (version 1): disentangled attention with one table of relative positions shared by all layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RELATIVE: Pairs = (
     ("encoder.layer.{i}.attention.self.pos_proj", "encoder.layers.{i}.attention.position_key"),
     ("encoder.layer.{i}.attention.self.pos_q_proj", "encoder.layers.{i}.attention.position_query"),
 )
-# The two masked-LM heads compute the same; the first one, transformers' default, is what a model goes out with.
+# The two masked-LM heads are equivalent; models are exported with the first, transformers' default.
 MASKED_LM: Pairs = (
     *encoder.BERT_MASKED_LM,
     ("lm_predictions.lm_head.dense", "lm_head.dense"),
@@ -27,32 +27,32 @@ MASKED_LM: Pairs = (
 )
 CLASSIFIER: Pairs = (("pooler.dense", "classifier.dense"), ("classifier", "classifier.output"))
 GLOBAL_ONLY = re.compile(r"encoder\.relative\.far\.|\.attention\.global_")
-"""Our tensors that only global tokens read, of which DeBERTa knows none."""
+"""Our tensors that only global tokens use, which DeBERTa does not have."""
 KINDS = ("c2p", "p2c")
 LATER = ("position_buckets", "position_norm_eps", "tie_position_projections")
-"""Options of fusion that DeBERTa-v2 brought."""
+"""Options of fusion that DeBERTa-v2 introduced."""
 
 
 def terms_of(config: Any) -> tuple[str, ...]:
-    """The relative terms that the scores have: "c2p", "p2c", both or none."""
+    """Returns the relative terms of the scores: "c2p", "p2c", both or none."""
     kinds = config.pos_att_type or ()
     return tuple(kind for kind in KINDS if config.relative_attention and kind in kinds)
 
 
 def span_of(config: Any) -> int:
-    """k, half the rows of the table of relative positions."""
-    given = config.max_relative_positions
-    return given if given > 0 else config.max_position_embeddings
+    """Returns k, half the rows of the table of relative positions."""
+    positions = config.max_relative_positions
+    return positions if positions > 0 else config.max_position_embeddings
 
 
 def covers(config: Any) -> bool:
-    """Whether the table tells all distances in an input apart, if anything reads it."""
+    """Whether the table distinguishes all distances in an input, if any term uses it."""
     return not terms_of(config) or span_of(config) + 1 >= config.max_position_embeddings
 
 
 def read_relative(config: Any, **options: Any) -> dict[str, Any]:
-    """Fields that DeBERTa and DeBERTa-v2 state in the same words: fusion, with further `options`, over the whole input,
-    and plain attention where no term reads the table."""
+    """Returns the fields that DeBERTa and DeBERTa-v2 share: fusion over the whole input, with further `options`, or
+    full attention if no term uses the table."""
     span, tokens = span_of(config), config.max_position_embeddings
     fusion = {
         "mechanism": "fusion",
@@ -67,7 +67,7 @@ def read_relative(config: Any, **options: Any) -> dict[str, Any]:
         **encoder.read(config),
         "position_embedding": "learned" if config.position_biased_input else "none",
         "attention": fusion | options if terms_of(config) else "full",
-        # The newer masked-LM head has no output weights but the token table.
+        # The newer masked-LM head has no output weights other than the token table.
         **({} if config.legacy else {"tie_word_embeddings": True}),
     }
 
@@ -78,7 +78,7 @@ def _read(config: Any) -> dict[str, Any]:
 
 
 def _refuse(config: Any) -> None:
-    """Raise `InputError` for what DeBERTa's code can be configured to do, and this cannot."""
+    """Raises `InputError` for unsupported configurations of DeBERTa."""
     width = getattr(config, "embedding_size", config.hidden_size)
     if width != config.hidden_size:
         raise InputError(
@@ -96,12 +96,12 @@ def _refuse(config: Any) -> None:
 
 
 def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
-    """DeBERTa's tensors with separate projections, under the names that BERT has for them.
+    """Returns DeBERTa's tensors with separate projections, under BERT's names.
 
-    The fused `in_proj` holds query, key and value of each head in turn and has no bias; those of query and value stand
-    apart, and the key has none. Its scale is 1/√(n·D) for n − 1 names in `pos_att_type`, read or not; ours is 1/√(3·D)
-    in fusion and 1/√D in full attention. The factor between them goes into the query projections, and a term that a
-    checkpoint lacks gets weights of zero.
+    The fused `in_proj` holds query, key and value of each head in turn and has no bias; those of query and value are
+    separate tensors, and the key has none. Its scale is 1/√(n·D) for n − 1 names in `pos_att_type`, used or not; ours
+    is 1/√(3·D) in fusion and 1/√D in full attention. The ratio is multiplied into the query projections, and missing
+    terms get zero weights.
     """
     terms = terms_of(config)
     factor = ((3 if terms else 1) / (1 + len(config.pos_att_type or ()))) ** 0.5
@@ -131,10 +131,10 @@ def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def _pack(plain: Mapping[str, Tensor], state: Mapping[str, Tensor], config: Any) -> None:
-    """Write separate projections back into DeBERTa's fused ones, in place.
+    """Writes separate projections into DeBERTa's fused ones, in place.
 
     Raises:
-        InputError: a key projection has a bias, which DeBERTa cannot hold.
+        InputError: a key projection has a bias, which DeBERTa cannot represent.
     """
     heads = config.num_attention_heads
     for name, tensor in state.items():
@@ -158,7 +158,7 @@ def _write(config: Any) -> dict[str, Any]:
 
 
 def write_relative(config: Any, refused: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The fields that DeBERTa and DeBERTa-v2 have in common, for layers without the options `refused`."""
+    """Returns the fields that DeBERTa and DeBERTa-v2 share, for layers without the options `refused`."""
     layers = range(config.num_hidden_layers)
     relative = not layers or any(config.layer_attention(layer).mechanism != "full" for layer in layers)
     spans = {_exported_span(config, layer, refused) for layer in layers if relative}
@@ -177,7 +177,7 @@ def write_relative(config: Any, refused: tuple[str, ...] = ()) -> dict[str, Any]
 
 
 def _exported_span(config: Any, layer: int, refused: tuple[str, ...]) -> int:
-    """k of a layer that is DeBERTa's; `InputError` says why another is not."""
+    """Returns k of a layer that DeBERTa can represent; raises `InputError` with the reason otherwise."""
     attention = config.layer_attention(layer)
     reason = None
     if attention.mechanism != "fusion":
@@ -216,7 +216,7 @@ def _export_classifier(config: Any) -> dict[str, Any]:
 
 
 def heads_of(name: str) -> dict[str, Head]:
-    """The transformers classes of DeBERTa or DeBERTa-v2, which begin with `name`, and what they become."""
+    """Returns the heads of the transformers classes of DeBERTa or DeBERTa-v2, which begin with `name`."""
     return encoder.heads(
         name,
         Head("LongspanForMaskedLM", MASKED_LM),

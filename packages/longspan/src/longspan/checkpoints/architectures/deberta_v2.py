@@ -1,5 +1,5 @@
-"""DeBERTa-v2, v3 and mDeBERTa: as DeBERTa, with logarithmic buckets of offsets, a LayerNorm over their table, and the
-projections of the tokens for it too."""
+"""DeBERTa-v2, v3 and mDeBERTa: as DeBERTa, with logarithmic buckets of offsets, a LayerNorm of their table, and
+optionally the token projections for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RELATIVE: Pairs = (
 )
 
 PROJECTION = re.compile(r"self\.(query|key|value)$")
-"""BERT's names for what is here called `query_proj` and so on."""
+"""BERT's names of `query_proj` and so on."""
 
 
 def _read(config: Any) -> dict[str, Any]:
@@ -50,17 +50,17 @@ def _has_norm(config: Any) -> bool:
 
 
 def _ties(config: Any) -> bool:
-    """Whether the token projections serve the table. With one term of two they get copies of their own, so that the
+    """Whether the table uses the token projections. With one of the two terms they are copied instead, so that the
     missing one can be zero."""
     return bool(getattr(config, "share_att_key", False)) and deberta.terms_of(config) == deberta.KINDS
 
 
 def _refuse(config: Any) -> None:
-    """Raise `InputError` for what DeBERTa-v2's code can be configured to do, and this cannot."""
+    """Raises `InputError` for unsupported configurations of DeBERTa-v2."""
     kernel = getattr(config, "conv_kernel_size", 0)
     if kernel > 0:
         raise InputError(
-            f"conv_kernel_size={kernel} in this deberta-v2 checkpoint adds a convolution behind the first layer (as in "
+            f"conv_kernel_size={kernel} in this deberta-v2 checkpoint adds a convolution after the first layer (as in "
             "deberta-v2-xlarge), which Longspan's blocks do not have; choose one without, such as DeBERTa-v3"
         )
     width = getattr(config, "attention_head_size", config.hidden_size // config.num_attention_heads)
@@ -78,11 +78,11 @@ def _refuse(config: Any) -> None:
 
 
 def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
-    """DeBERTa-v2's tensors without those that change no output, and with projections of both terms.
+    """Returns DeBERTa-v2's tensors without those that affect no output, and with projections of both terms.
 
-    Its scale is 1/√(n·D) for n − 1 terms named in `pos_att_type`, read or not; ours is 1/√(3·D) in fusion and 1/√D in
-    full attention; the factor between them goes into the query projections. The bias of a position key adds the same to
-    all scores of a query, which the softmax takes away again.
+    Its scale is 1/√(n·D) for n − 1 terms named in `pos_att_type`, used or not; ours is 1/√(3·D) in fusion and 1/√D in
+    full attention; the ratio is multiplied into the query projections. The bias of a position key adds a constant to
+    all scores of a query, which does not change the softmax.
     """
     terms = deberta.terms_of(config)
     named = sum(kind in (config.pos_att_type or ()) for kind in deberta.KINDS)
@@ -103,17 +103,17 @@ def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
 
 
 def _complete(plain: dict[str, Tensor], stem: str, terms: tuple[str, ...], *, shared: bool) -> None:
-    """Give a layer both position projections of its own: those of its tokens where it shares them, zeros for a term
-    that it does not have."""
+    """Adds both position projections of a layer: copies of the token projections if it shares them, zeros for a missing
+    term."""
     for kind, last in (("c2p", "key_proj.weight"), ("p2c", "query_proj.weight"), ("p2c", "query_proj.bias")):
-        own = plain[f"{stem}{last}"]
-        value = own if shared and kind in terms else torch.zeros_like(own)
+        weight = plain[f"{stem}{last}"]
+        value = weight if shared and kind in terms else torch.zeros_like(weight)
         plain.setdefault(f"{stem}pos_{last}", value)
 
 
 @torch.no_grad()
 def _pack(plain: Mapping[str, Tensor], state: Mapping[str, Tensor], config: Any) -> None:
-    """Silence the biases that `_unpack` leaves out, in place; all else was written where it belongs."""
+    """Zeroes the biases that `_unpack` drops, in place; everything else has been written already."""
     for name, tensor in state.items():
         if name.endswith("pos_key_proj.bias"):
             tensor.zero_()

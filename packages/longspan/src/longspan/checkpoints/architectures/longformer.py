@@ -1,7 +1,7 @@
-"""Longformer: RoBERTa with a window per layer and separate projections for global queries; and LED: BART whose encoder
+"""Longformer: RoBERTa with a window per layer and separate projections of global tokens; and LED: BART whose encoder
 has the same windows and global projections, and position tables without offset.
 
-transformers' `attention_window` is a total width per layer; our windows are two-sided (tokens on each side).
+transformers' `attention_window` is a total width per layer; our windows count tokens on each side.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from longspan.errors import InputError
 
 
 def read_windows(config: Any) -> list[dict[str, Any]]:
-    """One Longformer spec per layer from `attention_window`: a total width w means w // 2 tokens on each side."""
+    """Returns one Longformer spec per layer from `attention_window`: a total width w means w // 2 tokens on each
+    side."""
     widths = config.attention_window
     layers = config.num_hidden_layers
     widths = [widths] * layers if isinstance(widths, int) else list(widths)
@@ -29,10 +30,10 @@ def read_windows(config: Any) -> list[dict[str, Any]]:
 
 
 def write_windows(config: Any) -> list[int]:
-    """The total widths of our layers.
+    """Returns the total widths of our layers.
 
     Raises:
-        InputError: a layer is not a plain symmetric Longformer window, which is all that transformers has.
+        InputError: a layer is not a plain symmetric Longformer window, the only kind in transformers.
     """
     widths = []
     for layer in range(config.num_hidden_layers):
@@ -76,7 +77,7 @@ LONGFORMER = replace(
     model_type="longformer",
     prefix="longformer",
     body=encoder.BODY + GLOBAL,
-    # Its classes choose global tokens themselves when none are passed, so ours must too.
+    # Its classes choose global tokens themselves if none are passed, so ours must too.
     heads=encoder.heads(
         "Longformer",
         encoder.masked_lm(encoder.ROBERTA_MASKED_LM),
@@ -111,7 +112,8 @@ def _read_led(config: Any) -> dict[str, Any]:
 
 
 def _write_led(config: Any) -> dict[str, Any]:
-    """The windows; transformers pads inputs to a multiple of the widest, and has no positions for padding either."""
+    """Returns the windows, and warns about lengths: transformers pads inputs to a multiple of the widest, and needs
+    positions for padding too."""
     windows = write_windows(config)
     positions, widest = config.max_position_embeddings, max(windows)
     if past := positions % widest:

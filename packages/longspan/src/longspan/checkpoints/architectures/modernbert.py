@@ -1,5 +1,5 @@
-"""ModernBERT, which stays transformers' own: rotary positions, which have no longest input, and windows of its own in
-two layers out of three."""
+"""ModernBERT, which keeps transformers' classes: rotary positions, without a longest input, and windows in two layers
+out of three."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEADS = ("ForMaskedLM", "Model", "ForSequenceClassification", "ForTokenClassific
 
 
 def _side(config: Any, layer: int) -> int | None:
-    """How far a layer looks to each side, `None` for one that sees everything."""
+    """Returns the tokens to each side of a layer's window, `None` if it sees everything."""
     return config.local_attention // 2 if config.layer_types[layer] == "sliding_attention" else None
 
 

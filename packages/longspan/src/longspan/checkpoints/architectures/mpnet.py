@@ -1,5 +1,5 @@
-"""MPNet, which stays transformers' own: a table of positions as RoBERTa's, and beside it numbers by distance as T5's,
-which have no longest input."""
+"""MPNet, which keeps transformers' classes: a table of positions as in RoBERTa, and relative position biases as in
+T5."""
 
 from __future__ import annotations
 

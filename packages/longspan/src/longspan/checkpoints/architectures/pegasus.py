@@ -1,5 +1,6 @@
-"""Pegasus and Marian: encoder and decoder with sinusoids, all sines before all cosines; Pegasus normalises before each
-sublayer, Marian after it. Sinusoids have no end, so that nothing has to be made longer but the number in the file."""
+"""Pegasus and Marian: encoder and decoder with sinusoidal positions, all sines before all cosines; Pegasus normalises
+before each sublayer, Marian after it. Sinusoids have no longest input, so lengthening only changes the
+configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from longspan.errors import InputError
 from longspan.ops.sinusoids import halved_sinusoids
 
 TABLES = ("encoder.embed_positions.weight", "decoder.embed_positions.weight")
-"""Sinusoids, which their files may hold."""
+"""Tables of sinusoids, which files may contain."""
 
 
 def _read(config: Any) -> dict[str, Any]:
@@ -24,23 +25,23 @@ def _read(config: Any) -> dict[str, Any]:
         getattr(config, "decoder_vocab_size", None) not in (None, config.vocab_size)
     ):
         raise InputError(
-            f"this {config.model_type} checkpoint has one vocabulary for what it reads and another for what it writes, "
+            f"this {config.model_type} checkpoint has different vocabularies for encoder and decoder, "
             "and Longspan's models have one for both; give one with share_encoder_decoder_embeddings=true"
         )
     return {"max_decoder_position_embeddings": config.max_position_embeddings}
 
 
 def _without_tables(state: Mapping[str, Tensor], config: Any) -> Mapping[str, Tensor]:
-    """Their tensors without the tables of sinusoids, which are computed here.
+    """Returns their tensors without the tables of sinusoids, which are computed.
 
     Raises:
-        InputError: a table that holds something else.
+        InputError: a table holds something else.
     """
     tables = {name for name in state if name.endswith(TABLES)}
     for name in tables:
         table = state[name].float()
         expected = halved_sinusoids(torch.arange(len(table), device=table.device), table.shape[1])
-        if not torch.allclose(table, expected, atol=1e-2):  # the files may be in half precision
+        if not torch.allclose(table, expected, atol=1e-2):  # files may be in half precision
             raise InputError(
                 f"{name} does not hold the sinusoids of {config.model_type}, which are computed here; give a "
                 "checkpoint whose positions were not trained"

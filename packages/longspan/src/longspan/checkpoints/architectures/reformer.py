@@ -1,7 +1,8 @@
-"""Reformer: two reversible streams, hashed and local attention by turns, axial positions, and heads on both streams.
+"""Reformer: two reversible streams, alternating hashed and local attention, axial positions, and heads on both streams.
 
-It drops parts of the embeddings before they are added and of the last states, and its feed-forward layer before the
-activation: outputs are equal, training is as ours. Its head has a bias that no class of transformers 5 reads.
+Its dropout is applied to parts of the embeddings before they are added, to the last states, and in the feed-forward
+layer before the activation: outputs are equal, training is as ours. Its head has a bias that no class of transformers 5
+reads.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LAYERS: Pairs = (
     ("encoder.layer_norm", "layers.join_norm"),
 )
 PLACES = ("encoder", "model.encoder", "decoder")
-"""Where our classes keep these: alone, under a head, and in a language model."""
+"""Prefixes in our classes: alone, under a head, and in a language model."""
 NAMES: Pairs = (
     *alike("hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings", "layer_norm_eps"),
     ("feed_forward_size", "intermediate_size"),
@@ -67,7 +68,7 @@ def _read(config: Any) -> dict[str, Any]:
 
 
 def _read_layers(config: Any) -> list[dict[str, Any]]:
-    """One spec per layer; the padded length is a multiple of the chunks of both kinds, where there are both."""
+    """Returns one spec per layer; with both kinds, the padded length is a multiple of the chunks of both."""
     kinds = list(config.attn_layers)
     unknown = [kind for kind in kinds if kind not in KINDS]
     if unknown or not kinds:
@@ -86,7 +87,7 @@ def _read_layers(config: Any) -> list[dict[str, Any]]:
 
 
 def _shared(config: Any, kind: str) -> dict[str, Any]:
-    """What both kinds of layers say under names of their own."""
+    """Returns the options that both kinds of layers have under their own names."""
     return {
         "mechanism": "reformer",
         "chunks": "published",
@@ -100,8 +101,8 @@ def _shared(config: Any, kind: str) -> dict[str, Any]:
 
 
 def _hashed(config: Any) -> dict[str, Any]:
-    """A plain number of buckets is that of one hash. Uncounted ones are those of two from a number on that follows from
-    the longest input."""
+    """An int is the bucket count of one hash. Without a count, two hashes are used from a number on that depends on the
+    longest input."""
     size, buckets = config.lsh_attn_chunk_length, config.num_buckets
     return _shared(config, "lsh") | {
         "rounds": config.num_hashes,
@@ -145,9 +146,9 @@ def _write_hashing(first: Any) -> dict[str, Any]:
 
 
 def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
-    """Axial tables without the axis on which they are repeated, and of two biases of the head the one that is read.
+    """Returns axial tables without the repeated axis, and of the head's two biases the one that is used.
 
-    transformers before 5.24 reads none, so that its heads get zeros.
+    transformers before 5.24 uses none, so that its heads get zeros.
     """
     plain = {name: tensor for name, tensor in state.items() if name != "lm_head.bias"}
     if "lm_head.bias" in state:
@@ -212,5 +213,5 @@ REFORMER = Architecture(
     write=_write,
     unpack=_unpack,
     pack=_pack,
-    checked=("head_bias",),  # a head without one goes out with zeros
+    checked=("head_bias",),  # heads without a bias are exported with zeros
 )

@@ -1,6 +1,6 @@
-"""T5, mT5, UMT5 and LongT5, which stay transformers' own: places are numbers by distance, which have no longest input.
+"""T5, mT5, UMT5 and LongT5, which keep transformers' classes: relative position biases, without a longest input.
 
-The encoders of the first three take windows; LongT5 has windows of its own.
+The encoders of the first three support windows; LongT5 has windows of its own.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from longspan.errors import InputError
 
 
 def _radius(config: Any, layer: int) -> int:
-    """How far a layer of LongT5 looks to each side.
+    """Returns the tokens to each side of a LongT5 layer's window.
 
     Raises:
-        InputError: it also looks at means of all blocks of the text.
+        InputError: the layer also attends to means of all blocks of the text.
     """
     if config.encoder_attention_type != "local":
         raise InputError(

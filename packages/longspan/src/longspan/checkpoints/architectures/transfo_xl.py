@@ -1,7 +1,8 @@
-"""Transformer-XL (Dai et al. 2019, 1901.02860), as transformers 4 and the authors' repository name its parts.
+"""Transformer-XL (Dai et al. 2019, 1901.02860), with the names of transformers 4 and of the authors' repository.
 
-transformers 5 has no class for it, so a folder is read as plain data. The two sets of names differ in a prefix, in
-where shared biases lie, and in the order of the clusters' logits, which the authors' PyTorch code counts from the last.
+transformers 5 has no class for it, so a folder is read as plain data. The two sets of names differ in a prefix, in the
+location of shared biases, and in the order of the clusters' logits, which the authors' PyTorch code counts from the
+last.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ DEFAULTS: dict[str, Any] = {
     "layer_norm_epsilon": 1e-5,
     "eos_token_id": 0,
 }
-"""What transformers 4 takes where a config.json says nothing."""
+"""Defaults of transformers 4 for fields missing in config.json."""
 NAMES: Pairs = (
     ("vocab_size", "vocab_size"),
     ("d_model", "hidden_size"),
@@ -91,15 +92,16 @@ FIXED: dict[str, Any] = {
 
 
 def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with every default written out."""
-    said = {name: value for name, value in config.items() if value is not None or name == "pad_token_id"}
-    if "n_token" in said:
-        said.setdefault("vocab_size", said["n_token"])
-    return {**DEFAULTS, **said}
+    """Returns the configuration with all defaults filled in."""
+    fields = {name: value for name, value in config.items() if value is not None or name == "pad_token_id"}
+    if "n_token" in fields:
+        fields.setdefault("vocab_size", fields["n_token"])
+    return {**DEFAULTS, **fields}
 
 
 def read(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `LongspanConfig` that a whole configuration stands for; `InputError` where there are none."""
+    """Returns the fields of `LongspanConfig` for a completed configuration; raises `InputError` if it cannot be
+    represented."""
     for name, value, reason in (
         ("pre_lnorm", False, "whose last states have no LayerNorm, which Longspan's pre-normalised models have"),
         ("attn_type", 0, "which is another kind of positions than Transformer-XL's"),
@@ -124,7 +126,7 @@ def read(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(config: Any) -> dict[str, Any]:
-    """The configuration that says what a `LongspanConfig` says, unchecked."""
+    """Returns the published configuration for a `LongspanConfig`, unchecked."""
     attention = config.layer_attention(0)
     fields = {theirs: getattr(config, ours) for theirs, ours in NAMES}
     ties = config.tie_projections
@@ -148,23 +150,23 @@ def write(config: Any) -> dict[str, Any]:
 
 
 def cutoffs(config: Mapping[str, Any]) -> list[int]:
-    """The first words of the clusters; none without an adaptive softmax."""
+    """Returns the first words of the clusters; empty without an adaptive softmax."""
     return list(config["cutoffs"]) if config["adaptive"] else []
 
 
 def _ties(config: Mapping[str, Any]) -> list[bool]:
-    """Whether each cluster's projection is that of its embeddings."""
+    """Returns whether each cluster's projection is tied to that of its embeddings."""
     clusters = len(cutoffs(config)) + 1
     shared = bool(config["proj_share_all_but_first"])
-    given = config.get("tie_projs") or [False, *[shared] * (clusters - 1)]
-    return [bool(tied) for tied in (list(given) + [False] * clusters)[:clusters]]
+    ties = config.get("tie_projs") or [False, *[shared] * (clusters - 1)]
+    return [bool(tied) for tied in (list(ties) + [False] * clusters)[:clusters]]
 
 
 def unpack(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Tensors under the names of `PAIRS`, those that files leave out because they are tied filled in.
+    """Returns tensors under the names of `PAIRS`, with tied tensors that files omit filled in.
 
     Raises:
-        InputError: tensors that the configuration says are one, and are not.
+        InputError: tensors that the configuration ties differ.
     """
     original = not any(name.startswith(PREFIX) for name in tensors)
     plain = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()}
@@ -190,7 +192,7 @@ def unpack(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str
 
 
 def _same(tensors: dict[str, Tensor], name: str, other: str) -> None:
-    """Fill in a tensor that is another one; `InputError` where it is there and differs."""
+    """Fills in a tied tensor; raises `InputError` if it exists and differs."""
     if other not in tensors:
         return
     if not torch.equal(tensors.setdefault(name, tensors[other]), tensors[other]):
@@ -201,10 +203,10 @@ def _same(tensors: dict[str, Tensor], name: str, other: str) -> None:
 
 
 def pack(tensors: Mapping[str, Tensor], config: Mapping[str, Any], *, original: bool) -> dict[str, Tensor]:
-    """Tensors under the names of `PAIRS` as files have them: the reverse of `unpack`.
+    """Returns tensors of `PAIRS` under the names of the files: the inverse of `unpack`.
 
     Raises:
-        InputError: the authors' names have no place for the biases of every layer.
+        InputError: the authors' names cannot represent biases per layer.
     """
     plain = dict(tensors)
     for name in [name for name in plain if name.endswith(".query_net.weight")]:

@@ -1,1 +1,1 @@
-"""Longer models from short ones: which layer gets what, the check that short inputs stay, the report."""
+"""Lengthening of models: the mechanism of each layer, the parity check on short inputs, the report."""

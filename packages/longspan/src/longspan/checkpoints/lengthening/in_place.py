@@ -1,9 +1,9 @@
-"""Models that stay transformers' own, and read longer texts in place: those that tell places by distance, as T5 and its
-kin, ModernBERT and MPNet do.
+"""Lengthening of models that keep transformers' classes: those with relative or rotary positions, such as T5 and its
+variants, ModernBERT and MPNet.
 
-Weights and classes stay; the encoder's attention becomes windows (`use_attention`), a table of positions is tiled, and
-the configuration says the new length and the pattern, by which Longspan finds the windows again in a folder that is
-saved.
+Weights and classes are kept; the encoder's attention becomes windows (`use_attention`), a table of positions is tiled,
+and the configuration records the new length and the pattern, from which Longspan restores the windows of a saved
+folder.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from longspan.patterns import Window, parse
 from longspan.settings import show
 
 TARGET = 8
-"""Tokens of the text that a decoder is given when models are compared."""
+"""Decoder tokens when models are compared."""
 
 
 def read_further(model: PreTrainedModel, tokens: int) -> bool:
-    """Let an encoder–decoder without a table of positions read more than the `tokens` that it was made for, in memory
-    linear in the length and in place; False where it cannot.
+    """Extends the longest input of an encoder-decoder without position table beyond `tokens`, in place, with memory
+    linear in the length. Returns False if that is not possible.
 
-    Windows of so many tokens to each side show all pairs of a text that is no longer, which comes out as before. One
-    that has been given windows keeps them.
+    Windows of `tokens` to each side show all pairs of a text up to that length, whose outputs do not change. A model
+    that already has windows keeps them.
     """
     config: Any = model.get_encoder().config
     if getattr(config, "encoder_attention_type", None) is not None:
@@ -54,15 +54,16 @@ def read_further(model: PreTrainedModel, tokens: int) -> bool:
 def lengthen_in_place(
     source: Any, attention: Any, max_tokens: int, options: Spec, *, new_positions: str = "copied"
 ) -> Any:
-    """A copy of a model of `IN_PLACE` that reads up to `max_tokens` tokens, with its `report`; `lengthen` describes the
-    arguments.
+    """Returns a copy of a model of `IN_PLACE` that reads up to `max_tokens` tokens, with its `report`; `lengthen`
+    describes the arguments.
 
-    Windows are as wide to each side as the source was long where nothing else is said, so that every text that it could
-    read comes out as before.
+    By default, windows are as wide to each side as the source's longest input, so that outputs for texts up to that
+    length do not change.
 
     Raises:
-        InputError: fewer tokens than it reads, another mechanism than windows, options beyond their two sides, layers
-            that differ, or a source whose attention is more than windows.
+        InputError: fewer tokens than the source reads, another mechanism than windows, options other than their two
+            sides,
+            layers that differ, or a source whose attention is more than windows.
     """
     name, config = type(source).__name__, source.config
     known = IN_PLACE[config.model_type]
@@ -91,15 +92,15 @@ def lengthen_in_place(
         use_attention(model, Window(windows.left_tokens, windows.right_tokens), max_tokens=most)
         _measure(source, model, windows, report)
     else:
-        for one in (model.config, model.get_encoder().config):
-            setattr(one, known.length, max_tokens)
+        for part_config in (model.config, model.get_encoder().config):
+            setattr(part_config, known.length, max_tokens)
     model.report = report
     return model
 
 
 @torch.no_grad()
 def _lengthen_table(known: InPlace, model: Any, max_tokens: int, report: LengthenReport) -> None:
-    """Put a table of positions for so many tokens in the place of the model's, and count it in the report."""
+    """Replaces the model's table of positions by one for `max_tokens`, and counts it in the report."""
     assert known.table is not None
     place, _, name = known.table.rpartition(".")
     parent = model.base_model.get_submodule(place)
@@ -116,14 +117,14 @@ def _lengthen_table(known: InPlace, model: Any, max_tokens: int, report: Lengthe
 
 
 def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before: int) -> Any:
-    """The windows of every layer, as they are asked for."""
-    name, asked = type(source).__name__, as_asked(known.mechanism if attention is None else attention, options)
-    first, *others = spread(asked, source.config.num_hidden_layers)
+    """Returns the requested windows of every layer."""
+    name, requested = type(source).__name__, as_asked(known.mechanism if attention is None else attention, options)
+    first, *others = spread(requested, source.config.num_hidden_layers)
     if any(other != first for other in others) or first is None:
         raise InputError(f"attention differs from layer to layer, and all layers of {name} share one; give it for all")
     spec = as_spec(first)
     if spec.get("mechanism") != known.mechanism:
-        attention_config({"mechanism": spec.get("mechanism")})  # a misspelt name comes first
+        attention_config({"mechanism": spec.get("mechanism")})  # misspelt names are reported first
         raise InputError(
             f"attention={spec['mechanism']!r} has no place in {name}, which stays as transformers has it and takes "
             f"windows alone; choose attention={known.mechanism!r}"
@@ -149,10 +150,10 @@ def _windows(known: InPlace, source: Any, attention: Any, options: Spec, before:
 
 
 def _given_sides(source: Any) -> tuple[int, int] | None:
-    """How far the windows look that the source was given before; `None` where it was given none.
+    """Returns the sides of the source's recorded windows; `None` if it has none.
 
     Raises:
-        InputError: it was given another pattern.
+        InputError: the recorded pattern is not a window.
     """
     recorded = getattr(source.config, "longspan_pattern", None)
     if recorded is None:
@@ -167,7 +168,7 @@ def _given_sides(source: Any) -> tuple[int, int] | None:
 
 
 def _seen(windows: Any, own: int | None) -> AttentionConfig:
-    """The windows of a layer, which its own, of so many tokens to each side, make narrower."""
+    """Returns the effective windows of a layer, intersected with its own window of `own` tokens to each side."""
     if own is None:
         return windows
     return replace(windows, left_tokens=min(windows.left_tokens, own), right_tokens=min(windows.right_tokens, own))
@@ -175,7 +176,7 @@ def _seen(windows: Any, own: int | None) -> AttentionConfig:
 
 @torch.no_grad()
 def _measure(source: Any, model: Any, windows: Any, report: LengthenReport) -> None:
-    """Compare both on a random input that the windows cover; write it to the report.
+    """Compares both models on a random input that the windows cover, and writes the result to the report.
 
     Raises:
         InputError: the outputs differ by more than rounding.

@@ -1,4 +1,5 @@
-"""Longer models from short ones: tiled positions, a long mechanism, and a check that short inputs come out the same."""
+"""Lengthening of models: tiled positions, a long-range mechanism, and a check that outputs for short inputs do not
+change."""
 
 from __future__ import annotations
 
@@ -39,46 +40,54 @@ def lengthen(
     new_positions: str = "copied",
     **options: Any,
 ) -> PreTrainedModel:
-    """Make a published model, or one of ours, read up to `max_tokens` tokens; short inputs come out as before.
+    """Makes a published model, or one of ours, read up to `max_tokens` tokens; outputs for short inputs do not change.
 
-    Positions are tiled as published (Longformer §5, Poolingformer): the reserved rows stay, the learned block is
-    repeated, the last copy cut off (or new rows are drawn); a decoder beside an encoder keeps its table. Projections of
-    global tokens start as copies of the local ones. The second level of Poolingformer and fusion starts by its `init`:
-    "zero_value", the default, adds nothing at first.
+    Positions are tiled as published (Longformer §5, Poolingformer): the reserved rows are kept, the learned block is
+    repeated, the last copy truncated (or new rows are drawn); a decoder of an encoder-decoder keeps its table. Global
+    projections are initialised as copies of the local ones. The second level of Poolingformer and fusion is initialised
+    by its `init`: "zero_value", the default, initially adds nothing.
 
-    DeBERTa becomes fusion, which keeps its table of relative positions. The table for pairs with a global token starts
-    from it: each of its rows, which stands for a range of distances, as the row for the middle of that range, and
-    everything beyond the table as its last row. A source without relative positions can become fusion too; there their
-    projections start at zero and so count for nothing at first.
+    DeBERTa becomes fusion, which keeps its table of relative positions. The table for pairs with a global token is
+    initialised from it: each of its rows, which covers a range of distances, as the row for the middle of that range,
+    and everything beyond the table as its last row. A source without relative positions can also become fusion; their
+    projections are then initialised to zero and so have no effect at first.
 
-    T5, mT5, UMT5, LongT5, ModernBERT and MPNet stay transformers' own: their encoders get windows in place
-    (`use_attention`), by default as wide to each side as they were long, and MPNet's table of positions is tiled. Such
-    a model is a `T5ForConditionalGeneration` again, say, whose configuration has the length and the pattern: Longspan
-    finds the windows again when it loads the folder.
+    T5, mT5, UMT5, LongT5, ModernBERT and MPNet keep transformers' classes: their encoders get windows in place
+    (`use_attention`), by default as wide to each side as their longest input, and MPNet's table of positions is tiled.
+    The result is, for example, a `T5ForConditionalGeneration` whose configuration has the length and the pattern, from
+    which Longspan restores the windows when it loads the folder.
 
     Args:
         model_or_path: a transformers or Longspan model, a directory or a Hub name; see `from_transformers`.
-        attention: the mechanism: a name, a dict or an `AttentionConfig`, for all encoder layers; of one with two levels
-            the lower half of the layers gets the first alone, as published. Or a list of these with one per layer, or
-            with the `layers` that each is for (`longspan.attention.layers`); layers that no range names stay as they
-            are. A bare name that the source already uses keeps its layout and options, except that DeBERTa, full
-            attention with relative positions, becomes fusion with windows. None is Poolingformer, and windows in a
-            model that stays transformers' own.
+        attention: the mechanism: a name, a dict or an `AttentionConfig`, for all encoder layers; with a two-level
+            mechanism
+            the lower half of the layers gets the first level alone, as published. Or a list of these with one per
+                layer, or
+            with the `layers` that each is for (`longspan.attention.layers`); layers in no range are unchanged. A bare
+                name
+            that the source already uses keeps its layout and options, except that DeBERTa, full attention with relative
+            positions, becomes fusion with windows. None is Poolingformer, and windows in a model that keeps
+                transformers'
+            classes.
         max_tokens: the longest input afterwards; at least the source's.
-        new_positions: how rows of the position table for tokens beyond the source's start: "copied", or "random", drawn
-            as at initialisation, to compare with (Longformer, table 5). Rows that the source has stay in both.
-        **options: of the mechanism, such as `left_tokens=256`, and the `layers` that it is for if these are not all.
+        new_positions: initialisation of position rows for tokens beyond the source's: "copied", or "random", drawn as
+            at
+            initialisation, for comparison (Longformer, table 5). Rows of the source are kept in both.
+        **options: options of the mechanism, such as `left_tokens=256`, and the `layers` that it is for if these are not
+            all.
 
     Returns:
-        The model, a `LongspanPreTrainedModel` but for those that stay transformers' own, in evaluation mode; its
-        `report` (`LengthenReport`) says what became of every parameter, and how far
-        its outputs are from the source's on a short random input with windows that cover it and no new weight active.
-        Where the source chose no global tokens, generation, document classification and question answering make the
-        first token global, unless a `global_attention_mask` says otherwise, or a layer's mechanism takes none.
+        The model in evaluation mode, a `LongspanPreTrainedModel` except for those that keep transformers' classes. Its
+        `report` (`LengthenReport`) lists the origin of every parameter, and the difference of its outputs from the
+            source's
+        on a short random input with windows that cover it and no new weight active. If the source chose no global
+            tokens,
+        generation, document classification and question answering make the first token global, unless a
+        `global_attention_mask` is passed, or a layer's mechanism has no global tokens.
 
     Raises:
         InputError: a source that cannot be loaded, unknown options or layers, fewer tokens than the source has, no
-            table for `new_positions="random"`, or a choice with which short inputs would not come out as before.
+            table for `new_positions="random"`, or a choice that would change outputs for short inputs.
     """
     if not isinstance(new_positions, str) or new_positions not in STARTS:
         raise InputError(f"new_positions={new_positions!r} is no way to start them; choose 'copied' or 'random'")
@@ -124,7 +133,7 @@ def lengthen(
 def _longer_config(
     base: LongspanPreTrainedModel, attention: Any, max_tokens: int, options: dict[str, Any]
 ) -> LongspanConfig:
-    """The source's configuration with new attention, length and default globals."""
+    """Returns the source's configuration with new attention, length and default globals."""
     old = base.config
     check_longer(max_tokens, old.max_position_embeddings)
     heads = ("ConditionalGeneration", "SequenceClassification", "QuestionAnswering")
@@ -139,7 +148,7 @@ def _longer_config(
     config = LongspanConfig.from_dict(fields)
     taken = all(config.layer_attention(layer).takes_globals for layer in range(config.num_hidden_layers))
     if forgetful and taken:
-        # Which are global when nobody says so: forgetting them would leave whole projections untrained.
+        # Default global tokens; without any, whole projections would remain untrained.
         config.global_tokens = "first"
     return config
 
@@ -148,7 +157,7 @@ def _longer_config(
 def _fill(
     base: LongspanPreTrainedModel, model: LongspanPreTrainedModel, report: LengthenReport, old: dict[str, Tensor]
 ) -> None:
-    """Copy, tile or start every tensor of `model` from `old`, those of `base`, and count its parameters accordingly."""
+    """Copies, tiles or initialises every tensor of `model` from `old`, those of `base`, and counts its parameters."""
     new = model.state_dict()
     how: dict[str, str] = {}
     reader = "decoder" if isinstance(model, DecoderOnly) else "encoder"

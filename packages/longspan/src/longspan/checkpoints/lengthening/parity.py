@@ -1,5 +1,5 @@
-"""What `lengthen` did, in numbers and in words, and the check behind it: on a short input, with no new weight active,
-source and lengthened model agree."""
+"""The report of `lengthen`, and the parity check: on a short input, with no new weight active, source and lengthened
+model agree."""
 
 from __future__ import annotations
 
@@ -30,35 +30,38 @@ KINDS = {
     "new": "new",
     "dropped": "left out",
 }
-"""What became of a parameter → how the report calls it."""
+"""Origin of a parameter → its name in the report."""
 GLOBALS = {"none": "none", "first": "the first token", "question": "the question"}
 
 
 @dataclass
 class LengthenReport:
-    """What became of every parameter, and how far the lengthened model is from its source on short inputs.
+    """The origin of every parameter, and the difference of the lengthened model from its source on short inputs.
 
     Attributes:
         source: class of the source.
         target: class of the lengthened model.
         tokens_before: longest input of the source.
         tokens_after: longest input now.
-        reserved_rows: rows of the position table that stand for no position and were kept.
-        table: whether there is a table of absolute positions at all.
-        new_positions: how its new rows started, "copied" or "random".
+        reserved_rows: kept rows of the position table that belong to no position.
+        table: whether there is a table of absolute positions.
+        new_positions: initialisation of its new rows, "copied" or "random".
         attention: mechanism of each encoder layer.
-        global_tokens: which tokens are global when nobody says so.
+        global_tokens: default global tokens.
         parameters: number of parameters that were "copied", "tiled", "drawn" (a position table with random new rows),
             "from_local" (global projections copied from the local ones), "bucketed" (relative positions of global
-            pairs, from others), "new" (initialised by the mechanism) or "dropped" (of the source, without a place now).
-        parity_tokens: length of the random input on which both models were compared, under windows that cover it.
+            pairs, from others), "new" (initialised by the mechanism) or "dropped" (of the source, without a
+                counterpart).
+        parity_tokens: length of the random input on which both models were compared, with windows that cover it.
         parity_hidden: largest difference of the encoder's last states.
         parity_logits: largest difference of the logits; `None` for a model without a head.
         parity_tolerance: difference beyond which `lengthen` raises: float32 rounding at the size of the values.
-        approximation: where layers now approximate what they computed before, how far the states on that input are from
-            the source's, as a share of their size; the other numbers are then those of the exact computation, with the
-            same weights. `None` where nothing is approximated.
-        parity_first_level: the comparison left out second levels that start active (`init` other than "zero_value").
+        approximation: if layers now approximate their previous computation, the relative difference of the states on
+            that
+            input; the other numbers are then those of the exact computation with the same weights. `None` if nothing is
+            approximated.
+        parity_first_level: the comparison excluded second levels that are active initially (`init` other than
+            "zero_value").
     """
 
     source: str
@@ -126,23 +129,24 @@ class LengthenReport:
 
 
 LONGEST = 64
-"""Tokens of the random input, when the windows allow as many."""
+"""Tokens of the random input, if the windows allow."""
 READS_MORE = ("LongspanForSentenceScoring", "LongspanForNaturalQuestions")
-"""Classes whose heads want sentences or passages; their encoders are compared alone."""
+"""Classes whose heads require sentences or passages; only their encoders are compared."""
 ALLOWED = 1e-4
-"""Largest relative difference that float32 rounding explains in deep models; mistakes are far larger."""
+"""Largest relative difference explained by float32 rounding in deep models; mistakes are far larger."""
 
 
 @torch.no_grad()
 def measure_parity(
     source: PreTrainedModel, base: LongspanPreTrainedModel, model: LongspanPreTrainedModel, report: LengthenReport
 ) -> None:
-    """Compare source and lengthened model on a random input that every window covers; write it to the report.
+    """Compares source and lengthened model on a random input that every window covers, and writes the result to the
+    report.
 
     Args:
-        source: what the user gave.
+        source: the model passed by the user.
         base: the same in Longspan's classes (or the source itself).
-        model: the lengthened model; left as it was.
+        model: the lengthened model; not modified.
         report: receives the numbers.
 
     Raises:
@@ -154,7 +158,7 @@ def measure_parity(
         reference = outputs(before, inputs)
         if any(_is_approximate(*pair) for pair in _pairs(base.config, model.config)):
             exact, approximated = reference["hidden"], outputs(after, inputs)["hidden"]
-            # The mean difference, measured by the reference.
+            # The norm of the difference, relative to that of the reference.
             report.approximation = float((approximated.to(exact.device) - exact).norm() / exact.norm())
         with _probing(after, base, tokens) as muted:
             changed = outputs(after, inputs)
@@ -163,10 +167,10 @@ def measure_parity(
 
 
 def compare(report: LengthenReport, tokens: int, reference: dict[str, Tensor], changed: dict[str, Tensor]) -> None:
-    """Write to the report how far outputs on so many tokens are from those of the source, both as `outputs` gives them.
+    """Writes to the report the differences of `outputs` on `tokens` tokens from those of the source.
 
     Raises:
-        InputError: by more than rounding.
+        InputError: they differ by more than rounding.
     """
     report.parity_tokens = tokens
     scale = max(1.0, *(float(tensor.abs().max()) for tensor in reference.values()))
@@ -184,8 +188,8 @@ def compare(report: LengthenReport, tokens: int, reference: dict[str, Tensor], c
 
 
 def _comparable_tokens(before: LongspanConfig, after: LongspanConfig) -> int:
-    """The longest input that every layer of the source that changes covers, and its successor can be made to cover:
-    there, windows of any width are equal. Layers that stay as they are set no limit."""
+    """Returns the longest input that every changed layer of the source covers, and its successor can be widened to
+    cover: there, windows of any width are equal. Unchanged layers set no limit."""
     changed = [(old, new) for old, new in _pairs(before, after) if old != new]
     tokens = min(before.max_position_embeddings, LONGEST)
     while tokens > 1 and not all(
@@ -197,7 +201,7 @@ def _comparable_tokens(before: LongspanConfig, after: LongspanConfig) -> int:
 
 
 def _pairs(before: LongspanConfig, after: LongspanConfig) -> list[tuple[AttentionConfig, AttentionConfig]]:
-    """The mechanism that each layer had, and the one that it has."""
+    """Returns the old and the new mechanism of each layer."""
     layers = range(before.num_hidden_layers)
     return [(before.layer_attention(layer), after.layer_attention(layer)) for layer in layers]
 
@@ -219,7 +223,7 @@ def _random_inputs(model: LongspanPreTrainedModel, tokens: int) -> dict[str, Ten
 
 
 def random_ids(model: PreTrainedModel, count: int, generator: torch.Generator) -> Tensor:
-    """`(1, count)` tokens, of which none is padding, which would have positions of its own."""
+    """Returns `(1, count)` random tokens without padding, which would have special positions."""
     config: Any = model.config
     ids = torch.randint(config.vocab_size, (1, count), generator=generator)
     if config.pad_token_id is not None and config.vocab_size > 1:
@@ -228,10 +232,10 @@ def random_ids(model: PreTrainedModel, count: int, generator: torch.Generator) -
 
 
 def outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Encoder states as `hidden`, and the logits of the head. No token is global on either side."""
+    """Returns the encoder states as `hidden`, and the logits of the head. No token is global on either side."""
     if "global_attention_mask" in inspect.signature(model.forward).parameters:
         inputs = inputs | {"global_attention_mask": torch.zeros_like(inputs["input_ids"])}
-    if type(model).__name__.endswith("MultipleChoice"):  # (B, C, T), of one choice
+    if type(model).__name__.endswith("MultipleChoice"):  # (B, C, T), with a single choice
         inputs = {name: value[:, None] for name, value in inputs.items()}
     run: Any = model.base_model if type(model).__name__ in READS_MORE else model
     output: Any = run(**inputs, output_hidden_states=True, return_dict=True)
@@ -247,7 +251,7 @@ def _difference(left: Tensor, right: Tensor) -> float:
 
 @contextmanager
 def in_float32(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
-    """The model in evaluation mode and float32, so that rounding of half precision hides nothing."""
+    """Yields the model in evaluation mode and float32, without half-precision rounding."""
     training = model.training
     half = any(parameter.dtype != torch.float32 for parameter in model.parameters())
     try:
@@ -258,8 +262,8 @@ def in_float32(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
 
 @contextmanager
 def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> Iterator[bool]:
-    """Widen windows that do not cover `tokens` tokens, take out second levels that are new and start active, and put
-    what is approximated in the place of its approximation; yields whether there were such levels."""
+    """Widens windows to cover `tokens` tokens, removes new second levels that are active initially, and replaces
+    approximations by the exact mechanism; yields whether there were such levels."""
     before = [base.config.layer_attention(layer) for layer in range(base.config.num_hidden_layers)]
     replaced: list[tuple[nn.Module, Attention]] = []
     muted = False
@@ -285,7 +289,7 @@ def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> It
 
 
 def _sharing(attention: Attention, config: AttentionConfig) -> Attention:
-    """Another mechanism with the same parameters; those that it does not have are left out."""
+    """Returns another mechanism with the same parameters; those that it lacks are dropped."""
     other = config.build(width=attention.width, heads=attention.heads)
     other.share_positions()
     state = attention.state_dict()

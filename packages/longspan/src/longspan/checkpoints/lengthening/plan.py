@@ -1,5 +1,5 @@
-"""Which mechanism each encoder layer of a changed model gets, and which tables the layers share: those of a source that
-has them, and new ones elsewhere."""
+"""The mechanism of each encoder layer of a lengthened model, and the tables that layers share: those of the source if
+it has any, otherwise new ones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from longspan.stacks import stack_config
 
 Spec = dict[str, Any]
 STARTS = {"copied": "tiled", "random": "drawn"}
-"""How new rows of the position table start → how the report counts that table."""
+"""Initialisation of new rows of the position table → its key in the report."""
 
 
 def tile_positions(table: Tensor, rows: int, reserved: int) -> Tensor:
-    """Lengthen a position table `(reserved + N, E)` to `rows` rows by repeating its N learned rows; the last copy may
-    be cut off (Longformer, section 5, "copy initialisation")."""
+    """Lengthens a position table `(reserved + N, E)` to `rows` rows by repeating its N learned rows; the last copy may
+    be truncated (Longformer, section 5, "copy initialisation")."""
     learned = table[reserved:]
     if learned.shape[0] == 0:
         raise InputError("the source has no position rows beyond the reserved ones, so there is nothing to repeat")
@@ -33,7 +33,7 @@ def tile_positions(table: Tensor, rows: int, reserved: int) -> Tensor:
 
 
 def keep_table(attention: Any, source: Any, layers: int) -> Any:
-    """`attention`, as a user gives it, with the options of the source's own tables wherever it says nothing of them.
+    """Returns `attention` as passed by the user, with the options of the source's tables where it does not set them.
 
     Raises:
         InputError: tables of another shape or meaning, or a mechanism without any.
@@ -51,7 +51,7 @@ def _with_own_options(attention: Any, present: AttentionConfig) -> Any:
         return attention
     spec = as_spec(attention)
     if spec.get("mechanism") != present.mechanism:
-        attention_config({"mechanism": spec.get("mechanism")})  # a misspelt name comes first
+        attention_config({"mechanism": spec.get("mechanism")})  # misspelt names are reported first
         raise InputError(
             f"attention={spec['mechanism']!r} has no {tables_of(present).what}, with which this source was trained; "
             f"choose attention={present.mechanism!r}"
@@ -63,27 +63,27 @@ def _with_own_options(attention: Any, present: AttentionConfig) -> Any:
 
 
 def as_spec(attention: Any) -> Spec:
-    """A mechanism as a user gives it, as plain data: names and mappings with only what was said."""
+    """Returns a mechanism as plain data: names and mappings with only the explicitly set options."""
     if isinstance(attention, str):
         return {"mechanism": attention}
     return dict(attention) if isinstance(attention, Mapping) else plain_spec(attention)
 
 
 def as_asked(attention: Any, options: Spec) -> Any:
-    """The mechanism with its options as one spec, or a list of mechanisms as it is.
+    """Returns the mechanism with its options as one spec, or a list of mechanisms unchanged.
 
     Raises:
-        InputError: options beside a list.
+        InputError: options in addition to a list.
     """
     if not isinstance(attention, list | tuple):
         return as_spec(attention) | options
     if options:
-        raise InputError(f"{next(iter(options))} cannot be combined with a list of mechanisms; say it inside the list")
+        raise InputError(f"{next(iter(options))} cannot be combined with a list of mechanisms; set it inside the list")
     return attention
 
 
 def check_longer(max_tokens: int, before: int) -> None:
-    """Refuse a longest input of fewer tokens than the source reads."""
+    """Raises `InputError` if the longest input is below the source's."""
     if max_tokens < before:
         raise InputError(
             f"max_tokens={max_tokens!r} is less than the {before} tokens that the source already reads; give at least "
@@ -92,38 +92,39 @@ def check_longer(max_tokens: int, before: int) -> None:
 
 
 def first_sharing(specs: Any, layers: int) -> AttentionConfig | None:
-    """The first layer that shares tables with others, which all ask for the same; `None` where none does."""
+    """Returns the first layer that shares tables with others, which all share the same; `None` if there is none."""
     configs = map(attention_config, layer_specs(specs, layers))
     return next((config for config in configs if config.shared_tables() is not None), None)
 
 
 def tables_of(config: AttentionConfig) -> SharedTables:
-    """What a mechanism says of the tables that its layers share, where they do."""
+    """Returns the tables that the layers of a mechanism share; there must be some."""
     tables = config.shared_tables()
     assert tables is not None
     return tables
 
 
 def sharing_layer(model: LongspanPreTrainedModel | Encoder) -> AttentionConfig:
-    """The configuration of a layer that shares tables, in a model that has some."""
+    """Returns the configuration of a layer that shares tables, in a model that has some."""
     config = first_sharing(model.config.attention, model.config.num_hidden_layers)
     assert config is not None
     return config
 
 
 def check_trained(wanted: Spec, present: AttentionConfig) -> None:
-    """Raise `InputError` where trained weights would have to change their size or their meaning."""
+    """Raises `InputError` if trained weights would have to change their size or their meaning."""
     tables = tables_of(present)
     for name in tables.trained:
-        asked, has = wanted.get(name, getattr(type(present), name)), getattr(present, name)
-        if asked != has:
+        requested, has = wanted.get(name, getattr(type(present), name)), getattr(present, name)
+        if requested != has:
             raise InputError(
-                f"{name}={asked} does not fit the source, whose table of {tables.what} has {name}={has}; leave it out"
+                f"{name}={requested} does not fit the source, whose table of {tables.what} has {name}={has}; "
+                "leave it out"
             )
 
 
 def start_shared_tables(model: LongspanPreTrainedModel, unfilled: Collection[str]) -> dict[str, str]:
-    """Give a value to the tensors of shared tables named in `unfilled`; return how each of them started."""
+    """Initialises the tensors of shared tables named in `unfilled`. Returns how each was initialised."""
     started = {}
     for name, module in model.named_modules():
         if isinstance(module, Encoder) and module.relative is not None:
@@ -135,11 +136,12 @@ def start_shared_tables(model: LongspanPreTrainedModel, unfilled: Collection[str
 
 
 def plan_attention(config: LongspanConfig, attention: Any, max_tokens: int, options: Spec) -> list[Spec]:
-    """One attention spec per encoder layer, as `lengthen` describes its arguments.
+    """Returns one attention spec per encoder layer; `lengthen` describes the arguments.
 
     Raises:
-        InputError: a stack with attention of its own; an unknown mechanism, option or layer; options beside a list of
-            mechanisms; a mechanism without relative positions where the source has them, or with another number of
+        InputError: a stack with attention of its own; an unknown mechanism, option or layer; options in addition to a
+            list
+            of mechanisms; a mechanism without relative positions where the source has them, or with another number of
             them.
     """
     stack = stack_config(config.stack)
@@ -164,22 +166,26 @@ def plan_attention(config: LongspanConfig, attention: Any, max_tokens: int, opti
 
 
 def _plan(config: LongspanConfig, own: list[Spec], attention: Any, max_tokens: int, options: Spec) -> list[Spec]:
-    asked = as_asked(attention, options)
-    # A layer that no range names stays as it is.
-    given = [
+    requested = as_asked(attention, options)
+    # Layers in no range are unchanged.
+    specs = [
         present if entry is None else _complete(as_spec(entry), own, max_tokens)
-        for entry, present in zip(spread(asked, len(own)), own, strict=True)
+        for entry, present in zip(spread(requested, len(own)), own, strict=True)
     ]
-    if not isinstance(asked, dict) or "layers" in asked or any(isinstance(value, Mapping) for value in asked.values()):
-        return given
-    firsts = [attention_config(spec).lengthening().first_level for spec in given]
+    if (
+        not isinstance(requested, dict)
+        or "layers" in requested
+        or any(isinstance(value, Mapping) for value in requested.values())
+    ):
+        return specs
+    firsts = [attention_config(spec).lengthening().first_level for spec in specs]
     kinds = set() if _sees_everything(config, own) else {present["mechanism"] for present in own}
     if isinstance(attention, str) and attention in kinds and kinds <= {attention, firsts[-1].mechanism}:
         return [_updated(present, attention, options) for present in own]
     plan = []
-    for layer, (present, spec, first) in enumerate(zip(own, given, firsts, strict=True)):
+    for layer, (present, spec, first) in enumerate(zip(own, specs, firsts, strict=True)):
         if layer < len(own) // 2 and first != attention_config(spec):
-            # Of a mechanism with several levels the upper half gets all, as published, and the lower half the first.
+            # As published, the upper half gets all levels of a mechanism, and the lower half the first.
             plan.append(plain_spec(first))
         else:
             keeps = present["mechanism"] == attention and attention in kinds
@@ -197,7 +203,7 @@ def _sees_everything(config: LongspanConfig, own: list[Spec]) -> bool:
 
 
 def _complete(spec: Spec, own: list[Spec], max_tokens: int) -> Spec:
-    """A spec with what else belongs to it here: options of the source's weights, and those that follow the length."""
+    """Completes a spec with options of the source's weights, and with those that follow the length."""
     kind = type(attention_config({"mechanism": spec.get("mechanism")}))
     present = first_sharing(own, len(own))
     handed_on: Mapping[str, Any] = {}
@@ -207,12 +213,12 @@ def _complete(spec: Spec, own: list[Spec], max_tokens: int) -> Spec:
 
 
 def _updated(present: Spec, attention: str, options: Spec) -> Spec:
-    """A layer of a model that already has the mechanism: its layout stays, only the named options change."""
+    """Returns a layer of a model that already has the mechanism: its layout is kept, only the named options change."""
     if present["mechanism"] == attention:
         return _changed(present, options)
     return present | {name: value for name, value in options.items() if name in present}
 
 
 def _changed(present: Spec, options: Spec) -> Spec:
-    """A layer with other options, those left out of which they take the place."""
+    """Returns a layer with changed options, without those that they replace."""
     return attention_config(present).beside(present, options) | options

@@ -1,1 +1,1 @@
-"""Texts without labels: where they come from, and their tokens on disk."""
+"""Unlabelled texts: their sources, and their tokens on disk."""

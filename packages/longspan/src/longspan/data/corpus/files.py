@@ -1,9 +1,9 @@
-"""The documents in a file of each kind, as streams: text, JSON Lines, Parquet, Hugging Face data sets; and a text that
-is one file, cut by position into training, validation and test part, such as enwik8 and text8 as published.
+"""Documents of a file of each kind, as streams: text, JSON Lines, Parquet, Hugging Face data sets; and single-file
+texts such as enwik8 and text8, split by position into training, validation and test part.
 
-Both of these are 100 million bytes, of which the first 90 million are trained on, 5 million are for validation and the
-last 5 million are the test (Longformer, Beltagy et al. 2020, and all before it). A character belongs to the part in
-which its first byte lies, so that every part is UTF-8.
+Both have 100 million bytes: 90 million for training, 5 million for validation and the last 5 million for testing
+(Longformer, Beltagy et al. 2020, and earlier work). A character belongs to the part that contains its first byte, so
+that every part is UTF-8.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from longspan.errors import InputError
 from longspan.imports import require
 
 TEXT_FIELDS = ("text", "content", "document", "body", "article", "article_text", "source", "raw_content")
-"""Fields that hold a document, the first one found is taken."""
+"""Names of text fields, in order of preference."""
 
 READ = 1 << 18
 """Characters read at once."""
 
 
 def text_documents(path: Path, unit: str) -> Iterator[Iterator[str]]:
-    """Documents of a UTF-8 text file, each as a stream of texts; `unit` as in `Corpus`."""
+    """Yields the documents of a UTF-8 text file, each as a stream of texts; `unit` as in `Corpus`."""
     if unit == "file":
         yield _read_file(path, lambda file: iter(lambda: file.read(READ), ""))
         return
@@ -50,14 +50,14 @@ def text_documents(path: Path, unit: str) -> Iterator[Iterator[str]]:
 
 
 def json_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[str]:
-    """The text of every record of a JSON Lines, CSV or TSV file."""
+    """Yields the text of every record of a JSON Lines, CSV or TSV file."""
     records = read_records(path, skipped.add)
     read = ((number, lambda record=record: text_of(record, field)) for number, record in records)
     yield from _checked_texts(read, f"{path}, line", skipped)
 
 
 def parquet_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[str]:
-    """The text of every row of a Parquet file, read in batches of its one column."""
+    """Yields the text of every row of a Parquet file, reading batches of that column."""
     with open_parquet(path) as file:
         column = field_of(file.schema_arrow.names, field, str(path))
         batches = file.iter_batches(batch_size=64, columns=[column])
@@ -66,14 +66,14 @@ def parquet_documents(path: Path, field: str | None, skipped: Skipped) -> Iterat
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote the folder."""
+    """Whether a folder was written by `Dataset.save_to_disk` or `DatasetDict.save_to_disk`."""
     return (folder / "dataset_dict.json").is_file() or (
         (folder / "dataset_info.json").is_file() and (folder / "state.json").is_file()
     )
 
 
 def disk_documents(folder: Path, split: str, field: str | None, skipped: Skipped) -> Iterator[str]:
-    """The documents of a data set that was saved on disk; it stays there, memory-mapped."""
+    """Yields the documents of a saved data set, memory-mapped."""
     datasets = require("datasets", extra="datasets", purpose="reading a saved Hugging Face data set")
     try:
         loaded = datasets.load_from_disk(str(folder))
@@ -93,7 +93,7 @@ def disk_documents(folder: Path, split: str, field: str | None, skipped: Skipped
 def hub_documents(
     name: str, configuration: str | None, split: str, field: str | None, skipped: Skipped
 ) -> Iterator[str]:
-    """The documents of a data set of the Hub, streamed: nothing of it is kept on disk but what it caches."""
+    """Yields the documents of a data set of the Hub, streamed; only the library's own cache is written to disk."""
     datasets = require("datasets", extra="datasets", purpose="reading a data set of the Hub")
     try:
         loaded = datasets.load_dataset(name, configuration, split=split, streaming=True)
@@ -109,7 +109,7 @@ def hub_documents(
 
 
 def text_of(record: dict[str, Any], field: str | None) -> Any:
-    """The document in a record: its text field, or what the layouts of summarisation data sets take for it."""
+    """Returns the document of a record: its text field, or the document field of a summarisation layout."""
     if field is None and not any(record.get(name) for name in TEXT_FIELDS):
         from longspan.data.documents import Choice
         from longspan.data.summaries.readers import detect_layout, parse_record
@@ -118,12 +118,12 @@ def text_of(record: dict[str, Any], field: str | None) -> Any:
         try:
             return next(iter(parse_record(detect_layout(record, choice), record, choice, ""))).source
         except (InputError, KeyError, TypeError, AttributeError, ValueError, StopIteration):
-            pass  # the sentence below says what is wrong
+            pass  # the error below explains the problem
     return record[field_of(list(record), field, "the record", record)]
 
 
 def field_of(names: list[str], field: str | None, place: str, record: dict[str, Any] | None = None) -> str:
-    """The field that holds the text: the one asked for, or the first known one (that is not empty in `record`)."""
+    """Returns the name of the text field: `field`, or the first known one (that is not empty in `record`)."""
     if field is not None:
         if field not in names:
             raise InputError(f"{place} has no field {field!r}; it has {', '.join(names[:12])}")
@@ -136,7 +136,7 @@ def field_of(names: list[str], field: str | None, place: str, record: dict[str, 
 
 
 def _checked_texts(values: Iterable[tuple[int, Callable[[], Any]]], place: str, skipped: Skipped) -> Iterator[str]:
-    """The texts that the numbered calls give; one that is none goes to `skipped` with its place."""
+    """Yields the texts returned by the numbered calls; errors go to `skipped` with their place."""
     for number, value in values:
         try:
             text = check_characters(_joined(value()), "the text")
@@ -149,7 +149,7 @@ def _checked_texts(values: Iterable[tuple[int, Callable[[], Any]]], place: str, 
 
 
 def _joined(value: Any) -> str:
-    """A text, or a list of texts and lists as lines; nothing for null."""
+    """Joins a text, or nested lists of texts as lines; null is empty."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -160,7 +160,7 @@ def _joined(value: Any) -> str:
 
 
 def _read_file(path: Path, parts: Callable[[io.TextIOWrapper], Iterable[str]]) -> Iterator[str]:
-    """The parts of a UTF-8 file, compressed or not."""
+    """Yields the parts of a UTF-8 file, compressed or not."""
     try:
         with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig") as file:
             yield from parts(file)
@@ -175,15 +175,15 @@ def _reason(error: BaseException) -> str:
 logger = logging.getLogger(__name__)
 
 PUBLISHED = {"enwik8": 100_000_000, "text8": 100_000_000}
-"""Files by name, and how many bytes they have; each may lie in NAME.zip, as it is published."""
+"""Published files by name, and their size in bytes; each may be in NAME.zip."""
 PERCENT = {"train": (0, 90), "validation": (90, 95), "test": (95, 100)}
-"""Where each part begins and ends."""
+"""Range of each part in percent."""
 
 
 def published_file(source: str) -> Path | None:
-    """The file of enwik8 or text8 that a source names by itself, its folder or its folder in LONGSPAN_DATA."""
-    given, root = Path(source), os.environ.get("LONGSPAN_DATA")
-    for path in (given, *([Path(root) / given] if root and not given.is_absolute() else [])):
+    """Returns the file of enwik8 or text8 for a source that names it, its folder, or its folder in LONGSPAN_DATA."""
+    source_path, root = Path(source), os.environ.get("LONGSPAN_DATA")
+    for path in (source_path, *([Path(root) / source_path] if root and not source_path.is_absolute() else [])):
         name = path.name.removesuffix(".zip")
         if name in PUBLISHED:
             for candidate in (path, path.with_name(f"{name}.zip"), path / name, path / f"{name}.zip"):
@@ -193,15 +193,15 @@ def published_file(source: str) -> Path | None:
 
 
 def part_texts(path: Path, split: str, *, any_size: bool) -> Iterator[str]:
-    """The texts of one part of a UTF-8 file, plain, `.zip`, `.gz` or `.xz`; line ends stay as they are.
+    """Yields the texts of one part of a UTF-8 file, plain, `.zip`, `.gz` or `.xz`, with original line ends.
 
     Args:
         path: the file.
-        split: "train", "validation" or "test", or as these are called elsewhere.
-        any_size: cut in proportion, whatever the size; False refuses all but that of the published file.
+        split: "train", "validation" or "test", or an alias.
+        any_size: cut in proportion to any size; False requires the size of the published file.
 
     Raises:
-        InputError: another split, another size, bytes that are no UTF-8, an archive of several files, or a damaged one.
+        InputError: another split or size, bytes that are not UTF-8, an archive of several files, or a damaged one.
     """
     part = split_of(PERCENT, split)
     if part is None:
@@ -222,12 +222,12 @@ def part_texts(path: Path, split: str, *, any_size: bool) -> Iterator[str]:
 
 @contextmanager
 def _opened(path: Path, name: str) -> Iterator[tuple[Any, int]]:
-    """The file, decompressed on the way, and how many bytes it has."""
+    """Opens the file, decompressed, and returns its size in bytes."""
     check_regular(path)
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            inside = [each for each in archive.infolist() if not each.is_dir()]
-            chosen = [each for each in inside if Path(each.filename).name == name] or inside
+            inside = [member for member in archive.infolist() if not member.is_dir()]
+            chosen = [member for member in inside if Path(member.filename).name == name] or inside
             if len(chosen) != 1:
                 raise InputError(
                     f"{path} holds {counted(len(inside), 'file')}, none of them named {name}; unpack the one to read"
@@ -239,14 +239,14 @@ def _opened(path: Path, name: str) -> Iterator[tuple[Any, int]]:
         return
     with open_bytes(path) as file:
         size = path.stat().st_size
-        if isinstance(file, gzip.GzipFile | lzma.LZMAFile):  # which say only when they are read how many there are
+        if isinstance(file, gzip.GzipFile | lzma.LZMAFile):  # the size is known only after reading
             with open_bytes(path) as unpacked:
                 size = sum(len(block) for block in iter(lambda: unpacked.read(READ), b""))
         yield file, size
 
 
 def _part_pieces(file: IO[bytes], start: int, end: int, path: Path) -> Iterator[str]:
-    """The characters whose first byte is one of `start … end − 1`."""
+    """Yields the characters whose first byte is in `start … end − 1`."""
     left = start
     while left and (block := file.read(min(READ, left))):
         left -= len(block)
@@ -268,6 +268,6 @@ def _part_pieces(file: IO[bytes], start: int, end: int, path: Path) -> Iterator[
 
 
 def _without_rest(block: bytes) -> bytes:
-    """Bytes without those in front that go on with a character."""
+    """Removes continuation bytes at the beginning."""
     first = next((place for place, byte in enumerate(block[:4]) if byte & 0xC0 != 0x80), min(len(block), 4))
     return block[first:] if first < 4 else block

@@ -1,16 +1,16 @@
 """Text corpora of any size as a stream of documents: files, folders, patterns, Hugging Face data sets.
 
-A `Corpus` is only a description; iterating it reads the files again, a piece at a time, so that neither a corpus nor
-one endless document is ever in memory::
+A `Corpus` is only a description; each iteration reads the files again, in pieces, so that neither a corpus nor a very
+long document is in memory as a whole::
 
     corpus = Corpus(source="books/*.txt.xz")
     for text in corpus.texts(): ...                     # whole documents, for a tokenizer
     for piece, is_last in corpus.pieces(): ...          # documents in pieces of bounded length, for tokenising
 
-Sources: a `.txt` file (or any other name: read as text), `.jsonl`, `.csv`, `.tsv`, `.parquet`, each but the last plain
-or with `.gz` or `.xz`; a directory of these, or a pattern such as `shards/*.jsonl.gz`; a folder that
-`Dataset.save_to_disk` wrote; a data set of the Hub as `hf:NAME` or `hf:NAME@CONFIGURATION`, streamed; a folder of
-LONGSPAN_DATA; `enwik8` and `text8` as they are published, plain or zipped.
+Sources: a `.txt` file (or any other name: read as text), `.jsonl`, `.csv`, `.tsv`, `.parquet`, all but the last plain
+or with `.gz` or `.xz`; a directory of these, or a pattern such as `shards/*.jsonl.gz`; a folder written by
+`Dataset.save_to_disk`; a data set of the Hub as `hf:NAME` or `hf:NAME@CONFIGURATION`, streamed; a folder of
+LONGSPAN_DATA; `enwik8` and `text8` as published, plain or zipped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 HUB = "hf:"
 PIECE = 100_000
-"""Characters in a piece of a document, at most."""
+"""Maximum characters per piece of a document."""
 TEXT_UNITS = ("file", "block", "line")
 TEXT_SPLITS = ("file", "position")
 
@@ -52,7 +52,7 @@ CORPORA: Kind[str] = Kind(
     is_one=corpus_files.is_saved,
     hint=f"for a data set of the Hugging Face Hub write {HUB}NAME",
 )
-"""Where documents come from."""
+"""Sources of documents."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +61,13 @@ class Corpus:
 
     Attributes:
         source: see the module.
-        split: which files of a directory, or which part of a data set, where it has parts.
-        limit: only the first documents.
-        text_field: the field of JSON, Parquet and Hugging Face records that holds the text; None recognises it.
-        text_unit: what a document is in a text file: the whole "file", a "block" between blank lines, or a "line".
-        text_split: "file" takes the files of a split, and of enwik8 and text8 as they are published the bytes;
-            "position" cuts every text file in the same proportions, see `longspan.data.corpus.files`.
-        on_error: "skip" passes over corrupt records and says how many there were; "raise" stops at the first.
+        split: the files of a directory, or the part of a data set, if it has splits.
+        limit: maximum number of documents.
+        text_field: the text field of JSON, Parquet and Hugging Face records; None detects it.
+        text_unit: the unit of a document in a text file: the whole "file", a "block" between blank lines, or a "line".
+        text_split: "file" uses the files of a split, or the published byte ranges of enwik8 and text8; "position" cuts
+            every text file in the same proportions, see `longspan.data.corpus.files`.
+        on_error: "skip" skips corrupt records and logs their number; "raise" stops at the first.
     """
 
     source: str
@@ -79,7 +79,7 @@ class Corpus:
     on_error: str = "raise"
 
     def __post_init__(self) -> None:
-        """Find the source now, so that a mistake is known before anything is read."""
+        """Finds the source immediately, so that mistakes are reported before anything is read."""
         check_on_error(self.on_error)
         if self.text_unit not in TEXT_UNITS:
             raise InputError(f"text_unit={self.text_unit!r} is unknown; choose one of {', '.join(TEXT_UNITS)}")
@@ -96,12 +96,12 @@ class Corpus:
             self.files()
 
     def files(self) -> list[Path]:
-        """The files, or the one folder of a saved Hugging Face data set, in the order in which they are read."""
+        """Returns the files, or the folder of a saved Hugging Face data set, in reading order."""
         published = published_file(self.source)
         return list(find_source(self.source, self.split, CORPORA).files) if published is None else [published]
 
     def texts(self) -> Iterator[str]:
-        """Whole documents that are not blank, one at a time."""
+        """Yields whole documents that are not blank."""
         parts: list[str] = []
         for piece, is_last in self.pieces():
             parts.append(piece)
@@ -110,14 +110,15 @@ class Corpus:
                 parts = []
 
     def pieces(self) -> Iterator[tuple[str, bool]]:
-        """Documents that are not blank in pieces of at most `PIECE` characters, and whether a document ends there.
+        """Yields documents that are not blank in pieces of at most `PIECE` characters, with whether the piece ends a
+        document.
 
-        Pieces end before white space, where byte-level tokenizers cut anyway.
+        Pieces end before white space, where byte-level tokenizers split anyway.
         """
         return chain_documents(islice(self._documents(), self.limit))
 
     def _documents(self) -> Iterator[Iterator[str]]:
-        """Each document as a stream of texts of any length."""
+        """Yields each document as a stream of texts of any length."""
         if self.source.startswith(HUB):
             name, _, configuration = self.source.removeprefix(HUB).partition("@")
             skipped = Skipped(self.source, self.on_error)
@@ -150,7 +151,7 @@ class Corpus:
             skipped.report()
 
     def fingerprint(self) -> list[object]:
-        """What changes when the documents do: options, and each file's name, size, beginning and end."""
+        """Returns data that change with the documents: options, and each file's name, size, beginning and end."""
         options: list[object] = [self.split, self.limit, self.text_field, self.text_unit, self.on_error]
         options += [self.text_split] if self.text_split != "file" else []
         if self.source.startswith(HUB):
@@ -163,7 +164,7 @@ class Corpus:
 
 
 def chain_documents(documents: Iterator[Iterator[str]]) -> Iterator[tuple[str, bool]]:
-    """Documents cut into pieces; blank documents are left out."""
+    """Cuts documents into pieces, skipping blank documents."""
     for document in documents:
         rest, begun = "", False
         for text in document:
@@ -180,7 +181,7 @@ def chain_documents(documents: Iterator[Iterator[str]]) -> Iterator[tuple[str, b
 
 
 def _cut(text: str, start: int) -> int:
-    """A place in the second half of the `PIECE` characters from `start` on, before white space where there is some."""
+    """Returns a position in the second half of the `PIECE` characters from `start`, before white space if possible."""
     for mark in ("\n", " "):
         place = text.rfind(mark, start + PIECE // 2, start + PIECE)
         if place > 0:

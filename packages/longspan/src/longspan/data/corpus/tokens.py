@@ -1,13 +1,13 @@
-"""A corpus as token ids on disk: tokenised once in one streaming pass, then read through a memory map as one stream.
+"""A corpus as token ids on disk: tokenised once in a streaming pass, then read as one stream through a memory map.
 
-A `Ragged` with a row for each document and one column, its ids without special tokens, in two bytes or four; its
-index also has how many `characters` and UTF-8 `bytes` the texts have. Neither the corpus nor its ids are ever in
-memory; a batch of texts is, at a time.
+It is a `Ragged` with a row per document and one column, its ids without special tokens, in two or four bytes; its index
+also has the number of `characters` and UTF-8 `bytes` of the texts. Neither the corpus nor its ids are loaded into
+memory as a whole, only a batch of texts at a time.
 
-`Stream` lays the documents end to end, each after a separator, without copying them. `Columns` cuts such a stream into
-columns that stand side by side, each a stream of its own, read segment by segment: what row s of a batch's columns
-reads goes on where row s − 1 ended, so that a model with a memory may carry it from one batch to the next (Dai et al.
-2019, 1901.02860, as in the authors' code; Mikolov et al. 2010 before them).
+`Stream` concatenates the documents, with a separator before each, without copying them. `Columns` cuts such a stream
+into parallel columns that are read in segments: row s of a column continues where row s − 1 ended, so that a model with
+a memory may carry it from one batch to the next (Dai et al. 2019, 1901.02860, as in the authors' code; Mikolov et al.
+2010 before them).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ TOKENS = "tokens"
 """The column."""
 
 BATCH = 1_000_000
-"""Characters that are tokenised at once; `tokenizers` spreads them over the cores."""
+"""Characters tokenised at once; `tokenizers` parallelises over the cores."""
 
 
 def token_files(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, *, limit: int | None = None) -> Ragged:
-    """The token ids of the corpora in this folder: those that are there, or else made now.
+    """Returns the token ids of the corpora in this folder, created if they do not exist.
 
     Args:
         folder: where they are, or will be.
         corpora: sources, in order.
         tokenizer: of transformers; its special tokens are not added.
-        limit: only the first documents, over all sources.
+        limit: maximum number of documents, over all sources.
 
     Raises:
         InputError: nothing to tokenise, a source that cannot be read, or a folder made from something else.
@@ -74,7 +74,7 @@ def token_files(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, *, limi
 
 
 def _encoded(pieces: Iterable[tuple[str, bool]], tokenizer: Any) -> Iterator[tuple[list[int], str, bool]]:
-    """The ids of each piece, the piece, and whether a document ends there."""
+    """Yields the ids of each piece, the piece, and whether it ends a document."""
     for batch in _batches(pieces):
         texts = [piece for piece, _ in batch]
         encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
@@ -86,7 +86,7 @@ def _batches(pieces: Iterable[tuple[str, bool]]) -> Iterator[list[tuple[str, boo
     size = 0
     for piece in pieces:
         batch.append(piece)
-        size += len(piece[0]) + 100  # many short lines weigh too
+        size += len(piece[0]) + 100  # many short lines have overhead too
         if size >= BATCH:
             yield batch
             batch, size = [], 0
@@ -99,22 +99,22 @@ class Stream:
 
     Args:
         files: the tokenised corpus.
-        separator: the id that stands before each document.
+        separator: the id before each document.
     """
 
     def __init__(self, files: Ragged, separator: int) -> None:
         self.files = files
         self.separator = separator
         self.ends = files.ends
-        # Where each separator stands.
+        # Position of each separator.
         self.starts = np.concatenate([[0], self.ends[:-1]]) + np.arange(len(self.ends))
 
     def __len__(self) -> int:
-        """Tokens and separators."""
+        """Number of tokens and separators."""
         return self.files.values + len(self.files)
 
     def read(self, start: int, end: int) -> np.ndarray:
-        """Ids `start … end − 1` as int64; nothing lies beyond either end of the stream."""
+        """Returns the ids `start … end − 1` as int64, clipped to the stream."""
         start, end = max(start, 0), min(end, len(self))
         if start >= end:
             return np.empty(0, dtype=np.int64)
@@ -129,18 +129,19 @@ class Stream:
         return np.concatenate(parts).astype(np.int64)
 
     def documents(self, start: int, end: int) -> np.ndarray:
-        """The number of the document of each of `start … end − 1`, int64; a separator is of the one that follows it."""
+        """Returns the document index of each of `start … end − 1`, int64; a separator belongs to the following
+        document."""
         return np.searchsorted(self.starts, np.arange(start, end), side="right") - 1
 
 
 class Columns:
-    """B columns of equal length, of which every token but the very first is guessed once.
+    """B columns of equal length, in which every token but the very first is predicted once.
 
     Args:
         stream: the documents.
         columns: B.
-        segment_tokens: T, how many tokens of a column are read at once; the last segment may be shorter.
-        name: of the number of columns, for the sentence that says it is too large.
+        segment_tokens: T, tokens of a column that are read at once; the last segment may be shorter.
+        name: name of the option for the number of columns, for the error message.
 
     Raises:
         InputError: fewer tokens than columns.
@@ -162,14 +163,14 @@ class Columns:
 
     @property
     def segments(self) -> int:
-        """How many segments a column of the stream has; the last may be shorter."""
+        """Number of segments in a column; the last may be shorter."""
         return -(-self.tokens // self.segment_tokens)
 
     def read(self, segment: int, column: int) -> np.ndarray:
-        """The ids `(T + 1,)` int64 of a segment and of the token behind it, which its last one is to guess."""
+        """Returns the ids `(T + 1,)` int64 of a segment and of the next token, the target of its last one."""
         first, last = segment * self.segment_tokens, min((segment + 1) * self.segment_tokens, self.tokens)
         return self.stream.read(column * self.tokens + first, column * self.tokens + last + 1)
 
     def segment(self, segment: int) -> np.ndarray:
-        """The ids `(B, T + 1)` of a segment of all columns."""
+        """Returns the ids `(B, T + 1)` of a segment of all columns."""
         return np.stack([self.read(segment, column) for column in range(self.columns)])

@@ -51,7 +51,7 @@ _NOT_STORY = re.compile(
 
 
 def detect_layout(record: Record, choice: Choice) -> str:
-    """The layout whose fields the record has; `InputError` where none fits."""
+    """Returns the layout whose fields the record has; raises `InputError` if none matches."""
     has = record.keys()
     if choice.source_field or choice.target_field:
         return "plain"
@@ -69,7 +69,7 @@ def detect_layout(record: Record, choice: Choice) -> str:
 
 
 def parse_record(layout: str, record: Record, choice: Choice, default_id: str) -> Iterator[SummaryRow]:
-    """The rows of one record; `default_id` names it where it has no id of its own."""
+    """Yields the rows of one record; `default_id` is used if it has no id."""
     return LAYOUTS[layout].rows(record, choice, id_of(record, default_id))
 
 
@@ -96,7 +96,7 @@ def _scientific_papers(record: Record, choice: Choice, name: str) -> Iterator[Su
         )
         yield SummaryRow(id=name, pieces=pieces, references=(summary,))
     elif isinstance(record.get(article), str):
-        # The Hub's copy: one paragraph or sentence per line.
+        # The Hub's version: one paragraph or sentence per line.
         lines = tuple(line.strip() for line in record[article].split("\n") if line.strip())
         yield SummaryRow(id=name, pieces=lines, references=(summary,), separator="\n", split=True)
     else:
@@ -105,7 +105,7 @@ def _scientific_papers(record: Record, choice: Choice, name: str) -> Iterator[Su
 
 
 def _marked_sentences(record: Record, field: str) -> str:
-    """An abstract as one sentence per line, from a list, from `<S>` marks, from lines, or by splitting."""
+    """Returns an abstract as one sentence per line, from a list, `<S>` marks, lines, or by segmentation."""
     texts = texts_in(record, field)
     if isinstance(record[field], str) and not _MARK.search(texts[0]):
         if "\n" in texts[0].strip():
@@ -131,7 +131,7 @@ def _permissive(record: Record, choice: Choice, name: str) -> Iterator[SummaryRo
             headings.append(len(pieces))
             pieces.append(title)
         pieces += [part for text in texts_in(section, "text") for part in text.split("\n\n") if part.strip()]
-    # A document without the summary that was asked for is left out, as one with an empty summary is.
+    # A document without the requested summary is skipped, like one with an empty summary.
     summary = (
         _by_line(_by_sentence(text) for text in texts_in(record, target)) if record.get(target) is not None else ""
     )
@@ -214,13 +214,13 @@ def _leval(record: Record, choice: Choice, name: str) -> Iterator[SummaryRow]:
 
 
 def _document(record: Record, field: str, name: str, references: tuple[str, ...], question: str | None) -> SummaryRow:
-    """A row whose document is one text, or a list of sentences."""
+    """Returns a row whose document is one text, or a list of sentences."""
     pieces, split = texts_in(record, field), isinstance(record.get(field), str)
     return SummaryRow(id=name, pieces=pieces, references=references, question=question, split=split)
 
 
 def _by_sentence(text: str) -> str:
-    """One sentence per line; a line break in the text stays one."""
+    """Returns one sentence per line; line breaks in the text are kept."""
     return "\n".join(sentence.text for line in text.split("\n") for sentence in split_sentences(line))
 
 
@@ -229,7 +229,7 @@ def _by_line(sentences: Iterable[str]) -> str:
 
 
 class Layout(NamedTuple):
-    """How records of one layout become rows, and the fields by which they are known, if these alone tell."""
+    """Conversion of records of one layout to rows, and the fields that identify the layout, if any do."""
 
     rows: Callable[[Record, Choice, str], Iterator[SummaryRow]]
     known_by: frozenset[str] = frozenset()
@@ -258,7 +258,7 @@ SUMMARIES = Kind(
     made_up=lambda count, seed: synthetic_rows(8 if count is None else count, seed=seed),
     suffixes=("jsonl", "json", "txt", "csv", "tsv", "parquet"),
 )
-"""Where summaries come from."""
+"""Sources of summaries."""
 
 
 def read_rows(
@@ -328,7 +328,7 @@ def _rows(
             wrong.__cause__ = error
             skipped.add(number, wrong)
             continue
-        # There is text in the document and in every reference; a row may have no reference at all.
+        # A row needs text in the document and in every reference; references may be missing.
         complete = [
             row
             for row in rows

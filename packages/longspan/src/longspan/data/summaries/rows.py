@@ -1,17 +1,17 @@
-"""What one example of a summarisation data set is, whatever file it came from.
+r"""Rows of summarisation data sets, independent of the file format.
 
-A `SummaryRow` is made by `longspan.data.summaries.readers.read_rows` (or by hand) and read by the tasks::
+A `SummaryRow` is created by `longspan.data.summaries.readers.read_rows` (or directly) and read by the tasks::
 
     row.id            "sumpubmed_20741"
     row.source        the whole document as one text
     row.sentences     the document as a tuple of sentences, in order
     row.references    one or more reference summaries, one sentence per line ("\n" between sentences)
     row.reference     the first of them (the training target)
-    row.question      what the summary should answer, or None for a plain summary
+    row.question      the question that the summary answers, or None for a plain summary
 
-A document is kept in `pieces`, as the file gave it: sentences, dialogue turns ("Speaker: text") or one long text.
-`split=True` says that a piece may hold several sentences; they are found on first use of `row.sentences`, so that
-reading for sequence-to-sequence training never pays for it. A sentence never crosses the border of a piece.
+A document is stored in `pieces`, as in the file: sentences, dialogue turns ("Speaker: text") or one long text. With
+`split=True` a piece may contain several sentences, which are segmented on first use of `row.sentences`, so that reading
+for sequence-to-sequence training does not pay for it. A sentence never crosses the border of a piece.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class SummaryRow:
     """A document with its reference summaries.
 
     Attributes:
-        id: the data set's own name for the row, unique within it.
+        id: the data set's id of the row, unique within it.
         pieces: the document in order: sentences, turns or paragraphs.
         references: reference summaries; within each, sentences are separated by newlines. Empty for a document alone.
-        question: the question that the summaries answer; None asks for a plain summary.
-        separator: what stands between the pieces in `source` (a newline for dialogues).
-        split: whether pieces must still be cut into sentences.
-        language: ISO 639-1 code for cutting sentences; None guesses it from the script.
-        title: of the document; empty where the data have none.
-        headings: which of the pieces are headings, by index: part of the text, but no sentences.
+        question: the question that the summaries answer; None for a plain summary.
+        separator: separator of the pieces in `source` (a newline for dialogues).
+        split: whether pieces must still be segmented into sentences.
+        language: ISO 639-1 code for the segmentation; None guesses it from the script.
+        title: title of the document; may be empty.
+        headings: indices of the pieces that are headings: part of the text, but not sentences.
     """
 
     id: str
@@ -51,7 +51,8 @@ class SummaryRow:
     headings: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Accept any sequence of texts, and one bare text, for `pieces` and `references`; refuse half characters."""
+        """Accepts any sequence of texts, or a single text, for `pieces` and `references`; raises `InputError` for
+        unpaired surrogates."""
         if isinstance(self.pieces, str):
             object.__setattr__(self, "pieces", (self.pieces,))
             object.__setattr__(self, "split", True)
@@ -70,7 +71,7 @@ class SummaryRow:
 
     @cached_property
     def sentences(self) -> tuple[str, ...]:
-        """The document's sentences in order; none of them is blank or a heading."""
+        """The document's sentences in order, without blank ones and headings."""
         headings = set(self.headings)
         pieces = [piece for index, piece in enumerate(self.pieces) if index not in headings]
         if not self.split:
@@ -81,14 +82,15 @@ class SummaryRow:
 
     @property
     def reference(self) -> str:
-        """The first reference summary; raises `InputError` where the row has none."""
+        """The first reference summary; raises `InputError` if the row has none."""
         if not self.references:
             raise InputError(f"row {self.id!r} has no reference summary; training and scoring need at least one")
         return self.references[0]
 
 
 def synthetic_rows(count: int, *, seed: int, sentences: int = 40) -> list[SummaryRow]:
-    """Documents of made-up words whose summary is the sentences that begin with "notably", for smoke runs and tests.
+    """Returns documents of random words whose summary is the sentences that begin with "notably", for smoke runs and
+    tests.
 
     The same `count` and `seed` give the same rows on every machine.
     """

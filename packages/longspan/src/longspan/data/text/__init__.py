@@ -1,1 +1,1 @@
-"""Where sentences end, and what scripts and abbreviations tell of it."""
+"""Sentence segmentation, with scripts and abbreviations."""

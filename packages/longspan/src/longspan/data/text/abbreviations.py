@@ -1,11 +1,11 @@
-"""Abbreviations and the other places where a full stop does not decide alone whether a sentence ends.
+"""Abbreviations and other cases in which a full stop alone does not determine whether a sentence ends.
 
 Each language has four kinds of abbreviations, which differ in what may follow them inside a sentence:
 
-- `never`: no sentence ends with it ("Fig.", "approx.", "Ms.", "vs.").
-- `open`: a sentence may end with it ("Inc.", "p.m.", "etc."). It does before a word that begins sentences far more
-  often than it is a name or a noun (`starters`: "He", "The", "However").
-- `units`: goes on before a small letter or a number ("5 oz. of oil"), and ends before a capital ("Add 5 ml. Stir.").
+- `never`: never ends a sentence ("Fig.", "approx.", "Ms.", "vs.").
+- `open`: may end a sentence ("Inc.", "p.m.", "etc."): it does before a word that begins sentences far more often than
+  it is a name or a noun (`starters`: "He", "The", "However").
+- `units`: continues before a small letter or a number ("5 oz. of oil"), and ends before a capital ("Add 5 ml. Stir.").
 - `numbered`: abbreviates only before a number, a Roman numeral, a bracket or a single letter ("no. 5", "art. IX",
   "App. B"); elsewhere it is an ordinary word ("He said no.").
 
@@ -28,7 +28,7 @@ from longspan.settings import check_several, show
 
 @dataclass(frozen=True)
 class Abbreviations:
-    """The abbreviations of a language, by what may follow them, and the words that begin sentences."""
+    """The abbreviations of a language, by what may follow them, and words that begin sentences."""
 
     never: frozenset[str] = frozenset()
     open: frozenset[str] = frozenset()
@@ -38,10 +38,10 @@ class Abbreviations:
     inner: frozenset[str] = frozenset()
     """Further words that begin no sentence in small letters."""
     lettered: frozenset[str] = frozenset()
-    """Words before a single capital letter that is no initial of a name: "vitamin C."."""
+    """Words before a single capital letter that is not an initial: "vitamin C."."""
     leading: frozenset[str] = frozenset()
-    """Of `never`, those that belong to what follows: titles, "vs.". Where a table has any, the others end a sentence in
-    small letters before a word that begins sentences: "the first two eqs. The third"."""
+    """Those of `never` that belong to the following word: titles, "vs.". If a table has any, the others end a sentence
+    in small letters before a word that begins sentences: "the first two eqs. The third"."""
     words: frozenset[str] = frozenset()
     """Abbreviations that are ordinary words in small letters, and then end a sentence before a capital: "its mass."."""
     ordinals: bool = False
@@ -60,7 +60,7 @@ _AMBIGUOUS = frozenset(["st", "mt", "ft", "am", "ann", "int", "med", "sec", "com
 
 @cache
 def abbreviations_of(language: str) -> Abbreviations:
-    """The table of a language; without one of its own, the English kind `never`."""
+    """Returns the table of a language; if it has none, the English kind `never`."""
     tables, language = _tables(), _SAME.get(language, language)
     if language in tables:
         return tables[language]
@@ -94,10 +94,10 @@ _ROMAN = re.compile(r"[IVXLCDM]+")
 
 
 def abbreviations_from(words: Iterable[str]) -> frozenset[str]:
-    """Abbreviations of a user as the rules compare them: lower-case, without the last full stop.
+    """Normalises abbreviations passed by a user: lower-case, without the last full stop.
 
     Raises:
-        InputError: no list of words, or an abbreviation that is empty or has a space in it.
+        InputError: not a list of words, or an abbreviation that is empty or contains a space.
     """
     if isinstance(words, str):
         raise InputError(f"abbreviations={show(words)} is one string; give a list of them, [{show(words)}]")
@@ -111,18 +111,18 @@ def abbreviations_from(words: Iterable[str]) -> frozenset[str]:
 
 
 def goes_on(before: str, after: str, language: str, more: Collection[str] = ()) -> bool:
-    """Whether a sentence goes on between `before`, which ends with a full stop, and `after`.
+    """Whether a sentence continues between `before`, which ends with a full stop, and `after`.
 
     Args:
-        before: the text up to the place, the last hundred characters suffice.
-        after: the text that follows, the next forty suffice.
+        before: the text up to the position; the last hundred characters suffice.
+        after: the text that follows; the next forty suffice.
         language: an ISO 639-1 code.
-        more: further abbreviations that no sentence ends with, lower-case and without the last full stop.
+        more: further abbreviations that never end a sentence, lower-case and without the last full stop.
     """
     table = abbreviations_of(language)
     plain = before[before.rfind(" ") + 1 :].removesuffix(".")
     if len(plain) > 1 and plain.isalpha() and (key := plain.lower()) not in table.known and key not in more:
-        # Nearly every sentence ends with such a word; but "Louis XIV. was" goes on.
+        # Nearly every sentence ends with such a word; but "Louis XIV. was" continues.
         return plain.isupper() and after[:1].islower() and _ROMAN.fullmatch(plain) is not None
     if reference := _REFERENCE.search(before):  # "Larsen et al. [12] found", but not "it fell. [12] Then"
         inner = before[: reference.start()]
@@ -142,7 +142,7 @@ def goes_on(before: str, after: str, language: str, more: Collection[str] = ()) 
     if name in more or name in table.never:
         if len(word) > 1 and word.isupper() and _starts(after, table):  # an acronym, "MLM-based AM. None"
             return False
-        # A single capital letter is mostly an initial, for which the library decides; "M." is a title in French.
+        # A single capital letter is usually an initial, for which the library decides; "M." is a title in French.
         return not (len(word) == 1 and word.isupper() and word != "M") or first.islower()
     if name in table.open:
         if _NUMBERED.match(after):
@@ -165,7 +165,7 @@ def goes_on(before: str, after: str, language: str, more: Collection[str] = ()) 
 
 
 def _is_word(word: str, following: re.Match[str], after: str, table: Abbreviations) -> bool:
-    """Whether an abbreviation in small letters is an ordinary word or closes a sentence, by what follows it."""
+    """Whether an abbreviation in small letters is an ordinary word or ends a sentence, by what follows it."""
     if not word.islower() or not following["word"][:1].isupper() or _is_numbered(following, after):
         return False
     if word in table.words:
@@ -185,9 +185,9 @@ _CAPITAL = re.compile(r"[^\W\d_]{2}[.!?][)\"'”’»]*\s+[(\"'“‘«]*[A-Z\u0
 
 
 def goes_on_small(block: str, language: str) -> set[int]:
-    """Where a sentence goes on after a short word and a full stop, since a function word follows in small letters: "The
-    pop. of the city". The ends of the white space between them; none in a text that begins sentences so, as chats do.
-    """
+    """Returns the positions where a sentence continues after a short word and a full stop, because a function word in
+    small letters follows: "The pop. of the city". They are the ends of the white space in between; empty for a text
+    whose sentences begin with small letters, such as a chat."""
     table = abbreviations_of(language)
     if not table.starters:
         return set()
@@ -209,7 +209,8 @@ _AND_SO_ON = frozenset({"etc", "usw", "osv", "enz", "ecc"})
 
 
 def unseen_ends(block: str, language: str) -> Iterator[int]:
-    """Ends of sentences that look like an abbreviation or an initial: "etc. I", "said no. She", "vitamin C. Lemons"."""
+    """Yields ends of sentences that look like an abbreviation or an initial: "etc. I", "said no. She", "vitamin C.
+    Lemons"."""
     table = abbreviations_of(language)
     for match in _MAY_HIDE.finditer(block):
         stop = match.start()
@@ -235,8 +236,10 @@ _SPEECH = re.compile(r"[^。！？，“「]{0,6}[说說道问問喊叫答嚷]")
 
 
 def goes_on_unspaced(before: str, after: str) -> bool:
-    """Whether a sentence of Chinese or Japanese goes on where no space follows: `“好。”他说。`, `「はい。」と言った。`,
-    `モーニング娘。の`."""
+    """Whether a Chinese or Japanese sentence continues without a space:
+
+    `“好。”他说。`, `「はい。」と言った。`, `モーニング娘。の`.
+    """
     if _QUOTED.search(before):
         if _INTRODUCED.search(before):  # `他说：“好。”` is a whole sentence
             return False
@@ -250,14 +253,14 @@ def _is_abbreviation(before: str, table: Abbreviations, more: Collection[str]) -
 
 
 def _starts(after: str, table: Abbreviations) -> bool:
-    """Whether what follows begins with a capital letter and a word that mostly begins sentences."""
+    """Whether the following word is capitalised and usually begins sentences."""
     following = _NEXT.match(after)
     assert following is not None, "the pattern matches an empty text"
     return following["word"][:1].isupper() and following["word"].lower() in table.starters
 
 
 def _is_numbered(following: re.Match[str], after: str) -> bool:
-    """Whether a number follows, a Roman numeral, a bracketed number or a single capital letter."""
+    """Whether a number, a Roman numeral, a bracketed number or a single capital letter follows."""
     word = following["word"]
     if following["open"][:1] in ("(", "["):
         return word[:1].isdigit()

@@ -1,10 +1,10 @@
-"""Raised and lowered letters as plain text: marks of notes are left out, exponents and indices stay what they are.
+"""Superscripts and subscripts as plain text: footnote marks are removed, exponents and indices are kept.
 
-Readers wrap such letters in `RAISED` or `LOWERED` and `LEVEL`; `with_scripts` replaces them by plain characters. A mark
-of a note behind a word, a sum of money or an end mark is left out, as those of Markdown and Word are. An exponent gets
-a "^": "10^6", "m^2", "x^−1"; no superscript digits, since the normal form NFKC, in which many tokenizers read, turns
-10⁶ into 106. Lowered digits become the subscripts of Unicode, "H₂O", which NFKC turns into what people type, and
-lowered letters get a "_". Raised endings of words ("5th", "Mme") are joined.
+Readers wrap such letters in `RAISED` or `LOWERED` and `LEVEL`; `with_scripts` replaces them by plain characters. The
+mark of a note after a word, a sum of money or an end mark is removed, like those of Markdown and Word. An exponent gets
+a "^": "10^6", "m^2", "x^−1"; superscript digits are not used, because NFKC normalisation, which many tokenizers apply,
+turns 10⁶ into 106. Subscript digits become Unicode subscripts, "H₂O", which NFKC turns into plain digits, and subscript
+letters get a "_". Superscript endings of words ("5th", "Mme") are joined.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 
 RAISED, LOWERED, LEVEL = map(chr, range(0xFDD0, 0xFDD3))
-"""Characters that no text has, before raised letters, before lowered ones, and behind both."""
+"""Characters that occur in no text, before superscripts, before subscripts, and after both."""
 
 _LETTERS = f"[^{RAISED}{LOWERED}{LEVEL}]*"
 _SCRIPT = re.compile(
@@ -42,13 +42,13 @@ _ENDINGS = frozenset({"st", "nd", "rd", "th", "o", "a", "e", "er", "re", "r", "s
 
 
 def with_scripts(text: str, notes: Collection[str] = ()) -> str:
-    """The text with plain characters for what is marked as raised or lowered.
+    """Replaces marked superscripts and subscripts by plain characters.
 
     Args:
-        text: of a line or a paragraph, from its beginning.
-        notes: the marks of the notes that are known to stand near the text.
+        text: a line or a paragraph, from its beginning.
+        notes: the marks of the notes known to be near the text.
     """
-    if not (RAISED in text or LOWERED in text or LEVEL in text):  # as nearly always
+    if not (RAISED in text or LOWERED in text or LEVEL in text):  # the usual case
         return text
     pieces: list[str] = []
     done = 0
@@ -63,7 +63,9 @@ def with_scripts(text: str, notes: Collection[str] = ()) -> str:
         after = text[done : done + 1]
         if not before or "\ue000" <= before[-1] <= "\uf8ff" or (line != before and after.isalnum()):
             begins = _NOTE.fullmatch(run) and after.isalpha() and not before and not run.isalpha()
-            pieces.append(f"{run} " if begins else run)  # the mark with which a note begins, or an isotope's
+            pieces.append(
+                f"{run} " if begins else run
+            )  # the mark at the beginning of a note, or the mass number of an isotope
             continue
         placed = _raised(before, run, after, notes) if match[0][0] == RAISED else _lowered(before, run)
         if placed != run and before and line != before:  # a space between an exponent and its base
@@ -74,7 +76,7 @@ def with_scripts(text: str, notes: Collection[str] = ()) -> str:
 
 
 def _raised(before: str, run: str, after: str, notes: Collection[str]) -> str:
-    """What stands in the text for raised letters behind `before`."""
+    """Returns the plain text of a superscript after `before`."""
     if after in {"/", "⁄"} and run.isdigit():  # a fraction
         return f" {run}" if before[-1].isdigit() else run
     if _CITED.fullmatch(run):
@@ -90,7 +92,7 @@ def _raised(before: str, run: str, after: str, notes: Collection[str]) -> str:
 
 def _raised_letters(before: str, run: str, after: str) -> str:
     if after.isalpha() or not before[-1].isalnum() or not run.isascii():
-        return run  # the A of LaTeX, ™ and the like
+        return run  # the A of LaTeX, ™ and so on
     word = _WORD.search(before)
     letter = word[0] if word is not None and len(word[0]) == 1 else ""
     if len(run) > 1:
@@ -99,7 +101,7 @@ def _raised_letters(before: str, run: str, after: str) -> str:
 
 
 def _is_mark(before: str, run: str, notes: Collection[str]) -> bool:
-    """Whether digits or signs that are raised behind some text are marks of notes, and no exponent."""
+    """Whether superscript digits or signs are footnote marks instead of an exponent."""
     last = before[-1]
     if last in _BRACKETS:
         inside = _in_brackets(before)
@@ -117,7 +119,7 @@ def _is_mark(before: str, run: str, notes: Collection[str]) -> bool:
 
 
 def _in_brackets(before: str) -> str | None:
-    """What stands in the brackets with which a text ends; None where they are opened further away."""
+    """Returns the content of the brackets at the end of a text; None if they do not open in it."""
     depth = 0
     for place in range(len(before) - 1, -1, -1):
         depth += (before[place] == before[-1]) - (before[place] == _BRACKETS[before[-1]])
@@ -127,7 +129,7 @@ def _in_brackets(before: str) -> str | None:
 
 
 def _lowered(before: str, run: str) -> str:
-    """What stands in the text for lowered letters behind `before`."""
+    """Returns the plain text of a subscript after `before`."""
     if not before or not (before[-1].isalnum() or before[-1] in ")]}"):
         return run
     if run.translate(_SUBSCRIPTS) != run and not any(map(str.isalpha, run)):

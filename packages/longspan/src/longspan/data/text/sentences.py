@@ -1,24 +1,25 @@
-"""Sentences and words of a text, with their places in it, for many scripts and in linear time.
+"""Sentences and words of a text, with their positions, for many scripts and in linear time.
 
-The cutting rules (end marks, abbreviations, quotations of some 250 languages) are those of the `sentencex` library.
-Six rules of our own are added, because documents are long and untidy:
+Segmentation rules (end marks, abbreviations, quotations of some 250 languages) come from the `sentencex` library. Six
+rules are added for long and untidy documents:
 
-1. Blank lines, form feeds, list items and Markdown headings always end a sentence. A single line break does so when a
-   line beside it is longer than hard wrapping ever makes it (`WRAPPED_LINE` characters): then lines are paragraphs.
-2. The library sees blocks of at most `BLOCK` characters: some of its quotation rules take quadratic time, and one
+1. Blank lines, form feeds, list items and Markdown headings always end a sentence. A single line break does so if a
+   neighbouring line is longer than hard wrapping ever makes it (`WRAPPED_LINE` characters): then lines are paragraphs.
+2. The library gets blocks of at most `BLOCK` characters: some of its quotation rules take quadratic time, and one
    unbalanced quotation mark must not swallow the rest of a book.
-3. A sentence longer than `LONGEST` characters is cut again without regard to quotation marks; what is still longer is
-   cut at the last clause mark, else at the last space, else at `LONGEST` characters. Tables, logs and texts without
-   any end mark thus become pieces of bounded length.
-4. A piece without any letter or digit (a stray closing quotation mark) belongs to the sentence before it, a list
-   number alone ("2.") to the one after it.
-5. Where no space follows an end mark of the Latin kind no sentence ends: `zoneinfo.ZoneInfo`, `branch.<name>.merge`,
+3. A sentence longer than `LONGEST` characters is segmented again, ignoring quotation marks; pieces that are still
+longer
+   are cut at the last clause mark, otherwise at the last space, otherwise at `LONGEST` characters. So tables, logs and
+   texts without end marks become pieces of bounded length.
+4. A piece without letters and digits (a stray closing quotation mark) belongs to the previous sentence, a list number
+   alone ("2.") to the next.
+5. Without a space after it, an end mark of the Latin kind ends no sentence: `zoneinfo.ZoneInfo`, `branch.<name>.merge`,
    `setup.Cfg`, 3.X, https://example.org/?Name are words. An ellipsis in quotation marks or brackets ends none before a
-   small letter, and a line that ends in a colon is a sentence where the line below it is set in, as code is. Between
-   two sentences of prose a missing space is read as one.
-6. Abbreviations, initials, ordinal numbers and quotations of which the library knows too few: see `abbreviations`.
+   small letter, and a line that ends in a colon is a sentence if the next line is indented, as code is. Between two
+   sentences of prose a missing space is inferred.
+6. Abbreviations, initials, ordinal numbers and quotations that the library lacks: see `abbreviations`.
 
-Words are what metrics count, labels compare and summaries are measured in.
+Words are the unit of metrics, labels and summary lengths.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ BLOCK = 10_000
 LONGEST = 600
 WRAPPED_LINE = 160
 TICKS = 200
-"""Backticks in a block from which on they are no quotation marks; the library would try every pair of them."""
+"""With this number of backticks in a block, they are not treated as quotation marks, because the library would try
+every pair."""
 
 _LINE = re.compile(r"[^\n\f\u2029]*[\n\f\u2029]?")
 _ITEM = re.compile(r"\s*(?:[-*•‣◦▪–●■○·]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+\S|#{1,6}\s|\|")
@@ -58,12 +60,12 @@ _NUMBER = re.compile(
     r"|(?:Fig|Figs|Figure|Table|Tab|Box|Scheme|Plate|Theorem|Lemma|Definition|Corollary|Proposition|Remark|Example"
     r"|Abb|Abbildung|Tabelle|Satz|Tableau|Figura|Tabla|Tabella|Tabel|Figuur)\.?\s\d{1,3}(?:\.\d{1,3})*[a-z]?\."
 )
-"""A number or a label that belongs to the sentence after it: "2.", "Fig. 1."."""
+"""A number or a label that belongs to the following sentence: "2.", "Fig. 1."."""
 _QUOTES = str.maketrans(dict.fromkeys('"“”„‟«»‹›「」『』《》()[]{}（）【】', " "))
 _INTRODUCES = re.compile(r"\w\W?:\s*$")
 _CLOSING = "\"'”’»›)]}*_`"
 SIDE = 60
-"""Characters on each side of a full stop that decide whether a sentence ends there."""
+"""Characters on each side of a full stop that determine whether a sentence ends there."""
 _GLUED = re.compile(
     r"[.!?](?=(?P<next>[A-Z][a-z]+|A|I)(?:,?\s+[a-z0-9]|\s+[A-Z][a-z]))(?:(?<=[a-z]{3}[.!?])|(?<=\d{4}[.!?]))"
 )
@@ -113,9 +115,9 @@ those through thus to too under until up upon us ve very was we were what when w
 whom whose why will with would you your yours yourself yourselves
 """
 STEM = 6
-"""Letters of a word that tell it from others."""
+"""Letters of a word that distinguish it from others."""
 FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
-"""English words that say nothing of what a text is about."""
+"""English words without content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +130,22 @@ class Sentence:
 
 
 class _Rules(NamedTuple):
-    """What decides where a sentence ends, beside the text."""
+    """Options of the segmentation."""
 
     language: str
     abbreviations: frozenset[str]
 
 
 def split_sentences(text: str, language: str | None = None, abbreviations: Iterable[str] = ()) -> list[Sentence]:
-    """Cut a text into sentences, in order and without overlap; together they hold every character but white space.
+    """Segments a text into sentences, in order and without overlap; together they contain every character except white
+    space.
 
     Args:
         text: any text; an empty or blank one has no sentences.
-        language: an ISO 639-1 code ("en", "zh", "ar"); None guesses one from the commonest script, which suffices for
-            the end marks but knows the abbreviations of one language per script only (Latin letters: English).
-        abbreviations: further words that no sentence ends with, such as "Anm."; letter case and a last full stop do not
-            matter.
+        language: an ISO 639-1 code ("en", "zh", "ar"); None guesses one from the most frequent script, which suffices
+            for
+            the end marks but selects the abbreviations of one language per script (Latin letters: English).
+        abbreviations: further words that never end a sentence, such as "Anm."; case and a final full stop are ignored.
 
     Raises:
         InputError: `language` is not a language code, an abbreviation is not one word, or the 'documents' extra is not
@@ -170,20 +173,20 @@ def split_sentences(text: str, language: str | None = None, abbreviations: Itera
 
 
 def whole_sentence(text: str) -> Sentence:
-    """A text that is one sentence as it stands, such as a line of a log."""
+    """Returns a text as a single sentence, such as a line of a log."""
     return Sentence(text, 0, len(text))
 
 
 def check_language(language: str) -> None:
-    """Raise `InputError` for what is no ISO 639-1 code."""
+    """Raises `InputError` unless `language` is a language code."""
     if not isinstance(language, str) or not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", language):
         raise InputError(f"language={show(language)} is not a language code; give one such as 'en', 'zh' or 'ar'")
 
 
 def guess_language(text: str) -> str:
-    """The language code whose script is commonest in samples of the text; "en" where no letter is known.
+    """Returns the language code of the most frequent script in samples of the text; "en" if no letter is known.
 
-    Kana anywhere among Chinese characters means Japanese.
+    Kana among Chinese characters mean Japanese.
     """
     step = max(1, len(text) // 8)
     sample = "".join(text[start : start + 500] for start in range(0, len(text), step)) if len(text) > 4000 else text
@@ -191,7 +194,7 @@ def guess_language(text: str) -> str:
     counts["zh"] += counts["ja"]
     if counts["ja"] * 20 >= counts["zh"]:
         counts["ja"], counts["zh"] = counts["zh"], counts["ja"]
-    # Chinese, Japanese and Korean write a word in about two characters, the alphabets in about five.
+    # Chinese, Japanese and Korean words have about two characters, alphabetic ones about five.
     for code in ("zh", "ja", "ko"):
         counts[code] *= 2
     code, count = counts.most_common(1)[0]
@@ -199,7 +202,7 @@ def guess_language(text: str) -> str:
 
 
 def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
-    """Spans between which a sentence must end; together they cover the text."""
+    """Yields spans at whose borders sentences must end; together they cover the text."""
     start = 0
     before: tuple[int, bool, bool] | None = None  # length, is blank, is a heading
     above = ""
@@ -221,26 +224,26 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _margin(line: str) -> int:
-    """How far a line is set in."""
+    """Returns the indentation of a line."""
     return len(line) - len(line.lstrip())
 
 
 def _cut_paragraph(text: str, start: int, end: int, rules: _Rules) -> Iterator[tuple[int, int]]:
-    """Cut one paragraph at the library's boundaries, then cut what is too long."""
+    """Segments one paragraph with the library, then cuts what is too long."""
     for cuts in _cut_blocks(text, start, end, rules, quotes=True):
         if cuts[-1] - cuts[0] <= LONGEST:
             yield from pairwise(cuts)
             continue
-        # The whole is measured, not the parts: else one end that the library missed would keep the others in quotation
-        # marks or brackets that are never closed.
+        # The whole is measured instead of the parts: otherwise an end missed by the library would leave the others
+        # inside unclosed quotation marks or brackets.
         for inner_cuts in _cut_blocks(text, cuts[0], cuts[-1], rules, quotes=False):
             for first, last in pairwise(inner_cuts):
                 yield from _cut_long(text, first, last)
 
 
 def _cut_blocks(text: str, start: int, end: int, rules: _Rules, quotes: bool) -> Iterator[list[int]]:
-    """Cut at the library's boundaries, at most `BLOCK` characters at a time; each piece as the rising places where it
-    begins, where ends that the library misses are, and where it ends.
+    """Segments at most `BLOCK` characters at a time; yields each piece as ascending positions: its beginning, ends
+    missed by the library, and its end.
 
     The last sentence of a block may be incomplete, so the next block begins with it again, unless it is the only one.
     """
@@ -258,16 +261,16 @@ def _cut_blocks(text: str, start: int, end: int, rules: _Rules, quotes: bool) ->
 
 
 def _boundaries(block: str, rules: _Rules, quotes: bool) -> tuple[list[int], list[int]]:
-    """The rising ends of the block's sentences by the library, the last one being the block's length, and those that it
-    misses."""
+    """Returns the ascending sentence ends of the block from the library, the last one being the block's length, and
+    those that it misses."""
     import sentencex
 
     shown = block if quotes else block.translate(_QUOTES)
     if shown.count("`") > TICKS:
         shown = shown.replace("`", " ")
-    if mark := _ITEM_MARK.match(shown):  # the library takes all that follows some marks for one sentence
+    if mark := _ITEM_MARK.match(shown):  # after some marks, the library treats everything as one sentence
         shown = " " * mark.end() + shown[mark.end() :]
-    # Only the ends are used: some of the library's answers leave gaps between sentences.
+    # Only the ends are used: some results of the library leave gaps between sentences.
     boundaries = sentencex.get_sentence_boundaries(rules.language, shown)  # pyright: ignore[reportAttributeAccessIssue]
     ends = {int(sentence["end_index"]) for sentence in boundaries}
     ends = {end for end in ends if 0 < end < len(block) and _is_end(block, end, rules)}
@@ -278,21 +281,21 @@ def _boundaries(block: str, rules: _Rules, quotes: bool) -> tuple[list[int], lis
 
 
 def _next_word(block: str, end: int) -> int:
-    """The place of the first character behind the white space around a place of a block."""
+    """Returns the position of the first character after the white space around a position of a block."""
     while end < len(block) and block[end].isspace():
         end += 1
     return end
 
 
 def _in_quotation(block: str, ends: set[int], place: int) -> bool:
-    """Whether a quotation is open at a place of a block, counted from the last of the ends before it."""
+    """Whether a quotation is open at a position of a block, counted from the last end before it."""
     inside = block[max((end for end in ends if end <= place), default=0) : place]
     return inside.count("“") + inside.count("„") > inside.count("”") or inside.count('"') % 2 == 1
 
 
 def _unseen_ends(block: str, language: str) -> Iterator[int]:
-    """Ends that the library misses: after what looks like an initial or an abbreviation, after a sentence in brackets
-    or a raised mark, and where the space between two sentences of prose is missing."""
+    """Yields ends missed by the library: after apparent initials or abbreviations, after a bracketed sentence or a
+    superscript mark, and where the space between two sentences of prose is missing."""
     yield from unseen_ends(block, language)
     for match in () if block.isascii() else _RAISED.finditer(block):
         if _ENDED.search(block, max(0, match.start() - 5), match.start()):
@@ -300,18 +303,18 @@ def _unseen_ends(block: str, language: str) -> Iterator[int]:
     yield from (match.end() for match in _BRACKETED.finditer(block) if match.end() < len(block))
     if has_table(language):
         glued = [match for match in _GLUED.finditer(block) if len(block[: match.start()].split(maxsplit=3)) > 3]
-        # "module.Class" looks the same, so that one of them must begin with a word that begins sentences.
+        # "module.Class" looks the same, so one of them must begin with a word that begins sentences.
         starters = abbreviations_of(language).starters
         if any(match["next"].lower() in starters for match in glued):
-            # A question mark without a space may stand for a dash that a file has lost: "French?English".
+            # A question mark without a space may replace a lost dash: "French?English".
             sure = (match for match in glued if match[0] != "?" or match["next"].lower() in starters)
             yield from (match.end() for match in sure)
 
 
 def _is_end(block: str, end: int, rules: _Rules) -> bool:
-    """Whether a sentence ends between two characters of a block: white space is there, or an end mark that needs none.
+    """Whether a sentence ends between two characters of a block: at white space, or at an end mark that needs none.
 
-    An ellipsis that is quoted ("use '...' here") ends none before a small letter.
+    A quoted ellipsis ("use '...' here") ends none before a small letter.
     """
     before, after = block[max(0, end - SIDE) : end], block[end : end + SIDE]
     if before[-1].isspace() or after[0].isspace():
@@ -326,7 +329,7 @@ def _is_end(block: str, end: int, rules: _Rules) -> bool:
 
 
 def _cut_long(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Cut into pieces of at most `LONGEST` characters, at a clause mark if the second half of the piece has one."""
+    """Cuts into pieces of at most `LONGEST` characters, at a clause mark if the second half of the piece has one."""
     while end - start > LONGEST:
         middle = start + LONGEST // 2
         marks = [match.end() for match in _CLAUSE.finditer(text, middle, start + LONGEST)]
@@ -338,7 +341,7 @@ def _cut_long(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _last_space(text: str, start: int, stop: int) -> int:
-    """The place after the last white space before `stop`, or `stop` where the span is one word."""
+    """Returns the position after the last white space before `stop`, or `stop` if the span is one word."""
     for index in range(stop - 1, start, -1):
         if text[index].isspace():
             return index + 1
@@ -346,25 +349,25 @@ def _last_space(text: str, start: int, stop: int) -> int:
 
 
 def split_words(text: str) -> list[str]:
-    """Lower-case words in order, in normal form NFKC; characters of scripts written without spaces count singly."""
-    if text.isascii():  # the same words, found ten times faster
+    """Returns the lower-case words in order, NFKC-normalised; characters of scripts without spaces are single words."""
+    if text.isascii():  # the same words, ten times faster
         return _ASCII_WORD.findall(text.lower())
     # The Arabic tatweel only stretches a word on paper.
     return _pattern().findall(unicodedata.normalize("NFKC", text).lower().replace("\u0640", ""))
 
 
 def placed_words(text: str) -> Iterator[tuple[int, int, str]]:
-    """Where each word of a text begins and ends, in characters, and the word, lower-case and in normal form NFKC;
-    characters of scripts written without spaces count singly."""
+    """Yields start and end of each word of a text, in characters, and the word, lower-case and NFKC-normalised;
+    characters of scripts without spaces are single words."""
     for match in _pattern().finditer(text):
         yield match.start(), match.end(), unicodedata.normalize("NFKC", match[0]).lower()
 
 
 def contents_of(text: str) -> list[str]:
-    """What a text is about: its words without English function words and numbers, cut to `STEM` letters.
+    """Returns the content words of a text: without English function words and numbers, truncated to `STEM` letters.
 
-    Words that share their first letters are taken for forms of one word: as good as a stemmer where words are counted,
-    for every language, and without a dependency. Characters of scripts without spaces count in pairs of neighbours.
+    Words with a common prefix are treated as forms of one word: as good as a stemmer for counting, for every language,
+    and without a dependency. Characters of scripts without spaces are combined into pairs of neighbours.
     """
     contents: list[str] = []
     before = ""
@@ -381,24 +384,26 @@ def contents_of(text: str) -> list[str]:
 
 
 def holders_of(texts: Iterable[Iterable[str]]) -> Counter[str]:
-    """How many of some texts, each given by its words, have each word; words in the order of their first places."""
+    """Counts for each word the texts, passed as their words, that contain it; words are in the order of first
+    occurrence."""
     return Counter(word for words in texts for word in dict.fromkeys(words))
 
 
 def is_unspaced(word: str) -> bool:
-    """Whether a word that `split_words` gave is a character of a script that is written without spaces."""
+    """Whether a word of `split_words` is a character of a script without spaces."""
     return not word.isascii() and _UNSPACED_CHARACTER.match(word) is not None
 
 
 def combining_marks() -> list[int]:
-    """The code points of all combining marks. Only the planes of letters and that of tags are looked at, since others
-    have none, and looking at all takes a quarter of a second."""
+    """Returns the code points of all combining marks. Only the planes of letters and of tags are searched, because
+    others have none, and searching all takes a quarter of a second."""
     planes = (*range(0x300, 0x20000), *range(0xE0000, 0xE1000))
     return [code for code in planes if unicodedata.category(chr(code))[0] == "M"]
 
 
 @cache
 def _pattern() -> re.Pattern[str]:
-    """One character of an unspaced script, or a run of others; each with its combining marks, which `\\w` lacks."""
+    r"""Matches one character of an unspaced script, or a run of others, each with its combining marks, which `\\w`
+    lacks."""
     marks = "".join(f"\\U{code:08x}" for code in combining_marks())
     return re.compile(rf"[{_UNSPACED}][{marks}]*|(?:(?![{_UNSPACED}])[^\W_][{marks}\u200c\u200d]*)+")

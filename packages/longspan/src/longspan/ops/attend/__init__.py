@@ -1,4 +1,4 @@
-"""One attention operator: the calls it takes, the table of its backends, the dense reference, and FlexAttention."""
+"""The attention operator: its arguments, the table of its backends, the dense reference, and FlexAttention."""
 
 from longspan.ops.attend.door import attend
 

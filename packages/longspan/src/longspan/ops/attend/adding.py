@@ -1,4 +1,4 @@
-"""Short inputs with terms, by PyTorch's kernel: what the terms add up to is the mask that it adds to its scores."""
+"""Short inputs with terms, with PyTorch's kernel: the terms are summed into an additive mask."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, Po
 from longspan.ops.runtime import full_precision
 
 ADDED_SCORES = 1 << 20
-"""Up to this many scores in all are computed at once with terms; beyond, tensors of all pairs leave the cache and tiles
-are faster."""
+"""Up to this many scores in total, terms are computed for all pairs at once; with more, such tensors exceed the cache
+and tiles are faster."""
 ADDED_COST = 1.5
-"""What a pair with terms costs, in pairs of the dense kernel without."""
+"""Cost of a pair with terms, in pairs of the dense kernel without."""
 
 
 def adding_serves(call: Call) -> bool:
-    """Whether `attend_adding` computes a call: of a short input on a processor, whose terms are biases and numbers of
-    queries by offset."""
+    """Whether `attend_adding` supports a call: a short input on a CPU whose terms are biases and content terms by query
+    and offset."""
     if call.query.device.type != "cpu" or not 0 < call.query.shape[:3].numel() * call.key.shape[2] <= ADDED_SCORES:
         return False
     kinds = (ContentToPosition, PositionBias, Bias, GlobalKeyBias)
@@ -37,12 +37,12 @@ def adding_serves(call: Call) -> bool:
 
 
 def adding_cost(call: Call) -> float:
-    """What `attend_adding` costs for a head, in scores of the dense kernel."""
+    """Returns the cost of `attend_adding` per head, in scores of the dense kernel."""
     return ADDED_COST * call.query.shape[2] * call.key.shape[2]
 
 
 def attend_adding(call: Call) -> Tensor:
-    """Attention of a short input with terms, by the dense kernel, to whose scores their sum is added as a mask."""
+    """Computes attention of a short input with the dense kernel and the sum of the terms as additive mask."""
     query, slots, key_mask = call.query, call.slots, call.key_mask
     wide = torch.promote_types(query.dtype, torch.float32)
     sizes = (query.shape[2], call.key.shape[2], call.query_offset)
@@ -51,7 +51,7 @@ def attend_adding(call: Call) -> Tensor:
     with full_precision(query):
         biases = [term.values.to(wide) for term in call.terms if isinstance(term, Bias)]
         added = _numbers_by_offset(call, wide)
-        if is_global is not None:  # none of these is for global keys
+        if is_global is not None:  # none of these terms applies to global keys
             added, visible = added * (~is_global).to(wide), visible | is_global
             biases = [values.masked_fill(is_global, 0) for values in biases]
             biases += [at_slots(call, values).to(wide) for values in slot_biases(call)]
@@ -65,21 +65,21 @@ def attend_adding(call: Call) -> Tensor:
             # A query that sees nothing is computed over all keys, then set to zero.
             empty = added.detach().amax(-1, keepdim=True) == -math.inf
             added = added.masked_fill(empty, 0) if bool(empty.any()) else added
-        inputs = [each.to(wide) for each in (query, call.key, call.value)]
+        inputs = [tensor.to(wide) for tensor in (query, call.key, call.value)]
         options: dict[str, Any] = {"attn_mask": added, "dropout_p": call.dropout_prob, "scale": call.scale}
         context = F.scaled_dot_product_attention(inputs[0], inputs[1], inputs[2], **options)
     return (context if empty is None else context * ~empty).to(query.dtype)
 
 
 def _numbers_by_offset(call: Call, wide: torch.dtype) -> Tensor:
-    """What the terms by offset add to the scaled scores, `(B or 1, H, T, S)`; a single 0 for none.
+    """Returns the sum of the offset terms for the scaled scores, `(B or 1, H, T, S)`; a single 0 if there are none.
 
-    The numbers of each query stand in a row by offset, most of them copies of those at an end of the table; then each
-    row is shifted by one against the row before it. So nothing is looked up by pair.
+    The numbers of each query form a row by offset, mostly copies of the table's end rows; each row is then shifted by
+    one relative to the previous row. So nothing is gathered by pair.
     """
     queries, keys = call.query.shape[2], call.key.shape[2]
     lowest, count = 1 - queries - call.query_offset, queries + keys - 1
-    tables: dict[tuple[int, int], Tensor] = {}  # those that begin and end alike are added up first
+    tables: dict[tuple[int, int], Tensor] = {}  # tables with equal ends are added first
     for term in call.terms:
         if isinstance(term, ContentToPosition):
             content = call.query.to(wide)
@@ -94,10 +94,10 @@ def _numbers_by_offset(call: Call, wide: torch.dtype) -> Tensor:
     rows = []
     for (start, size), numbers in tables.items():
         left, right = (min(max(more, 0), count) for more in (start - lowest, lowest + count - start - size))
-        own = numbers[..., max(lowest - start, 0) :][..., : count - left - right]
+        table = numbers[..., max(lowest - start, 0) :][..., : count - left - right]
         ends = ((numbers[..., :1], left), (numbers[..., -1:], right))
         before, after = (end.expand(*numbers.shape[:-1], more) for end, more in ends)
-        rows.append(torch.cat([before, own, after], -1))
+        rows.append(torch.cat([before, table, after], -1))
     if not rows:
         return call.query.new_zeros(1, dtype=wide)
     flat = sum(rows[1:], rows[0]).expand(-1, -1, queries, -1).flatten(2)[..., queries - 1 :]

@@ -1,4 +1,4 @@
-"""The ways to compute a call of `attend`, in one table, and the choice of the cheapest that serves it."""
+"""The backends of `attend` in one table, and the choice of the cheapest one that supports a call."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from longspan.ops.tiles.layout import traits_of
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """A way to compute a call.
+    """One implementation of `attend`.
 
     Attributes:
         compute: computes `(B, H, T, Dv)` of a call.
-        serves: whether it computes a call and is worth considering; asked where the fields below do not decide.
-        cost: of a call that it serves, in scores of PyTorch's dense kernel; `None` if no other is faster.
-        with_terms: whether calls must have terms (True) or must not (False); `None` takes both.
+        serves: whether it supports a call and is worth considering; evaluated if the fields below do not decide.
+        cost: cost of a supported call, in scores of PyTorch's dense kernel; `None` if no other backend is faster.
+        with_terms: whether calls must have terms (True) or must not (False); `None` accepts both.
         in_graph: likewise, whether it is for compiled graphs, which are one program for all lengths.
         on_gpu: likewise, whether it is for CUDA devices.
         derivatives: 0 for backward alone, 1 for those of `torch.func` too, 2 for forward mode too.
-        by_row: whether it takes rows of different lengths at once under a pattern that depends on the length.
-        named: whether `attend` takes its name as `backend`.
+        by_row: whether it accepts rows of different lengths at once under a pattern that depends on the length.
+        named: whether `attend` accepts its name as `backend`.
     """
 
     compute: Callable[[Call], Tensor]
@@ -48,9 +48,9 @@ class Backend:
 
 
 def full_serves(call: Call) -> bool:
-    """Whether PyTorch's kernel computes a call without terms: full attention, and causal attention of a whole sequence,
-    but not over long padded inputs with dropout, for which the kernel of the CPU keeps all weights. A compiled graph
-    must serve every length."""
+    """Whether PyTorch's kernel supports a call without terms: full attention, and causal attention of a whole sequence,
+    except long padded inputs with dropout, for which the CPU kernel stores all weights. A compiled graph must serve
+    every length."""
     traits = traits_of(call.pattern)
     if call.slots is not None or not (traits.is_full or (traits.is_causal and call.is_square)):
         return False
@@ -62,19 +62,19 @@ def full_serves(call: Call) -> bool:
 
 
 def single_serves(call: Call) -> bool:
-    """Whether a call without terms is a single query, as in decoding, under a pattern that does not depend on the
+    """Whether a call without terms has a single query, as in decoding, and a pattern that does not depend on the
     length."""
     return call.slots is None and call.query.shape[2] == 1 and not traits_of(call.pattern).reads_length
 
 
 def tiles_serve(call: Call) -> bool:
-    """Whether tiles compute a call as it is: without gradients and dropout, under one pattern in one order."""
+    """Whether tiles compute a call directly: without gradients and dropout, with one pattern in one order."""
     return not (torch.is_grad_enabled() or call.dropout_prob or traits_of(call.pattern).is_rearranged)
 
 
 def dense_serves(call: Call) -> bool:
-    """Whether the mask of all pairs of a call without terms is small enough to make: of a short input, without dropout,
-    and without global tokens on a GPU, whose places would be waited for."""
+    """Whether the mask of all pairs of a call without terms is small enough: a short input without dropout, and without
+    global tokens on a GPU, whose positions would require a synchronisation."""
     (batch, _, queries), keys = call.query.shape[:3], call.key.shape[2]
     pairs, heads = queries * keys, traits_of(call.pattern).heads or 1
     if call.dropout_prob or (call.query.is_cuda and call.slots is not None) or not 0 < pairs <= DENSE_PAIRS:
@@ -89,7 +89,7 @@ BACKENDS = {
         compute=banded.attend_triton, serves=lambda call: PREFERENCE.triton and banded.triton_serves(call), named=True
     ),
     "single": Backend(compute=dense.attend_single, serves=single_serves, with_terms=False, in_graph=False),
-    # As many scores as keys, in steps that a graph joins.
+    # As many scores as keys, in steps that a graph fuses.
     "step": Backend(compute=reference.attend_reference, serves=lambda call: call.query.shape[2] == 1, in_graph=True),
     "window": Backend(
         compute=dense.attend_window, serves=dense.window_serves, with_terms=False, in_graph=False, on_gpu=True
@@ -134,17 +134,17 @@ BACKENDS = {
         named=True,
     ),
 }
-"""Name → backend. Of equal cost, and of those without one, the first is taken. None of these serves all calls under
-derivatives other than backward: what none serves is computed by the reference."""
+"""Name → backend. Among equal costs, and among backends without a cost, the first is chosen. Calls that no backend
+supports, under derivatives other than backward, are computed by the reference."""
 
 NAMED = tuple(name for name, backend in BACKENDS.items() if backend.named)
 
 
 def cheapest(call: Call, *, by_row: bool = False) -> Backend | None:
-    """The backend that computes a call at the least cost; `None` where none serves it.
+    """Returns the cheapest backend that supports a call, or `None`.
 
     Args:
-        by_row: consider only those that take rows of different lengths at once.
+        by_row: consider only backends that accept rows of different lengths at once.
     """
     terms, in_graph, on_gpu = len(call.terms) > 0, torch.compiler.is_compiling(), call.query.is_cuda
     derivatives = derivatives_of(call.query, call.key, call.value, *(call.tensors if terms else ()))
@@ -162,15 +162,15 @@ def cheapest(call: Call, *, by_row: bool = False) -> Backend | None:
         if backend.cost is None:
             return backend
         serving.append(backend)
-    # A single one is not asked what it costs: counting the tiles of a long input takes time.
+    # The cost of a single candidate is not computed: counting the tiles of a long input takes time.
     return min(serving, key=lambda backend: backend.cost(call)) if len(serving) > 1 else next(iter(serving), None)
 
 
 def compute(call: Call, name: str) -> Tensor:
-    """Compute a call by the backend of that name, or by the cheapest one for "auto".
+    """Computes a call with the backend of that name, or with the cheapest one for "auto".
 
     Raises:
-        InputError: the backend that is named does not serve the call.
+        InputError: the named backend does not support the call.
     """
     if name != "auto":
         backend = BACKENDS[name]
@@ -183,6 +183,6 @@ def compute(call: Call, name: str) -> Tensor:
     backend = cheapest(call) or BACKENDS["reference"]
     try:
         return backend.compute(call)
-    except flex.FlexFailedError as error:  # it no longer serves such calls
+    except flex.FlexFailedError as error:  # it now rejects such calls
         warnings.warn(f"attention is computed by backend='blocked' instead: {error}", stacklevel=4)
         return compute(call, name)

@@ -1,4 +1,4 @@
-"""`attend`: one attention operator for every pattern, with several ways to compute it."""
+"""`attend`: one attention operator for every pattern, with several backends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def attend(
     query_offset: int = 0,
     backend: str = "auto",
 ) -> Tensor:
-    """Softmax attention of each query over the keys that `pattern` lets it see.
+    """Computes softmax attention of each query over the keys that `pattern` makes visible.
 
     `softmax(scale·(QKᵀ + content terms) + biases) V` over the visible keys only (Vaswani et al. 2017, eq. 1); a query
     that sees nothing gives zeros.
@@ -43,26 +43,27 @@ def attend(
         key: `(B, H, S, D)`.
         value: `(B, H, S, Dv)`.
         pattern: which pairs of positions may attend, for all heads or `PerHead`.
-        terms: what is added to the scores, of `longspan.ops.attend.terms`: `Bias`, `GlobalKeyBias`,
+        terms: terms added to the scores, from `longspan.ops.attend.terms`: `Bias`, `GlobalKeyBias`,
             `ContentToPosition`, `PositionToContent`, `PositionBias`, `SoftSpan`; any number of each.
-        key_mask: `(B, S)` bool, True where a key is real; `None` means all are.
+        key_mask: key padding mask, `(B, S)` bool, True where a key is real; `None` means all are.
         globals: tokens that see every real key and are seen by every query, whatever the pattern: a `(B, S)` bool
             mask, or `(B, G)` int64 positions with −1 in unused slots (a static count, for `torch.compile` and
-            `torch.export`). Needs T = S. A padded global token is ignored, one that is named twice counts once.
-        global_rows: False gives the global tokens as keys only: their own rows follow the pattern.
+            `torch.export`). Requires T = S. A padded global token is ignored; a repeated one counts once.
+        global_rows: if False, global tokens are keys only: their own rows follow the pattern.
         scale: factor on the scores, `D ** -0.5` by default.
         dropout_prob: probability of dropping an attention weight.
         query_offset: position of the first query, for queries that continue a sequence of keys.
         backend: `"reference"` (dense, quadratic memory), `"blocked"` (tiles, linear memory, any device), `"flex"`
             (FlexAttention on CUDA), `"triton"` (kernels for bands of offsets, unproven on a device), or `"auto"`, the
-            cheapest that serves the call. All keep scores and softmax in float32 at least, so results agree up to the
-            rounding of the inputs' type. Forward-mode derivatives, and those of `torch.func`, come from `"reference"`.
+            cheapest one that supports the call. All compute scores and softmax in float32 or wider, so results agree up
+            to rounding in the dtype of the inputs. Forward-mode derivatives, and those of `torch.func`, are computed by
+            `"reference"`.
 
     Returns:
         `(B, H, T, Dv)` in the dtype of the query.
 
     Raises:
-        InputError: shapes or dtypes do not fit, or the chosen backend cannot serve the call.
+        InputError: shapes or dtypes do not match, or the chosen backend does not support the call.
     """
     if not isinstance(backend, str) or (backend != "auto" and backend not in NAMED):
         raise InputError(f"backend={show(backend)} does not exist; choose one of auto, {', '.join(NAMED)}")
@@ -72,7 +73,7 @@ def attend(
     )  # fmt: skip
     if not traits_of(pattern).reads_length or torch.compiler.is_compiling() or derivatives_of(*call.tensors):
         return compute(call, backend)
-    # A backend that does not tell the rows of a batch apart is given those of one length at a time.
+    # A backend that does not support rows of different lengths gets those of one length at a time.
     taken = cheapest(call, by_row=True) if backend == "auto" else BACKENDS[backend]
     if taken is not None and taken.by_row and (backend != "auto" or taken.cost is None):
         return compute(call, backend)
@@ -93,16 +94,18 @@ def checked(
     dropout_prob: float,
     query_offset: int,
 ) -> Call:
-    """The call of these arguments of `attend`; numbers may be symbols of a compiled graph.
+    """Returns the checked call of these arguments of `attend`; sizes may be symbols of a compiled graph.
 
     Raises:
-        InputError: one is not of its kind, or they do not fit together, in one sentence.
+        InputError: an argument has the wrong type, or the arguments do not match.
     """
     tensors = {"query": query, "key": key, "value": value}
-    tensors |= {name: given for name, given in (("key_mask", key_mask), ("globals", globals)) if given is not None}
-    for name, given in tensors.items():
-        if not isinstance(given, Tensor):
-            raise InputError(f"{name} is of type {type(given).__name__}; give a tensor")
+    tensors |= {
+        name: argument for name, argument in (("key_mask", key_mask), ("globals", globals)) if argument is not None
+    }
+    for name, argument in tensors.items():
+        if not isinstance(argument, Tensor):
+            raise InputError(f"{name} is of type {type(argument).__name__}; give a tensor")
     if not isinstance(terms, Sequence):
         raise InputError(f"terms is of type {type(terms).__name__}; give a list of those of longspan.ops.attend.terms")
     if not isinstance(global_rows, bool):
@@ -157,7 +160,7 @@ def _shapes(*tensors: Tensor) -> str:
 
 
 def _checked_terms(terms: Sequence[Term], query: Tensor, key: Tensor, slots: Tensor | None) -> list[Term]:
-    """The terms, biases with four dimensions; each fits the heads, the lengths and the slots."""
+    """Returns the terms, with four-dimensional biases, after checking them against heads, lengths and slots."""
     sizes = dict(zip("BHTD", query.shape, strict=True)) | {"S": key.shape[2]}
     if slots is not None:
         sizes["G"] = slots.shape[1]
@@ -182,7 +185,7 @@ def _checked_terms(terms: Sequence[Term], query: Tensor, key: Tensor, slots: Ten
 
 
 def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None, query_offset: int) -> Tensor:
-    """Global tokens as `(B, G)` slots, each real token once, −1 where unused."""
+    """Returns global tokens as `(B, G)` slots, each real token once, −1 where unused."""
     length = key.shape[2]
     if query.shape[2] != length or query_offset:
         raise InputError(
@@ -200,5 +203,5 @@ def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None,
         return slots_of_mask(globals if key_mask is None else globals & key_mask)
     check_slots("globals", globals, length)
     if not length:
-        return globals[:, :0]  # nothing but unused slots
+        return globals[:, :0]  # only unused slots
     return real_slots(globals, key_mask)

@@ -1,7 +1,7 @@
 """FlexAttention: block tables from the tiles of a pattern, and one compiled program for all lengths; never dense.
 
-Global keys follow those of the text, and the rows of global queries are a call of their own, so that blocks depend on
-the pattern alone, and the data only on what is captured.
+Global keys follow those of the text, and the rows of global queries are a separate call, so that blocks depend on the
+pattern alone, and data enters only through captured tensors.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from longspan.ops.tiles.split import NOTHING, parts_of, sets_of
 from longspan.patterns import Full, Pattern, PerHead
 
 PROGRAMS = 256
-"""How many programs PyTorch may compile for different patterns, terms and types; its own limit of 8 is for one function
-of a model, beyond which it would compute all scores at once."""
+"""Maximum number of programs that PyTorch compiles for different patterns, terms and dtypes; beyond its own limit of 8
+per function it would compute all scores at once."""
 LEAST_WIDTH = 16
-"""Of a head, which tensor cores want."""
+"""Minimum head width for tensor cores."""
 TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -51,18 +51,19 @@ class FlexFailedError(InputError):
 
 
 _failed: set[Hashable] = set()
-"""What could not be compiled, so that it is not tried in every layer and step."""
+"""Kinds of calls that could not be compiled, so that they are not tried in every layer and step."""
 _unstaged: set[Hashable] = set()
-"""What fits into shared memory only where one block of keys is loaded at a time. The loads of captured tables, such as
-those of relative positions, are staged beside those of keys and values: on an H200 376,832 bytes of 232,448."""
+"""Kinds of calls that fit into shared memory only with one block of keys loaded at a time. The loads of captured
+tables, such as those of relative positions, are staged in addition to those of keys and values: on an H200, 376,832
+bytes of 232,448."""
 TOO_LARGE = "out of resource"
-"""What Triton says of a kernel that wants more shared memory than there is."""
+"""Triton's message for a kernel that needs more shared memory than available."""
 
 
 def flex_serves(call: Call) -> bool:
-    """Whether FlexAttention serves such a call well: on CUDA, in half or single precision, with terms that learn
-    nothing. Gradients of a table are sums over all pairs, which its backward pass would add one by one. What only reads
-    in single precision, such as the bundled models, would wait longer for a program than for the document."""
+    """Whether FlexAttention supports a call efficiently: on CUDA, in half or single precision, with terms without
+    gradients. Gradients of a table are sums over all pairs, which its backward pass would accumulate one by one. For
+    inference in single precision, as with the bundled models, compilation would take longer than the document."""
     query = call.query
     return (
         query.is_cuda
@@ -77,24 +78,24 @@ def flex_serves(call: Call) -> bool:
 
 
 def _terms_learn(call: Call) -> bool:
-    """Whether something that terms are made of has a gradient."""
+    """Whether a tensor of the terms, or an operand of content terms, requires a gradient."""
     made = [call.query, call.key] if products_of(call) else []
     made += [tensor for term in call.terms for tensor in term.tensors]
-    return torch.is_grad_enabled() and any(each.requires_grad for each in made)
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in made)
 
 
 def _needs_order(pattern: Pattern) -> bool:
-    """Whether some head has keys far apart, which a compiled graph leaves to tiles."""
+    """Whether some head has distant keys, which a compiled graph leaves to tiles."""
     heads = (pattern.head(index) for index in range(pattern.heads or 1))
-    return any(each.residues() is not None or each.near_far() is not None for each in heads)
+    return any(head_pattern.residues() is not None or head_pattern.near_far() is not None for head_pattern in heads)
 
 
 def attend_flex(call: Call) -> Tensor:
-    """Attention by FlexAttention.
+    """Computes attention with FlexAttention.
 
     Raises:
-        InputError: what it does not serve is asked for: a type, or dropout or a gradient on a processor.
-        FlexFailedError: it cannot be compiled for this pattern here.
+        InputError: the call has an unsupported dtype, or dropout or a gradient on a CPU.
+        FlexFailedError: it cannot be compiled for this pattern on this machine.
     """
     _check(call)
     query, value, slots = call.query, call.value, call.slots
@@ -115,21 +116,21 @@ def attend_flex(call: Call) -> Tensor:
 
 
 def _by_products(call: Call) -> list[Call]:
-    """The call, so many heads at a time that what is made before of their content terms is bounded."""
+    """Splits the call into groups of heads, which bounds the memory of precomputed content terms."""
     heads, products = call.query.shape[1], products_of(call)
     if products <= PRODUCTS_AT_ONCE:
         return [call]
     step = max(1, heads * PRODUCTS_AT_ONCE // products)
     runs = [list(range(first, min(first + step, heads))) for first in range(0, heads, step)]
-    own = [
+    patterns = [
         call.pattern if call.pattern.heads is None else PerHead([call.pattern.head(head) for head in run])
         for run in runs
     ]
-    return [heads_only(call, run, pattern) for run, pattern in zip(runs, own, strict=True)]
+    return [heads_only(call, run, pattern) for run, pattern in zip(runs, patterns, strict=True)]
 
 
 def _in_turns(call: Call) -> Tensor:
-    """What all queries gather: in one go, or the heads in turns whose positions stand better in another order."""
+    """Computes the output of all queries: in one call, or in turns for heads whose positions are permuted."""
     turns = turns_of(call)
     if len(turns) == 1:
         return _over_sets(turns[0][1])
@@ -138,8 +139,8 @@ def _in_turns(call: Call) -> Tensor:
 
 
 def turns_of(call: Call) -> list[tuple[list[int], list[Arranged]]]:
-    """Which heads are computed at a time, and as which sets of their keys: residue classes side by side, keys that are
-    gathered. Blocks of 128 would hold little of a pattern that shows every n-th key, and still compute all of them."""
+    """Returns groups of heads and their sets of keys: sorted by residue class, or gathered. Blocks of 128 would hold
+    few visible keys of a pattern with every n-th key, and still compute all of them."""
     everything = list(range(call.query.shape[1]))
     if torch.compiler.is_compiling() or not traits_of(call.pattern).is_rearranged:
         return [(everything, [Arranged(call)])]
@@ -148,7 +149,7 @@ def turns_of(call: Call) -> list[tuple[list[int], list[Arranged]]]:
         heads = everything if call.pattern.heads is None else members
         own = call if len(heads) == len(everything) else heads_only(call, heads, pattern)
         own = replace(own, pattern=pattern)
-        sets = sets_of(own) if call.query.is_cuda else None  # on processors it gives no logarithms of sums
+        sets = sets_of(own) if call.query.is_cuda else None  # on a CPU FlexAttention returns no log-sum-exp
         permuted = permute(own) if sets is None and pattern.residues() is not None else None
         if sets is not None or permuted is not None:
             turns.append((heads, [permuted] if sets is None else parts_of(own, sets)))
@@ -164,7 +165,7 @@ def turns_of(call: Call) -> list[tuple[list[int], list[Arranged]]]:
 
 
 def _over_sets(parts: list[Arranged]) -> Tensor:
-    """The softmax over several sets of keys, from that over each and the logarithms of their sums."""
+    """Combines the softmax over several sets of keys by their log-sum-exp."""
     if len(parts) == 1:
         return parts[0].output(_by_pattern(parts[0].call)[0])
     results = [(part, *_by_pattern(part.call, logs=True)) for part in parts]
@@ -175,13 +176,12 @@ def _over_sets(parts: list[Arranged]) -> Tensor:
 
 
 def _by_pattern(call: Call, logs: bool = False) -> tuple[Tensor, Tensor | None]:
-    """What the queries gather by the pattern and from global keys, and with `logs` the logarithms of the sums of the
-    softmax, `(B, H, T)`."""
+    """Computes the output over the pattern and global keys, and with `logs` the log-sum-exp, `(B, H, T)`."""
     query, key, value, slots, keys = call.query, call.key, call.value, call.slots, call.key.shape[2]
     sizes = (call.pattern, query.shape[2], keys, call.query_offset, query.device)
     block_mask = block_mask_of(*sizes, call.key_mask, slots)
     if slots is not None:
-        key, value = (torch.cat([each, gather_slots(each, slots)], dim=2) for each in (key, value))
+        key, value = (torch.cat([tensor, gather_slots(tensor, slots)], dim=2) for tensor in (key, value))
     options: dict[str, Any] = {"block_mask": block_mask, "scale": call.scale}
     flex = flex_attention if torch.compiler.is_compiling() else partial(_compiled, call)
     score_mod, prob = score_mod_of(call), call.dropout_prob
@@ -191,7 +191,7 @@ def _by_pattern(call: Call, logs: bool = False) -> tuple[Tensor, Tensor | None]:
     if not prob:
         result, aux = flex(query, key, value, score_mod=score_mod, **options)
         return result, aux.lse
-    # The weights that stay are shares of the sum over all, for which the narrowest of values serve.
+    # The log-sum-exp without dropout does not depend on the values, so the narrowest values suffice.
     total = flex(query, key, value[..., :16], score_mod=score_mod, **options)[1].lse
     seed = torch.randint(1 << BITS, (1,), device=query.device)
     dropped = with_dropout(score_mod, seed, prob, query.shape[1])
@@ -201,7 +201,7 @@ def _by_pattern(call: Call, logs: bool = False) -> tuple[Tensor, Tensor | None]:
 
 
 def _compiled(call: Call, *tensors: Tensor, **options: Any) -> Any:
-    """The result of the compiled program of a call."""
+    """Runs the compiled program of a call."""
     return run_compiled(_kind(call), f"pattern {call.pattern} in {call.query.dtype}", *tensors, **options)
 
 
@@ -211,19 +211,20 @@ def compiles(kind: Hashable) -> bool:
 
 
 def run_compiled(kind: Hashable, what: str, *tensors: Tensor, **options: Any) -> Any:
-    """FlexAttention of queries, keys and values, with its other arguments as options, by a compiled program that is
-    made at the first call of its kind.
+    """Runs FlexAttention on queries, keys and values, with its other arguments as options, compiled at the first call
+    of its kind.
 
     Raises:
-        FlexFailedError: it cannot be compiled for `what`, as the sentence says; `compiles` says so from then on.
+        FlexFailedError: it cannot be compiled; `what` describes the call in the message. `compiles` is False from then
+            on.
     """
     from torch._dynamo import config
     from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 
     try:
-        # Lengths are free where they are shapes; the numbers of a pattern are part of a program.
+        # Lengths are dynamic where they are shapes; the numbers of a pattern are part of a program.
         limits: dict[str, Any] = {"recompile_limit": PROGRAMS, "accumulated_recompile_limit": 4 * PROGRAMS}
-        # Inductor's kernel for processors takes no symbols beside its own.
+        # Inductor's CPU kernel accepts no additional symbols.
         with config.patch(specialize_int=True, automatic_dynamic_shapes=tensors[0].is_cuda, **limits):
             staged = {"kernel_options": {"num_stages": 1}} if kind in _unstaged else {}
             return _kernel()(*tensors, **options, **staged)
@@ -239,16 +240,16 @@ def run_compiled(kind: Hashable, what: str, *tensors: Tensor, **options: Any) ->
 
 
 def _kind(call: Call) -> tuple[Any, ...]:
-    """What decides whether a call can be compiled."""
+    """Returns the key under which compilability is recorded."""
     kinds, widths = tuple(type(term) for term in call.terms), (call.query.shape[-1], call.value.shape[-1])
     return call.pattern, call.query.dtype, call.query.device.type, widths, kinds, call.dropout_prob > 0
 
 
 @lru_cache(maxsize=1)
 def _kernel() -> Callable[..., Any]:
-    """FlexAttention, compiled whole or not at all: in parts it would be dense."""
+    """Returns FlexAttention compiled as one graph: in parts it would be dense."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of PyTorch's own code, which nobody here can mend
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised by PyTorch's own code
         importlib.import_module("torch._inductor.compile_fx")
     return torch.compile(flex_attention, fullgraph=True)
 
@@ -262,7 +263,7 @@ def block_mask_of(
     key_mask: Tensor | None = None,
     slots: Tensor | None = None,
 ) -> BlockMask:
-    """FlexAttention's mask: tables of partial and full blocks, and the predicate inside partial ones.
+    """Returns FlexAttention's mask: tables of partial and full blocks, and the predicate inside partial ones.
 
     `key_mask` is `(B, S)` bool; the keys of the slots `(B, G)` follow those of the text, where they are hidden.
     """
@@ -281,13 +282,13 @@ def _block_mask(
     key_mask: Tensor | None = None,
     slots: Tensor | None = None,
 ) -> tuple[Tables | None, BlockMask]:
-    """The same, and the tables by which a cache knows how large it is."""
-    real, beside = key_mask, 0 if slots is None else slots.shape[1]
+    """As `block_mask_of`, and returns the tables, from which a cache computes its size."""
+    real, global_count = key_mask, 0 if slots is None else slots.shape[1]
     if slots is not None:
         near = ~mask_of_slots(slots, keys)
         real = torch.cat([near if key_mask is None else near & key_mask, slots >= 0], dim=1)
     mask_mod = mask_mod_of(pattern, queries, keys, query_offset, key_mask, real, device)
-    sizes = (queries, keys, query_offset, beside)
+    sizes = (queries, keys, query_offset, global_count)
     if torch.compiler.is_compiling():
         shown = pattern
         if pattern.reads_length:
@@ -296,7 +297,7 @@ def _block_mask(
         return None, block_mask_in_graph(shown, *sizes, mask_mod, device)
     tables = tables_of_rows(pattern, *sizes, device, key_mask)
     tables = tables if real is None else tables.thinned(real)
-    return tables, tables.block_mask(queries, keys + beside, mask_mod)
+    return tables, tables.block_mask(queries, keys + global_count, mask_mod)
 
 
 _block_mask_of_pattern, _block_mask_of_data = cached(_block_mask), shared_in_pass(_block_mask)
@@ -306,7 +307,7 @@ def _check(call: Call) -> None:
     device, prob = call.query.device, call.dropout_prob
     if not call.query.is_cuda and device.type != "cpu":
         raise InputError(f"backend='flex' runs on CUDA and processors, and query is on {device}; use backend='blocked'")
-    if device.type == "cpu" and torch.is_grad_enabled() and any(each.requires_grad for each in call.tensors):
+    if device.type == "cpu" and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors):
         raise InputError("backend='flex' has no gradients on a processor, and one is asked for; use backend='blocked'")
     if call.query.dtype not in TYPES:
         raise InputError(f"backend='flex' serves no {call.query.dtype}; use backend='blocked', or float32")

@@ -1,5 +1,5 @@
-"""What FlexAttention asks of every pair in a block that is shown in part: patterns as index arithmetic and captured
-tables, so that one compiled program serves all lengths, rows and layers."""
+"""FlexAttention's predicate for pairs in partial blocks: patterns as index arithmetic and captured tables, so that one
+compiled program serves all lengths, rows and layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from longspan.ops.tiles.arranged import by_pattern
 from longspan.patterns import DrawnBlocks, Pattern
 
 NONE = -(1 << 30)
-"""The number of no block."""
+"""The index of no block."""
 
 
 def mask_mod_of(
@@ -26,13 +26,14 @@ def mask_mod_of(
     visible_keys: Tensor | None,
     device: torch.device,
 ) -> MaskMod:
-    """The predicate of a pattern over so many queries and keys.
+    """Returns the predicate of a pattern over `queries` and `keys`.
 
     Args:
         offset: position of the first query.
-        key_mask: `(B, S)` bool, which of the keys are real, by which rows have a length.
-        visible_keys: `(B, S + G)` bool, which keys anybody may see; those behind the text are seen by all. `None` for
-            all keys of the text, and none behind.
+        key_mask: `(B, S)` bool, the real keys, which define the length of each row.
+        visible_keys: `(B, S + G)` bool, keys that may be seen; those after the text are visible to all queries. `None`
+            for
+            all keys of the text, without additional keys.
     """
     shown = _shown(pattern, max(queries + offset, keys), keys, key_mask, device)
     end, first = captured(keys, device), captured(offset, device)
@@ -46,19 +47,19 @@ def mask_mod_of(
 
 @cached
 def captured(number: int, device: torch.device) -> Tensor:
-    """`(1,)` int64, a length as data: a program would be made for each number that stands in it."""
+    """Returns a length as data, `(1,)` int64: as a constant, each value would compile a program of its own."""
     return torch.full((1,), number, device=device)
 
 
 def _shown(pattern: Pattern, positions: int, keys: int, key_mask: Tensor | None, device: torch.device) -> MaskMod:
-    """What each head shows: what all heads share is asked once, and blocks that each draws at random, as in BigBird,
-    are looked up in one table, since they would be drawn again for every pair. Where heads differ in another way each
-    pattern is asked, and counts for those that have it."""
+    """Returns the predicate of each head. Parts common to all heads are evaluated once, and random blocks per head, as
+    in BigBird, are looked up in one table instead of being drawn for every pair. If heads differ otherwise, each
+    pattern is evaluated and applied to its heads."""
     heads = [pattern.head(index).alternatives() for index in range(pattern.heads or 1)]
     common = [part for part in heads[0] if all(part in each for each in heads)]
     own = [[part for part in each if part not in common] for each in heads]
-    asked = [part.block_draws() for parts in own for part in parts]
-    drawn = [draws for draws in asked if draws is not None]
+    head_draws = [part.block_draws() for parts in own for part in parts]
+    drawn = [draws for draws in head_draws if draws is not None]
     alike = len({(part.block, part.start, part.count) for part in drawn}) == 1 and len(drawn) == len(heads)
     options = (positions, keys, key_mask, device)
     if not any(own):
@@ -89,12 +90,12 @@ def _any_of(parts: list[MaskMod]) -> MaskMod:
 
 @cached
 def _members(heads: tuple[int, ...], count: int, device: torch.device) -> Tensor:
-    """`(count,)` bool, True at these heads."""
+    """Returns `(count,)` bool, True at these heads."""
     return torch.zeros(count, dtype=torch.bool).index_fill_(0, torch.tensor(heads), True).to(device)
 
 
 def _part(part: Pattern, positions: int, keys: int, key_mask: Tensor | None, device: torch.device) -> MaskMod:
-    """One of the patterns that are joined by `|`; lengths are data."""
+    """Returns the predicate of one operand of `|`, with lengths as data."""
     if (drawn := part.block_draws()) is not None:
         return _looked_up((drawn,), positions, keys, key_mask, device)
     lengths = _lengths(keys, key_mask, device) if part.reads_length else None
@@ -109,7 +110,7 @@ def _part(part: Pattern, positions: int, keys: int, key_mask: Tensor | None, dev
 def _looked_up(
     drawn: tuple[DrawnBlocks, ...], positions: int, keys: int, key_mask: Tensor | None, device: torch.device
 ) -> MaskMod:
-    """Blocks drawn by each head, or by all alike."""
+    """Returns the predicate of random blocks, per head or shared."""
     block, start, count = drawn[0].block, drawn[0].start, drawn[0].count
     draws = _draws_of_rows(drawn, positions, keys, key_mask, device)
     by_row, by_head = draws.shape[0] > 1, draws.shape[1] > 1
@@ -128,10 +129,10 @@ def _looked_up(
 def _draws_of_rows(
     drawn: tuple[DrawnBlocks, ...], positions: int, keys: int, key_mask: Tensor | None, device: torch.device
 ) -> Tensor:
-    """`(B or 1, H or 1, 1 + blocks, count)` int32, which blocks those of each row and head draw, `NONE` for none; the
-    first line is that of what stands before the first block."""
+    """Returns the blocks drawn for each row and head, `(B or 1, H or 1, 1 + blocks, count)` int32, `NONE` for none; the
+    first entry is for positions before the first block."""
     blocks = -(-positions // drawn[0].block)
-    if torch.compiler.is_compiling():  # nothing of the data is known
+    if torch.compiler.is_compiling():  # values are unknown
         lengths = _lengths(keys, key_mask, device)[:, None]
         row = torch.arange(blocks, device=device)[None]
         draws = [torch.stack(each.of_length(lengths).draws(row), -1) for each in drawn]
@@ -147,11 +148,10 @@ def _draws_of_rows(
 
 @cached
 def _draws_of(drawn: DrawnBlocks, blocks: int, device: torch.device) -> Tensor:
-    """`(1, 1 + blocks, count)` int32, those of one head and length."""
+    """Returns the blocks drawn for one head and length, `(1, 1 + blocks, count)` int32."""
     draws = torch.stack(drawn.draws(torch.arange(blocks)), -1)
     return F.pad(torch.where(draws < 0, NONE, draws).int(), (0, 0, 1, 0), value=NONE)[None].to(device)
 
 
 def _lengths(keys: int, key_mask: Tensor | None, device: torch.device) -> Tensor:
-    """`(B or 1,)` int64."""
     return torch.full((1,), keys, device=device) if key_mask is None else row_lengths(key_mask)

@@ -1,7 +1,7 @@
-"""Which blocks FlexAttention computes: tables of the blocks that a pattern shows, as wide as their fullest row.
+"""The blocks that FlexAttention computes: tables of the blocks that a pattern shows, as wide as their fullest row.
 
 Outside of compiled graphs they are built from the tiles of the pattern, so that nothing has the size of all blocks, and
-cached. What a mask hides only thins them, on the device and without a look at the data.
+cached. A padding mask only removes blocks, on the device and without synchronisation.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from longspan.ops.tiles.layout import visible_tiles
 from longspan.patterns import Pattern, Span
 
 BLOCK = 128
-"""Queries and keys to a block, FlexAttention's own default."""
+"""Queries and keys per block, FlexAttention's default."""
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Of each row of blocks, which blocks of the other side it meets.
+    """For each row of blocks, the visible blocks of the other side.
 
     Attributes:
-        count: `(B or 1, H or 1, rows)` int32, how many.
-        index: `(B or 1, H or 1, rows, W)` int32, their numbers; what stands behind the first `count` is not read.
+        count: `(B or 1, H or 1, rows)` int32, number of visible blocks.
+        index: `(B or 1, H or 1, rows, W)` int32, their indices; entries after the first `count` are not read.
     """
 
     count: Tensor
@@ -41,9 +41,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Tables:
-    """Blocks that are shown in part, and in full, by rows of queries and by rows of keys.
+    """Partial and full blocks, by rows of queries and by rows of keys.
 
-    The indices of both are of one width: PyTorch 2.11 reads those of full blocks by the strides of the partial ones.
+    The indices of both have the same width: PyTorch 2.11 reads those of full blocks with the strides of the partial
+    ones.
     """
 
     partial: Table
@@ -52,9 +53,9 @@ class Tables:
     full_of_keys: Table | None
 
     def block_mask(self, queries: int, keys: int, mask_mod: MaskMod) -> BlockMask:
-        """As FlexAttention takes them, with the predicate that it asks in blocks that are shown in part."""
+        """Returns FlexAttention's `BlockMask`, with the predicate for partial blocks."""
         partial = self.partial
-        if partial.index.device.type == "cpu":  # where Inductor takes only tables as wide as all blocks
+        if partial.index.device.type == "cpu":  # Inductor's CPU kernel requires tables as wide as all blocks
             more = -(-keys // BLOCK) - partial.index.shape[-1]
             partial = Table(partial.count, F.pad(partial.index, (0, max(0, more))))
         parts = (partial, self.full, self.partial_of_keys, self.full_of_keys)
@@ -62,7 +63,8 @@ class Tables:
         return BlockMask((queries, keys), *tensors, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=mask_mod)  # pyright: ignore[reportArgumentType]
 
     def thinned(self, real: Tensor) -> Tables:
-        """Without the blocks of keys that hold no key of a mask `(B, S)`; there must be none shown in full."""
+        """Returns the tables without the blocks whose keys are all padding in `real` `(B, S)`; requires that there are
+        no full blocks."""
         assert self.full is None
         blocks = self.partial_of_keys.count.shape[-1]
         present = F.pad(real, (0, blocks * BLOCK - real.shape[1])).unflatten(1, (blocks, BLOCK)).any(-1)
@@ -79,11 +81,11 @@ class Tables:
 def tables_of_rows(
     pattern: Pattern, queries: int, keys: int, offset: int, beside: int, device: torch.device, key_mask: Tensor | None
 ) -> Tables:
-    """The tables of a pattern, for rows of each length where it reads that. With a mask every block counts as shown in
-    part, since any key may be hidden.
+    """Returns the tables of a pattern, with rows of each length if the pattern depends on it. With a mask, every block
+    is partial, because any key may be hidden.
 
     Args:
-        beside: how many more keys follow those of the text, which all queries see.
+        beside: number of additional keys after those of the text, which all queries see.
         key_mask: `(B, S)` bool.
     """
     masked = key_mask is not None or beside > 0
@@ -101,19 +103,19 @@ def tables_of_rows(
 def tables_of(
     pattern: Pattern, queries: int, keys: int, offset: int, beside: int, masked: bool, device: torch.device
 ) -> Tables:
-    """The tables of a pattern that reads no length, computed on the host from the tiles that it shows."""
-    own = {each: _tables_of_head(each, queries, keys, offset, beside, masked) for each in by_pattern(pattern)}
-    tables = _side_by_side([own[pattern.head(index)] for index in range(pattern.heads or 1)], dim=1)
+    """Returns the tables of a pattern that does not depend on the length, computed on the host from its tiles."""
+    by_head = {part: _tables_of_head(part, queries, keys, offset, beside, masked) for part in by_pattern(pattern)}
+    tables = _side_by_side([by_head[pattern.head(index)] for index in range(pattern.heads or 1)], dim=1)
     parts = [
         *_of_one_width(tables.partial, tables.full),
         *_of_one_width(tables.partial_of_keys, tables.full_of_keys),
     ]
-    placed = [None if each is None else Table(each.count.to(device), each.index.to(device)) for each in parts]
+    placed = [None if part is None else Table(part.count.to(device), part.index.to(device)) for part in parts]
     return Tables(*placed)  # pyright: ignore[reportArgumentType]
 
 
 def _tables_of_head(pattern: Pattern, queries: int, keys: int, offset: int, beside: int, masked: bool) -> Tables:
-    """Those of one head, `(1, 1, …)`."""
+    """Returns the tables of one head, `(1, 1, …)`."""
     rows, columns = visible_tiles(pattern, queries, keys, offset, BLOCK)
     query, key = rows * BLOCK, columns * BLOCK
     ends = (query + BLOCK).clamp(max=queries) - 1, (key + BLOCK).clamp(max=keys) - 1
@@ -142,7 +144,7 @@ def _transposed(pairs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _table(pairs: tuple[Tensor, Tensor], count: int) -> Table:
-    """Rows and columns in the order of the rows, as a table of so many rows."""
+    """Converts rows and columns, sorted by row, to a table of `count` rows."""
     rows, columns = pairs
     counts = torch.bincount(rows, minlength=count)
     place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
@@ -155,34 +157,34 @@ def _of_one_width(partial: Table, full: Table | None) -> tuple[Table, Table | No
     if full is None:
         return partial, None
     width = max(partial.index.shape[-1], full.index.shape[-1])
-    both = (Table(each.count, F.pad(each.index, (0, width - each.index.shape[-1]))) for each in (partial, full))
+    both = (Table(table.count, F.pad(table.index, (0, width - table.index.shape[-1]))) for table in (partial, full))
     return next(both), next(both)
 
 
 def _side_by_side(tables: list[Tables], dim: int) -> Tables:
-    """Tables of heads or rows as one, each as wide as the widest."""
-    if all(each is tables[0] for each in tables):
+    """Concatenates tables of heads or rows, padded to the widest."""
+    if all(table is tables[0] for table in tables):
         return tables[0]
     parts: list[Any] = []
     for name in ("partial", "full", "partial_of_keys", "full_of_keys"):
-        own = [getattr(each, name) for each in tables]
-        if own[0] is None:
+        same_kind = [getattr(table, name) for table in tables]
+        if same_kind[0] is None:
             parts.append(None)
             continue
-        width = max(each.index.shape[-1] for each in own)
-        index = torch.cat([F.pad(each.index, (0, width - each.index.shape[-1])) for each in own], dim)
-        parts.append(Table(torch.cat([each.count for each in own], dim), index))
+        width = max(table.index.shape[-1] for table in same_kind)
+        index = torch.cat([F.pad(table.index, (0, width - table.index.shape[-1])) for table in same_kind], dim)
+        parts.append(Table(torch.cat([table.count for table in same_kind], dim), index))
     return Tables(*parts)
 
 
 def block_mask_in_graph(
     pattern: Pattern, queries: int, keys: int, offset: int, beside: int, mask_mod: MaskMod, device: torch.device
 ) -> BlockMask:
-    """The same in a compiled graph, whose lengths may be anything: a table of all blocks, each shown in part or not at
-    all. `pattern` knows the lengths of the rows, as a tensor `(B or 1, 1, 1)`, where it reads them."""
+    """Returns the block mask in a compiled graph, with dynamic lengths: a table of all blocks, each partial or hidden.
+    `pattern` has the lengths of the rows, as a tensor `(B or 1, 1, 1)`, if it depends on them."""
     query = torch.arange(0, queries, BLOCK, device=device)[:, None]
     key = torch.arange(0, keys + beside, BLOCK, device=device)[None, :]
-    # Where the text ends inside a block there is no need to say so: the predicate hides what is behind.
+    # The end of the text inside a block need not be handled: the predicate hides what follows.
     span = Span(query + offset, query + offset + BLOCK - 1, key, key + BLOCK - 1)
     some = torch.stack(
         [

@@ -1,6 +1,6 @@
-"""The dense reference of `attend`: obvious, quadratic, any dtype, any device. Every fast path is tested against it.
+"""The dense reference of `attend`: plain, quadratic, any dtype, any device. Every fast path is tested against it.
 
-The terms of a call are numbers to add to its scaled scores: here for all pairs, and, for the blocked backend, for the
+The terms of a call are numbers added to its scaled scores: here for all pairs, and, for the blocked backend, for the
 few pairs that involve a global token.
 """
 
@@ -28,7 +28,7 @@ def dense_mask(
     global_rows: bool = True,
     device: torch.device,
 ) -> Tensor:
-    """What each query may see, `(B or 1, H or 1, T, S)` bool: pattern, global tokens, then padding."""
+    """Returns the visible pairs, `(B or 1, H or 1, T, S)` bool: pattern, global tokens, then padding."""
     query_index = torch.arange(queries, device=device)[:, None] + query_offset
     key_index = torch.arange(keys, device=device)[None, :]
     if pattern.reads_length:
@@ -47,9 +47,9 @@ def dense_mask(
 
 
 def dense_weights(query: Tensor, key: Tensor, visible: Tensor, *, scale: float, bias: Tensor | None = None) -> Tensor:
-    """Attention weights `(B, H, T, S)`: softmax of the visible scores, zero in rows that see nothing.
+    """Computes attention weights `(B, H, T, S)`: the softmax of the visible scores, zero in rows that see nothing.
 
-    `softmax(scale·QKᵀ + bias)` over the visible keys (Vaswani et al. 2017, eq. 1), computed in at least float32; a bias
+    `softmax(scale·QKᵀ + bias)` over the visible keys (Vaswani et al. 2017, eq. 1), computed in float32 or wider; a bias
     of −∞ hides a key.
     """
     wide = torch.promote_types(query.dtype, torch.float32)
@@ -63,31 +63,31 @@ def dense_weights(query: Tensor, key: Tensor, visible: Tensor, *, scale: float, 
 
 
 SHORT_SCORES = 1 << 18
-"""Up to this many scores in all, relative positions train faster in autograd's dense steps than in tiles that recompute
-them."""
+"""Up to this many scores in total, relative positions train faster with autograd's dense steps than with tiles that
+recompute them."""
 REFERENCE_COST = 3.0
-"""What a pair costs here, in pairs of PyTorch's dense kernel; more than any other way to compute all pairs."""
+"""Cost of a pair, in pairs of PyTorch's dense kernel; higher than that of any other backend for all pairs."""
 
 
 def trains_short(call: Call) -> bool:
-    """Whether a short input with relative positions is to be trained on.
+    """Whether a call trains a short input with relative positions.
 
     Dropout counts as training even without gradients: reentrant checkpointing computes its first pass without them, and
     the second must drop the same weights.
     """
     if not call.has_offsets or call.query.is_cuda:
         return False
-    learns = call.dropout_prob > 0 or (torch.is_grad_enabled() and any(each.requires_grad for each in call.tensors))
+    learns = call.dropout_prob > 0 or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors))
     return learns and call.query.shape[:3].numel() * call.key.shape[2] <= SHORT_SCORES
 
 
 def reference_cost(call: Call) -> float:
-    """What the reference costs for a head, in scores of the dense kernel."""
+    """Returns the cost of the reference per head, in scores of the dense kernel."""
     return REFERENCE_COST * call.query.shape[2] * call.key.shape[2]
 
 
 def attend_reference(call: Call) -> Tensor:
-    """Attention `(B, H, T, Dv)` of a call by its definition, in quadratic memory."""
+    """Computes attention `(B, H, T, Dv)` of a call by its definition, in quadratic memory."""
     query, queries, keys = call.query, call.query.shape[2], call.key.shape[2]
     visible = dense_mask(
         call.pattern,
@@ -106,7 +106,7 @@ def attend_reference(call: Call) -> Tensor:
 
 
 def dense_terms(call: Call) -> Tensor | None:
-    """All terms in one, a tensor that broadcasts to `(B, H, T, S)`; `None` where there are none."""
+    """Returns the sum of all terms, broadcastable to `(B, H, T, S)`; `None` if there are none."""
     place = torch.arange(call.query.shape[2], device=call.query.device)[None] + call.query_offset
     near = _sum(call, [_offset_scores(call, False, call.query, place), *_biases(call, False)])
     if near is not None and call.slots is not None:
@@ -118,7 +118,7 @@ def dense_terms(call: Call) -> Tensor | None:
 
 
 def row_terms(call: Call) -> Tensor | None:
-    """What is added to the scores of global rows, `(B or 1, H or 1, G or 1, S or 1)`."""
+    """Returns the additive terms of global rows, `(B or 1, H or 1, G or 1, S or 1)`."""
     assert call.slots is not None
     scores = [_offset_scores(call, True, gather_slots(call.query, call.slots), call.slots.clamp(min=0))]
     for values in _biases(call, True):
@@ -129,7 +129,7 @@ def row_terms(call: Call) -> Tensor | None:
 
 
 def column_terms(call: Call) -> Tensor | None:
-    """What is added to the scores of global keys, `(B, H, T, G)`; 0 in unused slots."""
+    """Returns the additive terms of global keys, `(B, H, T, G)`; 0 in unused slots."""
     if call.slots is None:
         return None
     place = torch.arange(call.query.shape[2], device=call.query.device)[None]
@@ -145,7 +145,7 @@ def column_terms(call: Call) -> Tensor | None:
 
 
 def _biases(call: Call, globals: bool) -> list[Tensor]:
-    """The biases that reach global keys and rows, or those that do not."""
+    """Returns the biases that apply to global keys and rows, or those that do not."""
     return [term.values for term in call.terms if isinstance(term, Bias) and term.globals == globals]
 
 
@@ -161,8 +161,8 @@ def _offset_scores(
     key: Tensor | None = None,
     key_place: Tensor | None = None,
 ) -> Tensor | None:
-    """The sum of the terms by offset, spans included, that reach global keys and rows, or of those that do not, for
-    queries and keys at their places `(B or 1, …)`; by default all keys."""
+    """Returns the sum of the offset terms, including spans, that apply to global keys and rows, or of those that do
+    not, for queries and keys at their positions `(B or 1, …)`; by default all keys."""
     terms = [term for term in call.terms if isinstance(term, OffsetTerm | SoftSpan) and term.globals == globals]
     key = call.key if key is None else key
     key_place = torch.arange(key.shape[2], device=key.device)[None] if key_place is None else key_place
@@ -172,7 +172,7 @@ def _offset_scores(
 
 
 def at_slots(call: Call, values: Tensor) -> Tensor:
-    """`(B, H, Q, G)` numbers for global keys, spread over all keys `(B, H, Q, S)`; unused slots are dropped."""
+    """Scatters numbers of global keys `(B, H, Q, G)` to all keys `(B, H, Q, S)`; unused slots are dropped."""
     assert call.slots is not None
     length = call.key.shape[2]
     index = torch.where(call.slots < 0, length, call.slots)[:, None, None].expand(values.shape)
@@ -180,7 +180,7 @@ def at_slots(call: Call, values: Tensor) -> Tensor:
 
 
 def _sum(call: Call, parts: Iterable[Tensor | None]) -> Tensor | None:
-    """The sum of the parts that there are, in float32 at least."""
+    """Returns the sum of the parts that are not `None`, in float32 or wider."""
     wide = torch.promote_types(call.query.dtype, torch.float32)
     total: Tensor | None = None
     for part in parts:

@@ -1,7 +1,7 @@
-"""What may be added to the scores of attention: a bias, or what two tokens' places say to each other.
+"""Terms that may be added to attention scores: biases, and products of contents and positions.
 
-A score is `scale·(q_i·k_j + content terms) + biases`. Terms by offset read the row of their table that stands for
-j − i; an offset beyond the table reads its end row, as clipped positions do.
+A score is `scale·(q_i·k_j + content terms) + biases`. Offset terms read the row of their table for j − i; offsets
+beyond the table read its end row, as clipped positions do.
 """
 
 from __future__ import annotations
@@ -18,50 +18,51 @@ from longspan.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """Base of all terms: tensors, to each of which there is a gradient on every backend that serves the term."""
+    """Base of all terms. Every backend that supports a term computes the gradients of its tensors."""
 
     tensor_names: ClassVar[tuple[str, ...]]
     """Fields that hold the term's tensors."""
     head_axis: ClassVar[int]
-    """Which axis of its tensors are the heads; of size 1, it stands for all."""
+    """The head axis of its tensors; size 1 applies to all heads."""
     has_rows: ClassVar[bool] = False
-    """Whether the first axis of its tensors are the rows of the batch; of size 1, it stands for all."""
+    """Whether the first axis of its tensors is the batch; size 1 applies to all rows."""
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The term's tensors, without those that are `None`."""
+        """The term's tensors that are not `None`."""
         return [tensor for name in self.tensor_names if (tensor := getattr(self, name)) is not None]
 
     def of_heads(self, heads: list[int]) -> Term:
-        """The same term for some of the heads, by their numbers."""
+        """Returns the term for some of the heads, by their indices."""
         tensors = {name: getattr(self, name) for name in self.tensor_names}
-        own = {
+        selected = {
             name: None if tensor is None else tensor[of_heads(tensor, heads, self.head_axis)]
             for name, tensor in tensors.items()
         }
-        return replace(self, **own)
+        return replace(self, **selected)
 
     def of_rows(self, rows: Tensor) -> Term:
-        """The same term for some rows of the batch, by an index `(n,)`."""
+        """Returns the term for some rows of the batch, by an index `(n,)`."""
         if not self.has_rows:
             return self
-        own = {name: getattr(self, name) for name in self.tensor_names}
+        tensors = {name: getattr(self, name) for name in self.tensor_names}
         return replace(
-            self, **{name: each if len(each) == 1 else each.index_select(0, rows) for name, each in own.items()}
+            self,
+            **{name: tensor if len(tensor) == 1 else tensor.index_select(0, rows) for name, tensor in tensors.items()},
         )
 
     def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
-        """The shape that each tensor must have, from the sizes B, H, T, S, D and G of a call."""
+        """Returns the required shape of each tensor, from the sizes B, H, T, S, D and G of a call."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
 class Bias(Term):
-    """Numbers added to the scaled scores, such as a mask, ALiBi or a bias that learns.
+    """Numbers added to the scaled scores, such as a mask, ALiBi or a learned bias.
 
     Attributes:
         values: of any shape that broadcasts to `(B, H, T, S)`, such as `(T, S)` or `(H, 1, S)`; −∞ hides a key.
-        globals: as in terms by offset.
+        globals: as in `OffsetTerm`.
     """
 
     tensor_names = ("values",)
@@ -83,7 +84,7 @@ class GlobalKeyBias(Term):
     """Numbers added to the scaled scores of the global keys only, by slot.
 
     Attributes:
-        values: `(B, H, T, G)`, for `globals` given as `(B, G)` positions; what stands in an unused slot is not read.
+        values: `(B, H, T, G)`, for `globals` passed as `(B, G)` positions; entries of unused slots are not read.
     """
 
     tensor_names = ("values",)
@@ -99,13 +100,14 @@ class GlobalKeyBias(Term):
 
 @dataclass(frozen=True, eq=False)
 class OffsetTerm(Term):
-    """Base of the terms that depend on the offset j − i of key j from query i, R consecutive offsets to a table.
+    """Base of the terms that depend on the offset j − i of key j from query i, with a table of R consecutive offsets.
 
     Attributes:
         table: one row for each offset, ascending.
         first: offset of the first row, by default −⌊R / 2⌋: both −k … k and DeBERTa's −k … k − 1 are centred.
-        globals: False leaves out the scores that are there for the sake of `globals`: those with a global key, and
-            all of a global row.
+        globals: if False, the term does not apply to the additional scores of `globals`: those with a global key, and
+            all
+            of a global row.
     """
 
     table: Tensor
@@ -122,7 +124,7 @@ class OffsetTerm(Term):
         return -(self.table.shape[1] // 2) if self.first is None else self.first
 
     def rows(self, offset: Tensor) -> Tensor:
-        """Offsets j − i of any shape → the row of the table that each reads, beyond its ends the end row."""
+        """Returns the row of the table for offsets j − i of any shape, clamped to its ends."""
         return (offset - self.start).clamp(0, self.table.shape[1] - 1)
 
     def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
@@ -132,7 +134,8 @@ class OffsetTerm(Term):
         return {"table": (sizes["H"], rows, sizes["D"])}
 
     def dense(self, query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
-        """What is added to the unscaled (`content`) or scaled scores, `(B, H, T, S)`, for `(B or 1, T, S)` offsets."""
+        """Returns the additive term of the unscaled (`content`) or scaled scores, `(B, H, T, S)`, for `(B or 1, T, S)`
+        offsets."""
         raise NotImplementedError
 
 
@@ -163,7 +166,8 @@ class ContentToPosition(OffsetTerm):
 
 @dataclass(frozen=True, eq=False)
 class PositionToContent(OffsetTerm):
-    """`k_j·Q^r[j − i]`, the third term of DeBERTa's equation 4, by offset j − i from query to key as all terms here.
+    """`k_j·Q^r[j − i]`, the third term of DeBERTa's equation 4, with offset j − i from query to key as in all terms
+    here.
 
     Attributes:
         table: `(H, R, D)`, projected queries of positions (Q^r).
@@ -192,14 +196,14 @@ class PositionBias(OffsetTerm):
 
 @dataclass(frozen=True, eq=False)
 class SoftSpan(Term):
-    """`log m` with `m = clamp((R + z - |j - i|) / R, 0, 1)`, added to the scaled scores: a span z that learns how far
-    queries see, with a soft end of R positions, beyond which a key is hidden (Sukhbaatar et al. 2019, arXiv 1905.07799,
-    equations 4 and 5, there as a factor that is normalised afterwards, which is the same).
+    """An adaptive attention span: `log m` with `m = clamp((R + z - |j - i|) / R, 0, 1)`, added to the scaled scores.
 
-    Pairs with a token of `globals` are left as they are.
+    The learned span z limits how far queries see, with a soft end of R positions, beyond which keys are hidden
+    (Sukhbaatar et al. 2019, arXiv 1905.07799, equations 4 and 5, where m is a factor that is normalised afterwards,
+    which is equivalent). Pairs with a token of `globals` are not changed.
 
     Attributes:
-        span: `(B or 1, H, T or 1)`, z in positions, of each head and query or of all queries alike.
+        span: `(B or 1, H, T or 1)`, z in positions, for each head and query, or for all queries.
         ramp: R, at least 1.
     """
 
@@ -214,20 +218,20 @@ class SoftSpan(Term):
         if isinstance(self.ramp, bool) or not isinstance(self.ramp, int) or self.ramp < 1:
             raise InputError(f"ramp={self.ramp!r} of SoftSpan must be a whole number of at least 1")
         full = tuple(sizes[name] for name in "BHT")
-        given = self.span.shape
-        if len(given) != 3 or given[0] not in (1, full[0]) or given[1] != full[1] or given[2] not in (1, full[2]):
-            raise InputError(f"span of SoftSpan has shape {tuple(given)}; give {full}, or 1 for rows or queries")
+        shape = self.span.shape
+        if len(shape) != 3 or shape[0] not in (1, full[0]) or shape[1] != full[1] or shape[2] not in (1, full[2]):
+            raise InputError(f"span of SoftSpan has shape {tuple(shape)}; give {full}, or 1 for rows or queries")
         return {}
 
     def shares(self, span: Tensor, offset: Tensor) -> Tensor:
-        """`(R + z - |offset|) / R`, m before it is clamped, in float32 at least."""
+        """Returns `(R + z - |offset|) / R`, m before it is clamped, in float32 or wider."""
         wide = torch.promote_types(span.dtype, torch.float32)
         return (span.to(wide) + self.ramp - offset.abs()) / self.ramp
 
     def dense(self, query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
-        """What is added to the scaled scores, `(B or 1, H, T, S)`, for `(B or 1, T, S)` offsets."""
+        """Returns the additive term of the scaled scores, `(B or 1, H, T, S)`, for `(B or 1, T, S)` offsets."""
         shares = self.shares(self.span[..., None], offset[:, None])
-        hidden = shares <= 0  # whose logarithm is never taken, so that no gradient of it is
+        hidden = shares <= 0  # the logarithm is never evaluated here, so that its gradient is not either
         return shares.masked_fill(hidden | (shares > 1), 1.0).log().masked_fill(hidden, -torch.inf)
 
 
@@ -242,7 +246,7 @@ KINDS: dict[str, type[Term]] = {
 
 
 def content_scores(content: Tensor, table: Tensor, row: Tensor) -> Tensor:
-    """Products of tokens and rows of a table, in float32 at least: `(B, H, T, S)`.
+    """Computes products of tokens and rows of a table, in float32 or wider: `(B, H, T, S)`.
 
     Args:
         content: `(B, H, T, D)`, queries or keys.
@@ -253,22 +257,22 @@ def content_scores(content: Tensor, table: Tensor, row: Tensor) -> Tensor:
     content, table = content.to(wide), table.to(wide)
     row = row if row.ndim == 3 else row[None]
     with torch.autocast(content.device.type, enabled=False):
-        # A compiled program, of whose lengths nothing may be asked, has no second way.
+        # A compiled program cannot branch on its dynamic lengths.
         if torch.compiler.is_compiling() or table.shape[1] <= row.shape[2] * table.shape[2]:
             scores = content @ table.transpose(-1, -2)
             return scores.gather(-1, row[:, None].expand(*content.shape[:3], row.shape[2]))
-        # A table longer than that is read by pair, since (T, R) may be as large as all pairs of tokens.
+        # A longer table is gathered by pair, because (T, R) may be as large as all pairs of tokens.
         return (table[:, row].transpose(0, 1) @ content[..., None])[..., 0]
 
 
 def of_heads(tensor: Tensor, heads: list[int] | slice, axis: int) -> tuple[list[int] | slice, ...]:
-    """An index of the part of a tensor that belongs to some heads: all of it where its one head stands for all."""
+    """Returns an index of the part of a tensor for some heads; the whole axis if it has size 1."""
     return (slice(None),) * axis + ((slice(None) if tensor.shape[axis] == 1 else heads),)
 
 
 def pack(terms: Sequence[Term]) -> tuple[list[Tensor], str, list[int]]:
-    """Terms as an operator of PyTorch takes them: tensors, kinds as text, and a number of each: the offset of the first
-    row, the length of a ramp, or 0."""
+    """Converts terms to operator arguments: tensors, kinds as text, and a number of each: the offset of the first row,
+    the length of a ramp, or 0."""
     tensors = [tensor for term in terms for tensor in term.tensors]
     names = [next(name for name, kind in KINDS.items() if kind is type(term)) for term in terms]
     counted = [f"{name}:{len(term.tensors)}" for name, term in zip(names, terms, strict=True)]
@@ -279,15 +283,16 @@ def pack(terms: Sequence[Term]) -> tuple[list[Tensor], str, list[int]]:
 
 
 def unpack(tensors: Sequence[Tensor], kinds: str, numbers: Sequence[int]) -> tuple[Term, ...]:
-    """What `pack` packed. An operator computes no scores for the sake of globals: those come as a bias."""
+    """Converts operator arguments of `pack` to terms. Their `globals` is False: the scores of global tokens are passed
+    as a bias."""
     terms, place = [], 0
     for kind, number in zip(kinds.split(), numbers, strict=True):
         name, count = kind.split(":")
-        own = dict(zip(KINDS[name].tensor_names, tensors[place:], strict=False))
-        own = dict(list(own.items())[: int(count)])
+        fields = dict(zip(KINDS[name].tensor_names, tensors[place:], strict=False))
+        fields = dict(list(fields.items())[: int(count)])
         options: dict[str, int | bool] = {} if KINDS[name] in (GlobalKeyBias, SoftSpan) else {"globals": False}
         options |= {"first": number} if issubclass(KINDS[name], OffsetTerm) else {}
         options |= {"ramp": int(number)} if KINDS[name] is SoftSpan else {}
-        terms.append(KINDS[name](**own, **options))
+        terms.append(KINDS[name](**fields, **options))
         place += int(count)
     return tuple(terms)

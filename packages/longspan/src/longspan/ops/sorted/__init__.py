@@ -1,1 +1,1 @@
-"""Attention within what the data sort together: hash buckets, clusters, sorted blocks, the highest scores."""
+"""Attention within groups that depend on the data: hash buckets, clusters, sorted blocks, the highest scores."""

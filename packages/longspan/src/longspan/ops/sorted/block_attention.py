@@ -1,5 +1,5 @@
-"""What blocks of tokens gather from themselves and from the blocks sorted for them: on a processor a few heads and
-blocks at a time, on a GPU by PyTorch's own attention kernel."""
+"""Attention of token blocks over themselves and over the blocks sorted for them: on a CPU for a few heads and blocks at
+a time, on a GPU with PyTorch's attention kernel."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def attend_blocks(
     causal: bool,
     dropout_prob: float = 0.0,
 ) -> Tensor:
-    """Each block's queries over its own tokens and over those sorted for it: `(B, H, M, b, D)` → `(B, H, M, b, D)`.
+    """Computes attention of each block's queries over its own tokens and those sorted for it: `(B, H, M, b, D)` → `(B,
+    H, M, b, D)`.
 
     Args:
-        query: `(B, H, M, b, D)`, those of the last M blocks; N blocks in all, at least one.
+        query: `(B, H, M, b, D)`, of the last M of N blocks; N is at least 1.
         key: `(B, H, N, b, D)`.
         value: `(B, H, N, b, D)`.
-        real: `(B, N, b)` bool, True where a token is real; `None` where all are.
-        order: `(B, H, M, N)`, which blocks each of the last M gets, in at least float32.
+        real: `(B, N, b)` bool, True where a token is not padding; `None` where all are real.
+        order: `(B, H, M, N)`, the sorting matrix of the last M blocks, float32 or wider.
         scale: factor on the scores.
-        causal: of its own block, a query sees what comes before it, and itself.
+        causal: within its own block, a query sees itself and earlier tokens only.
         dropout_prob: probability of dropping an attention weight.
     """
     if query.is_cuda and not needs_reference(query, key, value, order):
@@ -39,14 +40,14 @@ def attend_blocks(
         real = torch.ones(key.shape[0], *key.shape[2:4], dtype=torch.bool, device=key.device)
     if needs_reference(query, key, value, order):
         return plain_blocks(query, key, value, real, order, scale, causal, dropout_prob)
-    inputs = (each.permute(0, 2, 3, 1, 4) for each in (query, key, value))
+    inputs = (tensor.permute(0, 2, 3, 1, 4) for tensor in (query, key, value))
     seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
     context = run(block_attention, _kernel, *inputs, real, order, seed, scale, causal, dropout_prob)
     return context.permute(0, 3, 1, 2, 4)
 
 
-# The way of a processor as one PyTorch operator, a few heads and blocks at a time. Backward mixes the blocks and weighs
-# the keys again, so that neither the sorted keys nor any weights are saved.
+# The CPU path is one PyTorch operator, computed for a few heads and blocks at a time. The backward pass recomputes the
+# sorted blocks and the weights, so that neither is saved.
 
 ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, Tensor real, Tensor order, Tensor? seed, float scale, bool causal, "
@@ -55,7 +56,7 @@ ARGUMENTS = (
 
 
 class _Run:
-    """One problem, and working memory for G heads of rows at a time; the inputs are `(B, N, b, H, D)`."""
+    """One call and its working memory, for G heads of one row at a time; the inputs are `(B, N, b, H, D)`."""
 
     def __init__(  # type: ignore[no-untyped-def]
         self, query: Tensor, key, value, real, order, seed, scale: float, causal: bool, dropout_prob: float
@@ -65,9 +66,9 @@ class _Run:
         self.buffers = Buffers(query)
         self.wide = order.dtype
         (_, blocks, self.size, heads, _), self.first = query.shape, key.shape[1] - query.shape[1]
-        each = max(1, blocks * 2 * self.size**2)
+        scores_per_head = max(1, blocks * 2 * self.size**2)
         scores = PROCESSOR.sorted_scores
-        self.heads = max(1, min(heads, scores // each))
+        self.heads = max(1, min(heads, scores // scores_per_head))
         self.blocks = max(1, scores // (self.heads * 2 * self.size**2))
         self.filled = bool(real.all())
         self.generator = None
@@ -90,13 +91,13 @@ class _Run:
     def backward(self, grad: Tensor) -> tuple[Tensor, ...]:
         """With weights P: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ."""
         inputs = self.query, self.key, self.value
-        grads = tuple(each.new_empty(each.shape) for each in inputs)
+        grads = tuple(tensor.new_empty(tensor.shape) for tensor in inputs)
         grad_order = torch.empty_like(self.order, memory_format=torch.contiguous_format)
         for row, heads in self._groups():
             keys, values, share = self._sorted(row, heads)
             to_keys, to_values = (
-                self.buffers.take(name, *each.shape, dtype=self.wide)
-                for name, each in (("grad keys", keys), ("grad values", values))
+                self.buffers.take(name, *tensor.shape, dtype=self.wide)
+                for name, tensor in (("grad keys", keys), ("grad values", values))
             )
             to_share = self.buffers.take("grad share", *share.shape, dtype=self.wide)
             for blocks in self._pieces():
@@ -118,12 +119,12 @@ class _Run:
                 grads[0][row, blocks, :, heads] = to_query.permute(1, 2, 0, 3)
                 self._product("", slopes.mT, query, to_keys[:, blocks])
             unsorted = self._unsorted(row, heads, keys, values, share, to_keys, to_values, to_share)
-            grads[1][row, :, :, heads], grads[2][row, :, :, heads] = (each.permute(1, 2, 0, 3) for each in unsorted[:2])
+            grads[1][row, :, :, heads], grads[2][row, :, :, heads] = (part.permute(1, 2, 0, 3) for part in unsorted[:2])
             grad_order[row, heads] = unsorted[2]
         return *grads, grad_order
 
     def _groups(self):  # type: ignore[no-untyped-def]
-        """Row of the batch and heads, one group after the other."""
+        """Yields the row of the batch and the slice of heads of each group."""
         heads = self.query.shape[3]
         for row in range(len(self.query)):
             for start in range(0, heads, self.heads):
@@ -134,27 +135,27 @@ class _Run:
         return [slice(start, min(count, start + self.blocks)) for start in range(0, count, self.blocks)]
 
     def _taken(self, name: str, tensor: Tensor, row: int, heads: slice, blocks: slice) -> Tensor:
-        """Vectors of some heads and blocks, `(G, n, b, D)`, contiguous."""
+        """Copies vectors of some heads and blocks into working memory, `(G, n, b, D)`, contiguous."""
         part = tensor[row, blocks, :, heads].permute(2, 0, 1, 3)
         return self.buffers.take(name, *part.shape, dtype=self.wide).copy_(part)
 
     def _read(self, name: str, tensor: Tensor, row: int, heads: slice, blocks: slice) -> Tensor:
-        """The same, in place where products can read it there."""
+        """As `_taken`, without a copy where a view suffices."""
         if heads.stop - heads.start > 1 or tensor.dtype != self.wide:
             return self._taken(name, tensor, row, heads, blocks)
         return tensor[row, blocks, :, heads].permute(2, 0, 1, 3)
 
-    def _product(self, name: str, one: Tensor, other: Tensor, out: Tensor | None = None) -> Tensor:
-        """Matrix products; into `out`, which holds all blocks of a head or all of several heads, or memory of a
-        name."""
+    def _product(self, name: str, left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+        """Computes batched matrix products into `out`, which holds all blocks of one head or all of several heads, or
+        into a named buffer."""
         if out is None:
-            out = self.buffers.take(name, *one.shape[:-1], other.shape[-1], dtype=self.wide)
-        torch.bmm(one.flatten(0, -3), other.flatten(0, -3), out=out.flatten(0, -3))
+            out = self.buffers.take(name, *left.shape[:-1], right.shape[-1], dtype=self.wide)
+        torch.bmm(left.flatten(0, -3), right.flatten(0, -3), out=out.flatten(0, -3))
         return out
 
     def _sorted(self, row: int, heads: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Each block's own keys and the sorted ones, `(G, M, 2b, D)`, as many values, and the share of each sorted
-        place that is real, `(G, M, b)`."""
+        """Returns each block's own keys and the sorted ones, `(G, M, 2b, D)`, the values likewise, and the share of
+        each sorted position that is real, `(G, M, b)`."""
         order, real = self.order[row, heads], self.real[row]
         share = (order @ real.to(self.wide)).div_(row_sums(order)[..., None])
         sorted_pair = []
@@ -172,8 +173,11 @@ class _Run:
     def _unsorted(  # type: ignore[no-untyped-def]
         self, row, heads, keys, values, share, to_keys: Tensor, to_values: Tensor, to_share: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of keys and values `(G, N, b, D)` and of the order `(G, M, N)`. With the sums A = order · keys, of
-        which the sorted keys are A / share, and log share in the scores; share is that of the row's sum."""
+        """Returns the gradients of keys and values, `(G, N, b, D)`, and of the order, `(G, M, N)`.
+
+        The sorted keys are A / share with the sums A = order · keys, and log share is added to the scores; share is
+        relative to the sum of the order's row.
+        """
         order, flags = self.order[row, heads], self.real[row].to(self.wide)
         divisor, unsorted_pair, products = share.clamp(min=torch.finfo(self.wide).tiny)[..., None], [], []
         for name, both, grads in (("own keys", keys, to_keys), ("own values", values, to_values)):
@@ -192,7 +196,7 @@ class _Run:
         return unsorted_pair[0], unsorted_pair[1], products[0] + products[1] + of_rows
 
     def _weights(self, query: Tensor, keys: Tensor, share: Tensor, row: int, blocks: slice) -> Tensor:
-        """`(G, n, b, 2b)`, 0 in rows that are padding."""
+        """Returns the weights `(G, n, b, 2b)`, 0 in padding rows."""
         size, share = self.size, share[:, blocks]
         scores = self._product("scores", query, keys[:, blocks].mT).mul_(self.scale)
         least = torch.finfo(self.wide).tiny
@@ -203,12 +207,11 @@ class _Run:
             return torch.softmax(scores, -1, out=scores)
         real = self.real[row, self.first :][blocks]
         scores[..., :size].add_(torch.zeros_like(real, dtype=self.wide).masked_fill_(~real, -torch.inf)[:, None])
-        # A row that is padding may see nothing, of which there is no softmax.
+        # A padding row may see nothing, for which softmax is undefined.
         scores.masked_fill_(~real[..., None], 0)
         return torch.softmax(scores, -1, out=scores).mul_(real[..., None])
 
     def _dropout(self, weights: Tensor) -> Tensor | None:
-        """What dropout multiplies the weights by."""
         return None if self.generator is None else dropout_factors(weights, self.dropout_prob, self.generator)
 
 
@@ -242,7 +245,7 @@ block_attention_backward = torch.library.custom_op(
 
 @block_attention_backward.register_fake
 def _(grad, query, key, value, real, order, *rest):  # type: ignore[no-untyped-def]
-    return tuple(each.new_empty(each.shape) for each in (query, key, value, order))
+    return tuple(tensor.new_empty(tensor.shape) for tensor in (query, key, value, order))
 
 
 def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]

@@ -1,13 +1,13 @@
-"""Attention among tokens of one bucket, over several rounds of hashing: the dense reference, the operator, and steps.
+"""Attention within hash buckets over several rounds of hashing: the dense reference, the operator, and decoding steps.
 
-The tokens of a bucket, in the order of their positions, make chunks of m. A query sees its own chunk and those before
-(and after) it in its bucket, itself excepted, in every round; the rounds are one softmax over all that is seen in any
-of them. A later token never changes the chunk of an earlier one. Source: Kitaev et al. 2020, arXiv 2001.04451, section
-2 and appendix A, whose chunks run on over the borders of buckets instead.
+The tokens of a bucket, in text order, form chunks of m. In every round a query sees its own chunk and those before (and
+after) it in its bucket, except itself; the rounds share one softmax over all keys visible in any of them. A later token
+never changes the chunk of an earlier one. Source: Kitaev et al. 2020, arXiv 2001.04451, section 2 and appendix A, where
+chunks cross the borders of buckets instead.
 
 The fast path, in `longspan.ops.sorted.hashed_tiles`, is one PyTorch operator, opaque to `torch.compile` and
-`torch.export`; on a GPU it is FlexAttention, in `longspan.ops.sorted.hashed_flex`, where that serves. Step by step,
-`attend_rings` holds the last tokens of every bucket.
+`torch.export`; on a GPU it is FlexAttention, in `longspan.ops.sorted.hashed_flex`, where that is supported. For
+decoding step by step, `attend_rings` keeps the last tokens of every bucket.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.hashing import EPSILON, NOWHERE
 
 SHORT = 128
-"""Up to so many tokens all pairs are computed."""
+"""Up to this number of tokens, all pairs are computed."""
 SPAN = 1 << 31
-"""More than there are chunks in a bucket."""
+"""Larger than the number of chunks in any bucket."""
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Vectors of length 1 along the last dimension: what a shared query is as a key."""
+    """Normalises vectors to length 1 along the last dimension: the key of a shared query."""
     wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     return wide * (wide.square().sum(-1, keepdim=True) + EPSILON * wide.shape[-1]).rsqrt()
 
 
 def visible_rounds(ids: Tensor, chunks: Chunks) -> Tensor:
-    """In how many rounds each query sees each key, by comparing all pairs: `(B, H, R, T)` → `(B, H, T, T)`."""
+    """Returns the number of rounds in which each query sees each key, from all pairs: `(B, H, R, T)` → `(B, H, T,
+    T)`."""
     same = (ids[..., :, None] == ids[..., None, :]) & (ids != NOWHERE)[..., None]
     chunk = same.tril(-1).sum(-1) // chunks.size
     offset = chunk[..., None, :] - chunk[..., :, None]
@@ -50,10 +51,10 @@ def visible_rounds(ids: Tensor, chunks: Chunks) -> Tensor:
 def hashed_weights(
     query: Tensor, ids: Tensor, chunks: Chunks, times: Tensor | None = None, key: Tensor | None = None
 ) -> Tensor:
-    """The dense reference: weights `(B, H, T, T)` of queries `(B, H, T, D)` whose buckets are `(B, H, R, T)`, on the
-    keys, by default the queries at length 1.
+    """Dense reference: the weights `(B, H, T, T)` of queries `(B, H, T, D)` with buckets `(B, H, R, T)` over the keys,
+    by default the normalised queries.
 
-    A query that sees nothing attends to itself; padding has no weights.
+    A query that sees no key attends to itself; padding has zero weights.
     """
     times = visible_rounds(ids, chunks) if times is None else times
     bias = None if chunks.once else times.clamp(min=1).to(torch.promote_types(query.dtype, torch.float32)).log()
@@ -63,8 +64,8 @@ def hashed_weights(
 
 
 def ranks_in_buckets(ids: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """How many earlier tokens are in each token's bucket, `(…, T)`, and how many each bucket holds, `(…, most + 1)`:
-    the last count is that of padding."""
+    """Returns the number of earlier tokens in each token's bucket, `(…, T)`, and the size of each bucket, `(…, most +
+    1)`, with padding last."""
     ids = torch.where(ids == NOWHERE, most, ids)
     ordered, order = ids.sort(dim=-1, stable=True)
     counts = ids.new_zeros(*ids.shape[:-1], most + 1).scatter_add(-1, ids, torch.ones_like(ids))
@@ -74,13 +75,13 @@ def ranks_in_buckets(ids: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 
 def codes_of(ids: Tensor, ranks: Tensor, size: int) -> Tensor:
-    """One number for bucket and chunk, `(…, T)`: those of neighbouring chunks of a bucket are neighbours, no others
-    are."""
+    """Returns codes of bucket and chunk, `(…, T)`: consecutive for neighbouring chunks of a bucket, and for no
+    others."""
     return torch.where(ids == NOWHERE, -SPAN, ids * SPAN + torch.div(ranks, size, rounding_mode="floor"))
 
 
 def in_reach(query_codes: Tensor, key_codes: Tensor, chunks: Chunks) -> Tensor:
-    """Whether the chunk of a key is one that the query sees, of codes that broadcast."""
+    """Whether the query sees the chunk of the key, from broadcastable codes."""
     return (key_codes >= query_codes - chunks.before) & (key_codes <= query_codes + chunks.after)
 
 
@@ -94,23 +95,23 @@ def attend_hashed(
     dropout_prob: float = 0.0,
     key: Tensor | None = None,
 ) -> Tensor:
-    """Attention of queries over the keys of their buckets: `(B, H, T, D)` → `(B, H, T, D)`; padding gives zeros.
+    """Computes attention of queries over the keys of their buckets: `(B, H, T, D)` → `(B, H, T, D)`; zeros for padding.
 
     Args:
         query: `(B, H, T, D)`.
         value: `(B, H, T, D)`.
         ids: `(B, H, R, T)` int64, the bucket of every token in every round, −1 for padding.
-        chunks: what a query sees of them.
-        most: a bound on the number of buckets.
+        chunks: chunk size and visibility.
+        most: an upper bound on the number of buckets.
         dropout_prob: probability of dropping an attention weight.
-        key: `(B, H, T, D)` where `chunks` are not `shared`; else the queries at length 1.
+        key: `(B, H, T, D)` unless `chunks` are `shared`; then the keys are the normalised queries.
     """
     if needs_reference(query, value, key):
         weights = hashed_weights(query, ids, chunks, key=key)
         with full_precision(query):
             return (F.dropout(weights, dropout_prob) @ value.to(weights.dtype)).to(value.dtype)
     if not torch.compiler.is_compiling() and most == 1:
-        ids = ids[:, :, :1]  # every round shows the same
+        ids = ids[:, :, :1]  # all rounds are equal
     if not torch.compiler.is_compiling() and ids.shape[-1] <= SHORT:
         return _attend_short(query, key, value, ids, chunks, most, dropout_prob)
     if hashed_flex.flex_serves(query, value, ids, chunks, most):
@@ -124,7 +125,7 @@ def attend_hashed(
 def _attend_short(
     query: Tensor, key: Tensor | None, value: Tensor, ids: Tensor, chunks: Chunks, most: int, dropout_prob: float
 ) -> Tensor:
-    """As `attend_hashed`, by PyTorch's kernel with a mask of all pairs."""
+    """As `attend_hashed`, with PyTorch's kernel and a mask of all pairs."""
     if not value.numel():
         return value.clone()
     wide, padding = torch.promote_types(query.dtype, torch.float32), ids[:, :, 0] == NOWHERE
@@ -146,27 +147,27 @@ def _attend_short(
 
 
 def _times(ids: Tensor, chunks: Chunks, most: int, dtype: torch.dtype) -> Tensor:
-    """`visible_rounds` as numbers, which a processor compares faster than bools."""
+    """`visible_rounds` in a floating type, which a CPU compares faster than bools."""
     length, chunk = ids.shape[-1], -(-ids.shape[-1] // chunks.size)
     if most == 1 and chunk <= 1 + (chunks.before if chunks.causal else min(chunks.before, chunks.after)):
-        # All see all, and every head and round the same.
+        # Every token sees every other, in all heads and rounds.
         real = (ids[:, :1, 0] != NOWHERE).to(dtype)[:, :, None]
         return _others(real.expand(-1, -1, length, -1).clone(), chunks)
-    reach = [min(each, length // chunks.size + 1) for each in (chunks.before, chunks.after)]
+    reach = [min(round_codes, length // chunks.size + 1) for round_codes in (chunks.before, chunks.after)]
     ranks, _ = ranks_in_buckets(ids, most)
     apart = length // chunks.size + sum(reach) + 1
     codes = (ids * apart + torch.div(ranks, chunks.size, rounding_mode="floor")).to(dtype)
     codes = codes.masked_fill_(ids == NOWHERE, torch.nan)
     times = codes.new_zeros(*ids.shape[:2], length, length)
-    for each in codes.unbind(2):
+    for round_codes in codes.unbind(2):
         # −b ≤ key − query ≤ a is |key − query − (a − b) / 2| ≤ (a + b) / 2.
-        away = each[..., None, :] - (each + (reach[1] - reach[0]) / 2)[..., None]
+        away = round_codes[..., None, :] - (round_codes + (reach[1] - reach[0]) / 2)[..., None]
         times.add_(away.abs_().le_(sum(reach) / 2))
     return _others(times, chunks)
 
 
 def _others(times: Tensor, chunks: Chunks) -> Tensor:
-    """0 at the token itself where queries are keys too, and in the causal form at what comes later."""
+    """Sets the diagonal to 0 where queries are also keys, and later positions in the causal form."""
     if chunks.causal:
         return times.tril_(-1 if chunks.shared else 0)
     if chunks.shared:
@@ -183,8 +184,8 @@ ARGUMENTS = (
 def attend_units(
     query: Tensor, key: Tensor | None, value: Tensor, ids: Tensor, chunks: Chunks, *, most: int, dropout_prob: float
 ) -> Tensor:
-    """`(B, H, T, D)` → `(B, H, T, D)`, in time that grows with the number of visible pairs."""
-    query, value = (each.transpose(1, 2).contiguous() for each in (query, value))
+    """`(B, H, T, D)` → `(B, H, T, D)`, in time proportional to the number of visible pairs."""
+    query, value = (tensor.transpose(1, 2).contiguous() for tensor in (query, value))
     key = None if key is None else key.transpose(1, 2).contiguous()
     seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
     shape = (chunks.size, chunks.before, chunks.after, chunks.causal, chunks.scale, chunks.once)
@@ -192,7 +193,7 @@ def attend_units(
 
 
 def _kernel(query, key, value, ids, seed, most, size, before, after, causal, scale, once, dropout_prob):  # type: ignore[no-untyped-def]
-    """Contexts `(B, T, H, D)` and the logarithms of sums `(B·T·H,)`."""
+    """Returns the contexts `(B, T, H, D)` and the log-sum-exp of the scores, `(B·T·H,)`."""
     chunks = Chunks(size=size, before=before, after=after, causal=causal, scale=scale, once=once, shared=key is None)
     return hashed_tiles.forward(query, key, value, ids, chunks, most, dropout_prob, 0 if seed is None else int(seed))
 
@@ -211,7 +212,7 @@ def _(query, key, value, ids, *rest):  # type: ignore[no-untyped-def]
 def _backward_kernel(
     grad, output, logs, query, key, value, ids, seed, most, size, before, after, causal, scale, once, dropout_prob
 ):  # type: ignore[no-untyped-def]
-    """The gradients of query, value and key; without a key an empty one."""
+    """Returns the gradients of query, value and key; without a key, an empty one."""
     chunks = Chunks(size=size, before=before, after=after, causal=causal, scale=scale, once=once, shared=key is None)
     return hashed_tiles.backward(
         grad, output, logs, query, key, value, ids, chunks, most, dropout_prob, 0 if seed is None else int(seed)
@@ -246,16 +247,16 @@ def _gradient(ctx, grad, _):  # type: ignore[no-untyped-def]
 hashed_attention.register_autograd(_gradient, setup_context=_setup_context)
 
 
-# Step by step: a ring of the last `(1 + before)·m` tokens of every bucket of every round, in constant memory, since the
-# next token of a bucket sees no further back in it.
+# Decoding keeps a ring of the last `(1 + before)·m` tokens of every bucket of every round, in constant memory: the next
+# token of a bucket sees no further back.
 
 Rings = dict[str, Tensor]
 """`keys` and `values` `(B, H, R, b + 1, W, D)`, `codes` `(B, H, R, b + 1, W, R)` of these tokens in every round,
-`counts` `(B, H, R, b + 1)` of all tokens so far; the last bucket is for padding, and never read."""
+`counts` `(B, H, R, b + 1)` of all tokens so far; the last bucket holds padding and is never read."""
 
 
 def new_rings(query: Tensor, value: Tensor, rounds: int, buckets: int, chunks: Chunks) -> Rings:
-    """Rings without tokens, for vectors `(B, H, T, D)`."""
+    """Returns empty rings for vectors `(B, H, T, D)`."""
     (batch, heads, _, width), room = query.shape, (1 + chunks.before) * chunks.size
     shape = (batch, heads, rounds, buckets + 1)
     return {
@@ -275,10 +276,11 @@ def attend_rings(
     dropout_prob: float = 0.0,
     key: Tensor | None = None,
 ) -> tuple[Tensor, Rings]:
-    """Attention of tokens that continue a sequence, `(B, H, T, D)` → `(B, H, T, D)`, and the rings with these."""
+    """Computes attention of tokens that continue a sequence, `(B, H, T, D)` → `(B, H, T, D)`, and returns the updated
+    rings."""
     outputs = []
     key = unit(query) if key is None else key
-    for start in range(0, query.shape[2], chunks.size):  # pieces that no ring is too short for
+    for start in range(0, query.shape[2], chunks.size):  # pieces no longer than a ring
         piece = slice(start, start + chunks.size)
         parts = key[:, :, piece], value[:, :, piece], ids[..., piece]
         outputs.append(_attend_piece(query[:, :, piece], *parts, chunks, rings, dropout_prob))
@@ -287,7 +289,7 @@ def attend_rings(
 
 
 def filled(rings: Rings, key: Tensor, value: Tensor, ids: Tensor, chunks: Chunks) -> Rings:
-    """The rings after these tokens; in place, unless a backward pass may still want them as they were."""
+    """Returns the rings with these tokens added; in place, unless gradients are enabled."""
     if torch.is_grad_enabled():
         rings = {name: ring.clone() for name, ring in rings.items()}
     buckets, room = rings["keys"].shape[3] - 1, rings["keys"].shape[4]
@@ -302,13 +304,13 @@ def filled(rings: Rings, key: Tensor, value: Tensor, ids: Tensor, chunks: Chunks
         "values": value[:, :, None].expand(-1, -1, rounds, -1, -1),
         "codes": codes.transpose(2, 3)[:, :, None].expand(-1, -1, rounds, -1, -1),
     }
-    for name, each in new.items():
-        rings[name].flatten(3, 4).scatter_(3, places.expand_as(each), each)
+    for name, tensor in new.items():
+        rings[name].flatten(3, 4).scatter_(3, places.expand_as(tensor), tensor)
     return rings
 
 
 def _ranks(ids: Tensor, rings: Rings) -> tuple[Tensor, Tensor]:
-    """How many tokens of its bucket came before each, and how many these add to every bucket."""
+    """Returns the number of earlier tokens in each token's bucket, and the new tokens per bucket."""
     ranks, counts = ranks_in_buckets(ids, rings["keys"].shape[3] - 1)
     return ranks + rings["counts"].gather(-1, ids.clamp(min=0)), counts
 
@@ -316,7 +318,7 @@ def _ranks(ids: Tensor, rings: Rings) -> tuple[Tensor, Tensor]:
 def _attend_piece(
     query: Tensor, key: Tensor, value: Tensor, ids: Tensor, chunks: Chunks, rings: Rings, dropout_prob: float
 ) -> Tensor:
-    """At most m tokens: what they see in the rings, and of each other."""
+    """Computes attention of at most m tokens over the rings and over each other."""
     wide = torch.promote_types(query.dtype, torch.float32)
     real = (ids != NOWHERE)[..., None]
     codes = codes_of(ids, _ranks(ids, rings)[0], chunks.size)
@@ -345,17 +347,17 @@ def _attend_piece(
 
 
 def _times_of_codes(codes: Tensor, chunks: Chunks) -> Tensor:
-    """`visible_rounds`, from codes `(B, H, R, T)`, one round after the other."""
+    """`visible_rounds` from codes `(B, H, R, T)`, one round at a time."""
     times = torch.zeros((), dtype=torch.int8, device=codes.device)
-    for each in codes.unbind(2):
-        near = in_reach(each[..., None], each[..., None, :], chunks)
-        times = times + (near & (each != -SPAN)[..., None]).to(torch.int8)
+    for round_codes in codes.unbind(2):
+        near = in_reach(round_codes[..., None], round_codes[..., None, :], chunks)
+        times = times + (near & (round_codes != -SPAN)[..., None]).to(torch.int8)
     places = torch.arange(codes.shape[-1], device=codes.device)
     return times * chunks.allow(places[:, None], places)
 
 
 def _of_buckets(ring: Tensor, ids: Tensor) -> Tensor:
-    """What a ring `(B, H, R, b + 1, W, N)` holds of each token's bucket: `(B, H, R, T, W, N)`."""
+    """Reads from a ring `(B, H, R, b + 1, W, N)` each token's bucket: `(B, H, R, T, W, N)`."""
     batch, heads, rounds, buckets = ring.shape[:4]
     first = torch.arange(batch * heads * rounds, device=ids.device).view(batch, heads, rounds, 1) * buckets
     return ring.flatten(0, 3).index_select(0, (first + ids.clamp(min=0)).flatten()).view(*ids.shape, *ring.shape[4:])

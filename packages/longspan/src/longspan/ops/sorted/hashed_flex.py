@@ -1,13 +1,12 @@
-"""Attention within buckets on a GPU: one call of FlexAttention over all rounds, whose tokens stand in the order of
-their buckets.
+"""Attention within hash buckets on a GPU: one call of FlexAttention over all rounds, with tokens sorted by bucket.
 
-In that order the keys that a query sees are a run around it, never longer than the chunks it may see, so that the
-blocks are a band which no number of the data decides: nothing is waited for. Inside of it a predicate compares codes of
-buckets and chunks; with `Chunks.once` it leaves out what an earlier round has shown. The rounds are one softmax, by the
-logarithms of their sums.
+In that order the keys visible to a query are a contiguous range around it, no longer than the chunks it may see, so
+that the block mask is a band that does not depend on the data and needs no synchronisation. Inside the band a predicate
+compares the codes of bucket and chunk; with `Chunks.once` it excludes keys visible in an earlier round. The rounds are
+combined into one softmax by their log-sum-exp.
 
-In the causal form every bucket begins with a block of its own, behind slots that hold no token: then a later token
-moves no earlier one inside of its block, and changes no earlier output by as much as a bit.
+In the causal form every bucket begins at a new block, after empty slots: then a later token does not move an earlier
+one inside its block, and earlier outputs are bit-identical.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.hashing import EPSILON, NOWHERE
 
 MOST_ROUNDS = 8
-"""A predicate asks about every round, and a program is made for each number of them."""
+"""The predicate checks every round, and each number of rounds compiles a program of its own."""
 MOST_SLOTS = 4
-"""Times as many slots as tokens are worth the band; more are empty ends of buckets."""
+"""Maximum slots per token for which the band is worthwhile; beyond that, most slots are empty ends of buckets."""
 NOTHING = 1e30
-"""The logarithm of the sum over no keys is no less than −1e30, so that gradients stay finite."""
+"""The log-sum-exp over no keys is clamped to −1e30, so that gradients stay finite."""
 NO_TOKEN = -(1 << 30)
-"""The code of a slot without a token."""
+"""The code of an empty slot."""
 
 
 class Slots(NamedTuple):
-    """The order of all rounds: S slots for each, in which the tokens of a bucket follow each other.
+    """The order of all rounds: S slots per round, in which the tokens of a bucket are consecutive.
 
     Attributes:
-        rows: `(B·H·R·S,)` the row of each slot's token among the vectors `(B·T·H, D)`; any where there is none.
+        rows: `(B·H·R·S,)` the row of each slot's token among the vectors `(B·T·H, D)`; arbitrary for empty slots.
         places: `(B·T·H·R,)` the slot of each token in every round, among all.
-        codes: `(B, H·R, K, S)` int32, numbers of bucket and chunk: of all K = R rounds where a key counts once, else of
-            the slot's own.
+        codes: `(B, H·R, K, S)` int32, codes of bucket and chunk: of all K = R rounds if a key counts once, otherwise of
+            the slot's own round.
     """
 
     rows: Tensor
@@ -53,7 +52,7 @@ class Slots(NamedTuple):
 
 
 def flex_serves(query: Tensor, value: Tensor, ids: Tensor, chunks: Chunks, most: int) -> bool:
-    """Whether FlexAttention serves such vectors `(B, H, T, D)` in so many buckets."""
+    """Whether FlexAttention supports these inputs."""
     widths = query.shape[-1], value.shape[-1]
     return (
         query.is_cuda
@@ -67,7 +66,7 @@ def flex_serves(query: Tensor, value: Tensor, ids: Tensor, chunks: Chunks, most:
 
 
 def count_slots(length: int, most: int, chunks: Chunks) -> int:
-    """Slots of a round, S: a number that does not depend on how full the buckets are."""
+    """Returns the slots per round, S, which do not depend on the sizes of the buckets."""
     return length if not chunks.causal else length + min(most + 1, length) * (BLOCK - 1)
 
 
@@ -77,7 +76,7 @@ def attend_flex_hashed(
     """`(B, H, T, D)` → `(B, H, T, D)`; arguments as in `attend_hashed`.
 
     Raises:
-        FlexFailedError: it cannot be compiled here.
+        FlexFailedError: FlexAttention cannot be compiled here.
     """
     (batch, heads, rounds, length), size = ids.shape, count_slots(ids.shape[3], most, chunks)
     most_chunks = length // chunks.size + 1  # of a bucket
@@ -99,7 +98,7 @@ def attend_flex_hashed(
         for each in (contexts, sums[..., None].clamp(min=-NOTHING), logs[..., None].clamp(min=-NOTHING))
     )
     factors = (logs - sums.logsumexp(3, keepdim=True)).exp() / (1 - dropout_prob if dropout_prob < 1 else 1)
-    context = (contexts * factors).sum(3).to(value.dtype)  # factors are float32 at least
+    context = (contexts * factors).sum(3).to(value.dtype)  # factors are at least float32
     if chunks.shared:  # a token that sees no other
         alone = sums.amax(3) <= -NOTHING
         own = F.dropout(torch.ones_like(alone, dtype=value.dtype), dropout_prob) * value.transpose(1, 2)
@@ -109,8 +108,7 @@ def attend_flex_hashed(
 
 
 def slots_of(ids: Tensor, chunks: Chunks, most: int) -> Slots:
-    """The order of tokens whose buckets are `(B, H, R, T)`, up to `most` of them, −1 for padding, which is behind all
-    others."""
+    """Returns the order of tokens with buckets `(B, H, R, T)`, at most `most` of them; padding, −1, comes last."""
     (batch, heads, rounds, length), device = ids.shape, ids.device
     groups, size = batch * heads * rounds, count_slots(length, most, chunks)
     first = torch.arange(groups, device=device)[:, None] * (most + 1)
@@ -120,13 +118,13 @@ def slots_of(ids: Tensor, chunks: Chunks, most: int) -> Slots:
     starts = torch.searchsorted(ordered, edges)
     counts, ordered = starts.diff().view(groups, -1), ordered.long()
     rank = torch.arange(groups * length, device=device) - starts[ordered]
-    # Buckets of the causal form begin at a block.
+    # In the causal form, buckets begin at a block.
     room = counts if not chunks.causal else torch.div(counts + BLOCK - 1, BLOCK, rounding_mode="floor") * BLOCK
     begin = room.cumsum(1) - room + torch.arange(groups, device=device)[:, None] * size
     slot = begin.flatten()[ordered] + rank
-    # Chunks of a bucket follow each other, and those of two buckets are further apart than any query looks.
-    own = torch.div(counts + chunks.size - 1, chunks.size, rounding_mode="floor") + max(chunks.before, chunks.after)
-    code = (own.cumsum(1) - own).flatten()[ordered] + torch.div(rank, chunks.size, rounding_mode="floor")
+    # Chunks of a bucket have consecutive codes; those of two buckets differ by more than any query's range.
+    spans = torch.div(counts + chunks.size - 1, chunks.size, rounding_mode="floor") + max(chunks.before, chunks.after)
+    code = (spans.cumsum(1) - spans).flatten()[ordered] + torch.div(rank, chunks.size, rounding_mode="floor")
     places = torch.empty_like(order).scatter_(0, order, slot).view(batch, heads, rounds, length)
     tokens = torch.full((groups * size,), NOWHERE, device=device).scatter_(0, slot, order % length)
     tokens = tokens.view(batch, heads, rounds, size)
@@ -147,10 +145,10 @@ def slots_of(ids: Tensor, chunks: Chunks, most: int) -> Slots:
 def _attend_slots(
     inputs: list[Tensor], shares: Tensor | None, codes: Tensor, chunks: Chunks, rounds: int, dropout_prob: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What each slot gathers in its round, the logarithm of the sum over all that it sees there, `(B, H·R, S)`, and of
-    that over what dropout leaves; `inputs` are queries, values and keys of slots, `(B, H·R, S, D)`.
+    """Returns the output of each slot in its round, the log-sum-exp over all its visible keys, `(B, H·R, S)`, and that
+    over those kept by dropout; `inputs` are queries, values and keys of slots, `(B, H·R, S, D)`.
 
-    The scores of a key are multiplied by its share, `(B, H·R, S)`: a key of length 1 would have lost digits in half
+    The scores of a key are multiplied by its share, `(B, H·R, S)`: normalising the key itself would lose digits in half
     precision.
     """
     query, value, key = inputs
@@ -164,7 +162,7 @@ def _attend_slots(
     if not dropout_prob:
         context, aux = run_compiled(kind, what, query, key, value, score_mod=score_mod, **options)
         return context, aux.lse, aux.lse
-    # The weights that stay are shares of the sum over all, for which the narrowest of values serve.
+    # The log-sum-exp without dropout does not depend on the values, so the narrowest values suffice.
     sums = run_compiled(kind, what, query, key, value[..., :LEAST_WIDTH], score_mod=score_mod, **options)[1].lse
     seed = torch.randint(1 << BITS, (1,), device=query.device)
     dropped = with_dropout(score_mod, seed, dropout_prob, query.shape[1])
@@ -173,7 +171,7 @@ def _attend_slots(
 
 
 def shared_by(shares: Tensor) -> ScoreMod:
-    """Scores times what each key `(B, H·R, S)` has for a factor."""
+    """Multiplies scores by a factor per key, `(B, H·R, S)`."""
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return score * shares[b, h, key]
@@ -182,14 +180,14 @@ def shared_by(shares: Tensor) -> ScoreMod:
 
 
 def inverse_norms(vectors: Tensor) -> Tensor:
-    """What brings vectors `(…, D)` to length 1, `(…)`, in float32 at least."""
+    """Returns the factors that normalise vectors `(…, D)` to length 1, `(…)`, float32 or wider."""
     wide = torch.promote_types(vectors.dtype, torch.float32)
     norms = torch.linalg.vector_norm(vectors, dim=-1, dtype=wide)
     return (norms.square() + EPSILON * vectors.shape[-1]).rsqrt()
 
 
 def mask_of(codes: Tensor, chunks: Chunks, rounds: int) -> MaskMod:
-    """Which slots a query sees, by the codes `(B, H·R, K, S)`: in the order of a bucket, earlier is further ahead."""
+    """Returns the predicate of visible slots, from the codes `(B, H·R, K, S)`."""
     before, after, causal, shared, several = chunks.before, chunks.after, chunks.causal, chunks.shared, codes.shape[2]
 
     def near(b: Tensor, h: Tensor, which: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -203,7 +201,7 @@ def mask_of(codes: Tensor, chunks: Chunks, rounds: int) -> MaskMod:
             visible = visible & (key < query if shared else key <= query)
         elif shared:
             visible = visible & (key != query)
-        for other in range(several - 1):  # a key that an earlier round has shown
+        for other in range(several - 1):  # keys visible in an earlier round
             visible = visible & ~(near(b, h, 0 * h + other, query, key) & (number > other))
         return visible
 
@@ -212,7 +210,7 @@ def mask_of(codes: Tensor, chunks: Chunks, rounds: int) -> MaskMod:
 
 @cached
 def band(length: int, back: int, ahead: int, device: torch.device) -> Tables:
-    """The blocks of keys that so many queries meet when they look so many keys back and ahead."""
+    """Returns the key blocks for queries that see `back` keys before and `ahead` keys after them."""
     blocks = -(-length // BLOCK)
     before, after = (-(-each // BLOCK) for each in (back, ahead))
 
@@ -228,14 +226,14 @@ def band(length: int, back: int, ahead: int, device: torch.device) -> Tables:
 
 
 def _kind(query: Tensor, value: Tensor, rounds: int, chunks: Chunks, dropout_prob: float) -> tuple[Any, ...]:
-    """What decides whether a call can be compiled."""
+    """Returns the key under which compilability is cached."""
     widths = query.shape[-1], value.shape[-1]
     return "hashed", chunks, rounds, query.dtype, query.device.type, widths, dropout_prob > 0
 
 
 class _AsKey(torch.autograd.Function):
-    """Queries `(…, D)` as keys whose scores are multiplied by their inverse norms n `(…)` later. Of a key q·n the
-    gradient is `n·g − n³·(q·g)·q`, where g is that of the key; here the factor n of g is in it already."""
+    """Uses queries `(…, D)` as keys whose scores are multiplied by their inverse norms n `(…)` later. The gradient of a
+    key q·n is `n·g − n³·(q·g)·q`, where g is the gradient of the key; here g already contains the factor n."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, norms: Tensor) -> Tensor:
@@ -250,7 +248,8 @@ class _AsKey(torch.autograd.Function):
 
 
 class _InOrder(torch.autograd.Function):
-    """Vectors `(N, D)` by slot; a vector's gradient is the sum over its slots, looked up instead of added in turn."""
+    """Gathers vectors `(N, D)` by slot; the gradient is a sum over a vector's slots, gathered instead of
+    accumulated."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, rows: Tensor, places: Tensor) -> Tensor:
@@ -265,7 +264,7 @@ class _InOrder(torch.autograd.Function):
 
 
 class _InPlace(torch.autograd.Function):
-    """Vectors of slots `(N, D)` by place, where each place has a slot of its own."""
+    """Gathers vectors of slots `(N, D)` by token, where each token has its own slot."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, places: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Attention within buckets, piece by piece: forward, and backward that recomputes the weights.
+"""Attention within hash buckets, computed in pieces: forward, and a backward pass that recomputes the weights.
 
-The rounds follow each other. What a token has gathered so far, and the largest score and the sum of weights of that,
-are put together with what it gathers in the next round, so that no round is kept. A key that an earlier round has shown
-is taken out of the later ones. Masks are numbers here: for a processor, comparing into bools is the slower way.
+Rounds are processed in turn and combined by an online softmax (running output, maximum and sum), so that no round is
+kept. Keys visible in an earlier round are excluded from later ones. Masks are floating-point factors, because comparing
+into bools is slower on a CPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from longspan.ops.sorted.hashed_units import Chunks, Piece, Round
 from longspan.ops.sorted.hashing import EPSILON, NOWHERE
 
 LEAST = 0.95
-"""Exponents are cut off at so much of the one that gives the smallest normal number."""
+"""Exponents are clamped to this fraction of the one that gives the smallest normal number."""
 
 
 def forward(
@@ -32,18 +32,18 @@ def forward(
     dropout_prob: float,
     seed: int,
 ) -> tuple[Tensor, Tensor]:
-    """What every token gathers, `(B, T, H, D)`, and the logarithm of its sum of weights, `(B·T·H,)`: ∞ where it saw
+    """Returns the output of every token, `(B, T, H, D)`, and the log-sum-exp of its scores, `(B·T·H,)`, ∞ where it sees
     nothing.
 
     Args:
         query: `(B, T, H, D)`.
-        key: `(B, T, H, D)`; `None` for the queries, at length 1.
+        key: `(B, T, H, D)`; `None` for the normalised queries.
         value: `(B, T, H, D)`.
         ids: `(B, H, R, T)` int64, the bucket of every token in every round, −1 for padding.
-        chunks: what a query sees of them.
-        most: a bound on the number of buckets.
+        chunks: chunk size and visibility.
+        most: an upper bound on the number of buckets.
         dropout_prob: probability of dropping an attention weight.
-        seed: of the dropped ones.
+        seed: seed of the dropout.
     """
     with full_precision(query):
         return _Run(query, key, value, ids, chunks, most, dropout_prob, seed).forward()
@@ -62,13 +62,13 @@ def backward(
     dropout_prob: float,
     seed: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, value and key, for what `forward` gave; without a key an empty one."""
+    """Returns the gradients of query, value and key, from the outputs of `forward`; without a key, an empty one."""
     with full_precision(query):
         return _Run(query, key, value, ids, chunks, most, dropout_prob, seed).backward(grad, output, logs)
 
 
 class _Run:
-    """One problem, and the working memory of its pieces."""
+    """One call, and the working memory of its pieces."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class _Run:
         if self.key is None:
             self.norms = _sums(self.query, self.query, self.wide).add_(EPSILON * query.shape[-1]).rsqrt_()
         self.codes: list[Tensor] = []
-        # The farthest chunks there are bound what is seen.
+        # Limited to the number of chunks.
         self.reach = tuple(min(each, length // chunks.size + 1) for each in (chunks.before, chunks.after))
         self.generator = None
         if dropout_prob:
@@ -101,19 +101,19 @@ class _Run:
             self.generator.manual_seed(seed)
 
     def rounds(self) -> Iterator[tuple[int, Piece]]:
-        """The pieces of all rounds, each with the number of its round."""
+        """Yields the pieces of all rounds with the number of their round."""
         if not self.ids.numel():
             return
         for number, ids in enumerate(self.ids.unbind(2)):
-            each = Round(ids, self.rows, self.chunks, self.most)
-            for piece in each.pieces():
+            hash_round = Round(ids, self.rows, self.chunks, self.most)
+            for piece in hash_round.pieces():
                 yield number, piece
             if self.chunks.once and number < self.ids.shape[2] - 1:
-                self.codes.append(each.codes(sum(self.reach), self.wide))
+                self.codes.append(hash_round.codes(sum(self.reach), self.wide))
 
     def forward(self) -> tuple[Tensor, Tensor]:
         count = len(self.rows)
-        # The last row takes what no query is.
+        # The last row receives the filler queries.
         gathered = self.value.new_zeros(count + 1, self.value.shape[-1], dtype=self.wide)
         sums, tops = (self.value.new_zeros(count + 1, dtype=self.wide) for _ in range(2))
         for number, piece in self.rounds():
@@ -139,8 +139,7 @@ class _Run:
         return output.to(self.value.dtype).view(self.shape), logs
 
     def _put(self, round_totals: tuple[Tensor, ...], totals: tuple[Tensor, ...], piece: Piece, *, again: bool) -> None:
-        """Add what queries have gathered to their totals: vectors, sums of weights, and the scores that both are
-        relative to."""
+        """Updates the running totals of queries: outputs, sums of weights, and the maxima that both are relative to."""
         mixed, total, top = round_totals
         gathered, sums, tops = totals
         rows = piece.queries
@@ -160,8 +159,8 @@ class _Run:
         """With weights P, outputs O = PV: dV = PᵀdO, dS = P∘(dO Vᵀ − rowsum(dO∘O)), dQ = dS K, dK = dSᵀQ, and for
         a key k = rq at length 1, dq = r(dk − r²q(q·dk))."""
         grad = grad.reshape(-1, grad.shape[-1])
-        given = self.query, self.value, self.query.new_empty(()) if self.key is None else self.key
-        grads = tuple(each.new_zeros(each.shape, dtype=self.wide) for each in given)
+        inputs = self.query, self.value, self.query.new_empty(()) if self.key is None else self.key
+        grads = tuple(tensor.new_zeros(tensor.shape, dtype=self.wide) for tensor in inputs)
         inner = _sums(grad, output.reshape(grad.shape), self.wide)
         for _, piece in self.rounds():
             self._backward_piece(piece, grad, inner, logs, grads)
@@ -169,16 +168,16 @@ class _Run:
         if alone is not None:
             rows, share = alone
             grads[1][rows] += grad[rows] * share
-        to_query, to_value, to_key = (each.to(self.value.dtype) for each in grads)
+        to_query, to_value, to_key = (tensor.to(self.value.dtype) for tensor in grads)
         queries = *self.shape[:3], self.query.shape[1]
         return to_query.view(queries), to_value.view(self.shape), to_key if self.key is None else to_key.view(queries)
 
     def _backward_piece(
         self, piece: Piece, grad: Tensor, inner: Tensor, logs: Tensor, grads: tuple[Tensor, ...]
     ) -> None:
-        """Add to the gradients what one piece contributes."""
+        """Adds the contribution of one piece to the gradients."""
         count, deepest, _ = piece.sizes
-        query, keys, own = self._vectors(piece)
+        query, keys, vectors = self._vectors(piece)
         values, rows = self._values(piece), piece.queries
         weights = self._weights(self._scores(query, keys, piece), logs[rows].view(count, deepest, 1), piece)
         if piece.no_query is not None:
@@ -197,10 +196,10 @@ class _Run:
             grads[2].index_add_(0, piece.keys, to_key.mul_(self.chunks.scale))
             grads[0].index_add_(0, rows, to_query)
             return
-        # What a unit key passes on to its query: nothing along it.
-        own, norms = own.flatten(0, 1), self.norms[piece.keys][:, None]
-        along = (own * to_key).sum(-1, keepdim=True).mul_(norms.square())
-        to_key = to_key.addcmul_(own, along, value=-1).mul_(norms.mul_(self.chunks.scale))
+        # The gradient of a normalised key has no component along its query.
+        vectors, norms = vectors.flatten(0, 1), self.norms[piece.keys][:, None]
+        along = (vectors * to_key).sum(-1, keepdim=True).mul_(norms.square())
+        to_key = to_key.addcmul_(vectors, along, value=-1).mul_(norms.mul_(self.chunks.scale))
         if piece.keys is piece.queries:
             to_query = to_query.add_(to_key)
         else:
@@ -208,37 +207,34 @@ class _Run:
         grads[0].index_add_(0, rows, to_query)
 
     def _vectors(self, piece: Piece) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries `(G, n, D)`, scaled keys `(G, S, D)`, and the vectors that these are made of."""
+        """Returns queries `(G, n, D)`, scaled keys `(G, S, D)`, and the vectors that the keys are made from."""
         count, deepest, widest = piece.sizes
         query = self._rows("query", self.query, piece.queries)
         if self.key is not None:
-            own = self._rows("own", self.key, piece.keys)
+            vectors = self._rows("own", self.key, piece.keys)
         else:
-            own = query if piece.keys is piece.queries else self._rows("own", self.query, piece.keys)
-        keys = self.buffers.take("keys", *own.shape, dtype=self.wide)
+            vectors = query if piece.keys is piece.queries else self._rows("own", self.query, piece.keys)
+        keys = self.buffers.take("keys", *vectors.shape, dtype=self.wide)
         if self.key is not None:
-            torch.mul(own, self.chunks.scale, out=keys)
+            torch.mul(vectors, self.chunks.scale, out=keys)
         else:
-            torch.mul(own, (self.norms[piece.keys] * self.chunks.scale)[:, None], out=keys)
-        return query.view(count, deepest, -1), keys.view(count, widest, -1), own.view(count, widest, -1)
+            torch.mul(vectors, (self.norms[piece.keys] * self.chunks.scale)[:, None], out=keys)
+        return query.view(count, deepest, -1), keys.view(count, widest, -1), vectors.view(count, widest, -1)
 
     def _values(self, piece: Piece) -> Tensor:
-        """`(G, S, D)`."""
         return self._rows("values", self.value, piece.keys).view(piece.sizes[0], piece.sizes[2], -1)
 
     def _rows(self, name: str, vectors: Tensor, rows: Tensor) -> Tensor:
-        """Some of the vectors."""
         rows_as_given = self.buffers.take(name + " as given", len(rows), vectors.shape[1], dtype=vectors.dtype)
         return self.buffers.cast(name, torch.index_select(vectors, 0, rows, out=rows_as_given), self.wide)
 
-    def _product(self, name: str, one: Tensor, other: Tensor) -> Tensor:
-        """One matrix product for each unit."""
-        out = self.buffers.take(name, one.shape[0], one.shape[1], other.shape[2], dtype=self.wide)
-        return torch.bmm(one, other, out=out)
+    def _product(self, name: str, left: Tensor, right: Tensor) -> Tensor:
+        out = self.buffers.take(name, left.shape[0], left.shape[1], right.shape[2], dtype=self.wide)
+        return torch.bmm(left, right, out=out)
 
     def _scores(self, query: Tensor, keys: Tensor, piece: Piece) -> Tensor:
-        """`(G, n, S)`, −∞ for what is no key, in the causal form for what comes later, and for the token itself where
-        queries are keys too."""
+        """Returns the scores `(G, n, S)`, −∞ for filler keys, later tokens in the causal form, and the token itself if
+        queries are also keys."""
         (_, deepest, widest), shift = piece.sizes, piece.shift
         scores = self._product("scores", query, keys.mT)
         if piece.no_key is not None:
@@ -251,10 +247,9 @@ class _Run:
         return scores
 
     def _weights(self, scores: Tensor, top: Tensor, piece: Piece) -> Tensor:
-        """`exp(scores − top)` in place, 0 for what is hidden, and for keys that an earlier round has shown.
+        """Computes `exp(scores − top)` in place, 0 for hidden keys and for those visible in an earlier round.
 
-        Where an exponential would be no normal number a processor takes many times as long for it, so that hidden
-        scores are lifted there and their weights taken out.
+        Subnormal exponentials are many times slower on a CPU, so hidden scores are clamped and their weights set to 0.
         """
         (_, deepest, widest), shift = piece.sizes, piece.shift
         weights = scores.sub_(top).clamp_(min=LEAST * math.log(torch.finfo(self.wide).tiny)).exp_()
@@ -267,11 +262,11 @@ class _Run:
         return self._take_out(weights, piece)
 
     def _real(self, missing: Tensor) -> Tensor:
-        """0 where something is missing, and else 1."""
+        """Returns 0 where `missing`, otherwise 1."""
         return torch.ones(missing.shape, dtype=self.wide, device=missing.device).masked_fill_(missing, 0)
 
     def _take_out(self, weights: Tensor, piece: Piece) -> Tensor:
-        """The weights without those of keys that an earlier round has shown."""
+        """Sets the weights of keys visible in an earlier round to 0."""
         (before, after), (count, deepest, widest) = self.reach, piece.sizes
         for codes in self.codes:
             query, key = codes[piece.queries].view(count, deepest, 1), codes[piece.keys].view(count, 1, widest)
@@ -282,12 +277,11 @@ class _Run:
         return weights
 
     def _dropout(self, weights: Tensor) -> Tensor | None:
-        """What dropout multiplies the weights by."""
         return None if self.generator is None else dropout_factors(weights, self.dropout_prob, self.generator)
 
     def _alone(self, nothing: Tensor) -> tuple[Tensor | slice, Tensor] | None:
-        """The rows of real tokens that see nothing, and so themselves, and what dropout leaves of each, `(…, 1)`: on a
-        GPU, which would be waited for, all rows, and 0 for others."""
+        """Returns the rows of real tokens that see no key, and therefore themselves, and their dropout factors, `(…,
+        1)`. On a GPU all rows are returned, with 0 for the others, to avoid a synchronisation."""
         real = (self.ids[:, :, 0] != NOWHERE).transpose(1, 2).flatten()
         if real.is_cuda:
             share = (nothing & real)[:, None].to(self.wide)
@@ -300,11 +294,11 @@ class _Run:
         return rows, self.value.new_ones(len(rows), 1, dtype=self.wide) if dropout is None else dropout
 
 
-def _sums(one: Tensor, other: Tensor, dtype: torch.dtype) -> Tensor:
-    """The product of each row with that of another tensor, `(N,)`."""
-    sums = one.new_empty(len(one), dtype=dtype)
-    step = SIZES[one.is_cuda].product_rows
-    for start in range(0, len(one), step):  # so few at a time stay in the cache
+def _sums(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
+    """Returns the dot products of corresponding rows, `(N,)`."""
+    sums = left.new_empty(len(left), dtype=dtype)
+    step = SIZES[left.is_cuda].product_rows
+    for start in range(0, len(left), step):  # small enough for the cache
         part = slice(start, start + step)
-        torch.sum(one[part].to(dtype) * other[part].to(dtype), -1, out=sums[part])
+        torch.sum(left[part].to(dtype) * right[part].to(dtype), -1, out=sums[part])
     return sums

@@ -1,8 +1,8 @@
-"""Hashing of directions by random rotations: near vectors fall into one bucket, far ones seldom.
+"""Locality-sensitive hashing of directions by random rotations: near vectors share a bucket, distant ones seldom do.
 
-`h(x) = argmax([xR; −xR])`, the nearest of b directions, for every round with another rotation R (Andoni et al. 2015;
-Kitaev et al. 2020, arXiv 2001.04451, section 2). Many buckets are made of two hashes, `h₁ + b₁·h₂`, each with few
-directions.
+`h(x) = argmax([xR; −xR])`, the nearest of b directions, with another rotation R for every round (Andoni et al. 2015;
+Kitaev et al. 2020, arXiv 2001.04451, section 2). Many buckets are composed of two hashes, `h₁ + b₁·h₂`, with fewer
+directions each.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from torch import Tensor
 from longspan.ops.attend.reference import full_precision
 
 MOST_PER_HASH = 128
-"""Buckets of one hash; more are the product of two."""
+"""Maximum buckets of one hash; more are the product of two."""
 MOST_BUCKETS = MOST_PER_HASH**2
 NOWHERE = -1
 """The bucket of padding."""
 PIECE = 1 << 18
-"""So many products at a time stay in the cache."""
+"""Number of products that fit into the cache."""
 EPSILON = 1e-6
-"""What is added to the mean square of a vector that is brought to length 1."""
+"""Added to the mean square of a vector before it is normalised."""
 
 
 def draw_rotations(heads: int, rounds: int, width: int, generator: torch.Generator | None = None) -> Tensor:
-    """Directions for any number of buckets: `(H, R, 2, D, 64)`, normal numbers, of which few buckets take the first."""
+    """Returns random directions for any number of buckets, `(H, R, 2, D, 64)`, standard normal; fewer buckets use the
+    first ones."""
     return torch.randn(heads, rounds, 2, width, MOST_PER_HASH // 2, generator=generator, device="cpu")
 
 
 @torch.library.custom_op("longspan::seeded_normals", mutates_args=())
 def seeded_normals(like: Tensor, seed: int, shape: Sequence[int]) -> Tensor:
-    """Normal numbers of the type and on the device of a tensor, as `torch.manual_seed` and `torch.randn` give them, but
-    leaving torch's own generator alone. An operator, since graphs know no generators."""
+    """Returns normal numbers of the dtype and device of `like`, equal to `torch.manual_seed` and `torch.randn`, without
+    changing torch's global generator. An operator, because compiled graphs do not support generators."""
     generator = torch.Generator(like.device).manual_seed(seed)
     return torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)
 
@@ -45,19 +46,21 @@ def _(like: Tensor, seed: int, shape: Sequence[int]) -> Tensor:
 
 
 def even_share(count: Tensor, size: int) -> Tensor:
-    """How many buckets hold `size` of `count` tokens on average: one for so few, else an even number."""
+    """Returns the number of buckets that hold `size` of `count` tokens on average: 1 for up to `size` tokens, otherwise
+    even."""
     halves = torch.div(count + 2 * size - 1, 2 * size, rounding_mode="floor")
     return torch.where(count <= size, 1, (2 * halves).clamp(max=MOST_BUCKETS))
 
 
 def most_buckets(count: int, exact: bool) -> int:
-    """A bound on what `split` makes of up to `count` buckets, by arithmetic alone; `exact` for up to 128."""
+    """Returns an upper bound on the buckets of `split` for up to `count` buckets, by arithmetic alone; `exact` for up
+    to 128."""
     return count if exact and count <= MOST_PER_HASH else count + count // 4 + 8
 
 
 def split(buckets: Tensor) -> tuple[Tensor, Tensor]:
-    """The buckets of the first and of the second hash: two even numbers near the root for more than 128, else all and
-    1."""
+    """Returns the bucket counts of the first and the second hash: two even numbers near the square root for more than
+    128, otherwise all and 1."""
     many = buckets > MOST_PER_HASH
     first = 2 * torch.div(buckets.double().sqrt().ceil() + 1, 2, rounding_mode="floor").long()
     first = torch.where(many, first, buckets)
@@ -69,15 +72,16 @@ def split(buckets: Tensor) -> tuple[Tensor, Tensor]:
 def buckets_of(
     vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int, key_mask: Tensor | None = None
 ) -> Tensor:
-    """The bucket of every vector in every round.
+    """Returns the bucket of every vector in every round.
 
     Args:
-        vectors: `(B, H, T, D)`; their length does not matter.
+        vectors: `(B, H, T, D)` of any length.
         rotations: `(H, R, 2, D, 64)`.
-        buckets: how many, `(B,)` or `(1,)` int64: one, or an even number of up to 16,384; on the processor wherever
-            they are known there, since then no more directions are looked at than there are.
-        most: a bound on them, known without looking; up to 128, the second hash is left out.
-        key_mask: `(B, T)` bool, True where a token is real; padding is in bucket −1.
+        buckets: number of buckets, `(B,)` or `(1,)` int64: 1, or an even number up to 16,384. On the CPU, if known
+            there, no
+            unnecessary directions are computed.
+        most: an upper bound on them, known without synchronisation; up to 128, the second hash is skipped.
+        key_mask: `(B, T)` bool, True where a token is real; padding gets bucket −1.
 
     Returns:
         `(B, H, R, T)` int64, below the product of `split(buckets)`.
@@ -97,25 +101,25 @@ def buckets_of(
 
 
 def _by_pieces(vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int) -> Tensor:
-    """`buckets_of`, so many tokens at a time that their products stay in the cache, with no more directions than these
-    buckets need."""
+    """`buckets_of` for as many tokens at a time as fit into the cache, with no more directions than the buckets
+    need."""
     first, second = split(buckets)
     if buckets.device.type == "cpu":
-        columns, others = (max(1, int(each.max()) // 2) for each in (first, second))
+        columns, others = (max(1, int(counts.max()) // 2) for counts in (first, second))
         few, alike = int(second.max()) == 1, bool((buckets == buckets[0]).all())
-        if vectors.device.type != "cpu":  # filled there, since a copy would be waited for
-            first, second = (torch.full_like(each, int(each[0]), device=vectors.device) for each in (first, second))
+        if vectors.device.type != "cpu":  # filled on the device, because a copy would synchronise
+            first, second = (torch.full_like(part, int(part[0]), device=vectors.device) for part in (first, second))
             assert alike, "rows of unlike counts are known on the device alone"
-    else:  # to look would cost more than it saves
+    else:  # reading values would cost more than it saves
         few, alike = most <= MOST_PER_HASH, False
         columns = max(1, most // 2) if few else MOST_PER_HASH // 2
-        others = min(MOST_PER_HASH // 2, math.isqrt(most) // 2 + 3)  # what the second hash of up to `most` needs
+        others = min(MOST_PER_HASH // 2, math.isqrt(most) // 2 + 3)  # enough for the second hash of up to `most`
     heads, rounds = rotations.shape[:2]
     step = max(1, PIECE // max(1, len(vectors) * heads * rounds * max(columns, others)))
     if vectors.device.type != "cpu":
         step = max(1, vectors.shape[2])
     directions = [rotations[:, :, 0, :, :columns]] + ([] if few else [rotations[:, :, 1, :, :others]])
-    directions = [each.transpose(-1, -2).contiguous() for each in directions]
+    directions = [counts.transpose(-1, -2).contiguous() for counts in directions]
     parts = []
     for part in vectors.split(step, 2):
         ids = _nearest(part, directions[0], first, alike)
@@ -126,9 +130,10 @@ def _by_pieces(vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int) -
 
 
 def _nearest(vectors: Tensor, directions: Tensor, count: Tensor, alike: bool = False) -> Tensor:
-    """Which of `count` directions `(H, R, C, D)`, half of them the others turned round, is nearest: `(B, H, R, T)`.
+    """Returns which of `count` directions `(H, R, C, D)`, half of them the negatives of the others, is nearest: `(B, H,
+    R, T)`.
 
-    `alike` says that there are as many as are counted, in every row. Tokens stand last, where there are many.
+    With `alike`, C directions are used in every row. Tokens are the last dimension, because there are many.
     """
     wide, (rounds, columns) = torch.promote_types(vectors.dtype, torch.float32), directions.shape[1:3]
     with full_precision(vectors):
@@ -141,17 +146,17 @@ def _nearest(vectors: Tensor, directions: Tensor, count: Tensor, alike: bool = F
     if torch.compiler.is_compiling() or size.is_cuda:
         nearest = size.argmax(3)
     else:
-        # `argmax` in steps that are several times faster on a processor: the first of those that equal the largest.
+        # `argmax` in steps that are several times faster on a CPU: the first of those equal to the maximum.
         falling = torch.arange(columns, 0, -1, dtype=wide, device=along.device)[:, None]
         nearest = columns - size.eq_(size.amax(3, keepdim=True)).mul_(falling).amax(3).long()
-        nearest.clamp_(max=columns - 1)  # where nothing equals itself
+        nearest.clamp_(max=columns - 1)  # for NaN, which equals nothing
     turned = along.gather(3, nearest[:, :, :, None])[:, :, :, 0] < 0
     return nearest + turned * half[:, None, None, None]
 
 
 def published_factors(tokens: int, size: int, per_hash: int) -> tuple[int, ...]:
-    """Buckets of each hash for so many tokens in chunks of `size`, as transformers counts them where nobody chose: the
-    power of two up to twice the chunks, in two hashes where it is more than `per_hash`."""
+    """Returns the buckets of each hash for `tokens` in chunks of `size`, as transformers' default: the power of two up
+    to twice the number of chunks, in two hashes if it exceeds `per_hash`."""
     power = max((2 * (tokens // size)).bit_length() - 1, 1)
     return (2**power,) if 2**power <= per_hash else (2 ** (power // 2), 2 ** (power - power // 2))
 
@@ -160,13 +165,13 @@ def published_factors(tokens: int, size: int, per_hash: int) -> tuple[int, ...]:
 def published_buckets(
     vectors: Tensor, rotations: Tensor, factors: Sequence[int], key_mask: Tensor | None = None
 ) -> Tensor:
-    """The bucket of every vector in every round, `h₁ + b₁·(h₂ + b₂·…)`, by rotations that are no more than it needs.
+    """Returns the bucket of every vector in every round, `h₁ + b₁·(h₂ + b₂·…)`, with exactly the required rotations.
 
     Args:
         vectors: `(B, H, T, D)`.
-        rotations: `(H, D, R, C)`, C = half the sum of the factors, those of the first hash first.
+        rotations: `(H, D, R, C)`, C = half the sum of the factors, the first hash first.
         factors: the buckets of each hash, even numbers.
-        key_mask: `(B, T)` bool, True where a token is real; padding is in bucket −1.
+        key_mask: `(B, T)` bool, True where a token is real; padding gets bucket −1.
 
     Returns:
         `(B, H, R, T)` int64, below the product of the factors.

@@ -1,9 +1,8 @@
-"""Attention of blocks to themselves and to blocks sorted for them: a matrix says which block each of them gets.
+"""Sinkhorn attention: blocks attend to themselves and to blocks sorted for them by a matrix.
 
-`K̂ᵢ = Σⱼ Rᵢⱼ Kⱼ` for the blocks of tokens j, place by place, and likewise `V̂`; a query of block i attends to `[Kᵢ,
-K̂ᵢ]` in one softmax. Where a block is not full, a place of `K̂ᵢ` is made of the real tokens there, as heavy as the whole
-row of R, and counts by their share of it.
-Source: Tay et al. 2020, arXiv 2002.11296, section 3.
+`K̂ᵢ = Σⱼ Rᵢⱼ Kⱼ` over the blocks of tokens j, position by position, and likewise `V̂`; a query of block i attends to
+`[Kᵢ, K̂ᵢ]` in one softmax. If a block is not full, a position of `K̂ᵢ` is the mean of its real tokens, weighted by R,
+and log of their share of the row of R is added to its score. Source: Tay et al. 2020, arXiv 2002.11296, section 3.
 """
 
 from __future__ import annotations
@@ -18,23 +17,24 @@ from longspan.ops.attend.reference import dense_weights
 from longspan.ops.runtime import full_precision
 
 NOTHING = 1e-6
-"""What a logit of 0 counts, so that it has a logarithm."""
+"""Lower bound of a logit, so that it has a logarithm."""
 HIDING = -(2.0**15)
-"""The score of a hidden key, whose weight is exactly 0; float16 has it, and a row that sees nothing stays finite."""
+"""The score of a hidden key, whose weight is exactly 0; representable in float16, and finite for rows that see
+nothing."""
 MOST_ROWS = 1 << 15
-"""Of a call of the attention kernel: CUDA has no grid of more than 65,535."""
+"""Maximum rows per call of the attention kernel: a CUDA grid is limited to 65,535."""
 
 
 def sinkhorn(logits: Tensor, real: Tensor | None, iterations: int) -> Tensor:
-    """A matrix whose columns sum to 1, and its rows nearly: `(B, H, N, N)` → the same; `real` `(B, N)` bool, or `None`
-    where all are.
+    """Returns a matrix whose columns sum to 1, and its rows nearly: `(B, H, N, N)` → the same; `real` `(B, N)` bool, or
+    `None` where all are.
 
-    Rows and columns are normalised by turns, in logarithms: rows first, as published, so that columns come last and
-    are exact. Rows and columns that are not real are 0.
+    Rows and columns are normalised alternately in log space: rows first, as published, so that columns are exact. Rows
+    and columns that are not real are 0.
     """
     hidden = None
     if real is not None:
-        # Blocks of padding get each the identity, which no turn changes, so that one mask serves all turns.
+        # Padding blocks get the identity, which normalisation does not change, so that one mask serves all iterations.
         hidden = ~(real[:, None, :, None] & real[:, None, None, :])
         logits = logits.masked_fill(hidden, torch.finfo(logits.dtype).min / 4)
         logits.diagonal(dim1=-2, dim2=-1).masked_fill_(~real[:, None], 0)
@@ -44,8 +44,8 @@ def sinkhorn(logits: Tensor, real: Tensor | None, iterations: int) -> Tensor:
 
 
 def earlier(logits: Tensor, real: Tensor | None) -> Tensor:
-    """A softmax of each row over the blocks before it: `(B, H, N, N)` → the same, 0 in the first row; `real` `(B, N)`
-    bool, or `None` where all are."""
+    """Returns a softmax of each row over the earlier blocks: `(B, H, N, N)` → the same, 0 in the first row; `real` `(B,
+    N)` bool, or `None` where all are."""
     visible = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril(-1)
     if real is not None:
         visible = visible & real[:, None, None, :] & real[:, None, :, None]
@@ -53,8 +53,8 @@ def earlier(logits: Tensor, real: Tensor | None) -> Tensor:
 
 
 def block_means(hidden: Tensor, real: Tensor | None) -> Tensor:
-    """Means over the real tokens of blocks, in float32 at least: `(B, H, N, b, D)`, `(B, N, b)` → `(B, H, N, D)`;
-    without `real` over all."""
+    """Returns the means over the real tokens of blocks, float32 or wider: `(B, H, N, b, D)`, `(B, N, b)` → `(B, H, N,
+    D)`; without `real`, over all tokens."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
     if real is None:
         return hidden.mean(3, dtype=wide)
@@ -63,8 +63,8 @@ def block_means(hidden: Tensor, real: Tensor | None) -> Tensor:
 
 
 def means_so_far(hidden: Tensor, real: Tensor | None) -> Tensor:
-    """Means over all tokens up to the first one of each block, in float32 at least: `(B, H, N, b, D)`, `(B, N, b)` →
-    `(B, H, N, D)`; without `real` all are real."""
+    """Returns the means over all tokens up to the first one of each block, float32 or wider: `(B, H, N, b, D)`, `(B, N,
+    b)` → `(B, H, N, D)`; without `real`, all tokens are real."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
     flags = hidden.new_ones(1, 1, *hidden.shape[2:4], 1) if real is None else real[:, None, :, :, None].to(hidden.dtype)
     tokens = hidden if real is None else hidden * flags
@@ -74,27 +74,27 @@ def means_so_far(hidden: Tensor, real: Tensor | None) -> Tensor:
 
 
 def sorted_blocks(blocks: Tensor, real: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """The blocks `(B, H, N, b, D)` by the matrix `(B, H, M, N)`: `(B, H, M, b, D)`, and the share of each place that is
-    real, `(B, H, M, b)`; `real` `(B, N, b)` bool."""
+    """Applies the matrix `(B, H, M, N)` to the blocks `(B, H, N, b, D)`: returns `(B, H, M, b, D)` and the share of
+    each position that is real, `(B, H, M, b)`; `real` `(B, N, b)` bool."""
     flags, share = real[:, None].to(order.dtype), place_shares(order, real)
     mixed = order @ (blocks.to(order.dtype) * flags[..., None]).flatten(3)
     return mixed.unflatten(-1, blocks.shape[3:]) / share.clamp(min=torch.finfo(share.dtype).tiny)[..., None], share
 
 
 def place_shares(order: Tensor, real: Tensor) -> Tensor:
-    """How much of each sorted place is real, `(B, H, M, N)`, `(B, N, b)` → `(B, H, M, b)`."""
+    """Returns the share of each sorted position that is real, `(B, H, M, N)`, `(B, N, b)` → `(B, H, M, b)`."""
     return (order @ real[:, None].to(order.dtype)) / row_sums(order)[..., None]
 
 
 def row_sums(order: Tensor) -> Tensor:
-    """How much each block gets, `(…, M, N)` → `(…, M)`, nearly 1; what gets nothing divides by more than 0."""
+    """Returns the row sums, `(…, M, N)` → `(…, M)`, which are nearly 1, clamped to be positive."""
     return order.sum(-1).clamp(min=torch.finfo(order.dtype).tiny)
 
 
 def plain_blocks(
     query: Tensor, key: Tensor, value: Tensor, real: Tensor, order: Tensor, scale: float, causal: bool, prob: float
 ) -> Tensor:
-    """As `attend_blocks`, in steps that PyTorch differentiates."""
+    """`attend_blocks` in operations that PyTorch differentiates."""
     wide, size = order.dtype, key.shape[3]
     with full_precision(query):
         mixed, share = sorted_blocks(torch.cat([key, value], -1), real, order)
@@ -104,11 +104,11 @@ def plain_blocks(
         visible = real[:, None, :, None, :]  # of its own block
         if causal:
             visible = visible & torch.ones(size, size, dtype=torch.bool, device=real.device).tril()
-        own = (query @ key.to(wide).mT).masked_fill(~visible, torch.finfo(wide).min)
+        own_scores = (query @ key.to(wide).mT).masked_fill(~visible, torch.finfo(wide).min)
         least = torch.finfo(wide).tiny
-        given = query @ keys.mT + share.clamp(min=least).log()[..., None, :]
-        given = given.masked_fill((share <= least)[..., None, :], torch.finfo(wide).min)
-        weights = F.dropout(torch.cat([own, given], -1).softmax(-1), prob)
+        sorted_scores = query @ keys.mT + share.clamp(min=least).log()[..., None, :]
+        sorted_scores = sorted_scores.masked_fill((share <= least)[..., None, :], torch.finfo(wide).min)
+        weights = F.dropout(torch.cat([own_scores, sorted_scores], -1).softmax(-1), prob)
         weights = weights.masked_fill(~real[:, None, ..., None], 0)
         return (weights[..., :size] @ own_value.to(wide) + weights[..., size:] @ values).to(value.dtype)
 
@@ -123,8 +123,8 @@ def fused_blocks(
     causal: bool,
     prob: float,
 ) -> Tensor:
-    """As `plain_blocks`, by PyTorch's attention kernel: every block is a row, whose keys are the sorted ones and its
-    own. Blocks are mixed in the type of the keys; `real` is `None` where all tokens are."""
+    """As `plain_blocks`, with PyTorch's attention kernel: every block is a row, whose keys are the sorted ones and its
+    own. Blocks are mixed in the dtype of the keys; `real` is `None` where all tokens are."""
     first, both = key.shape[2] - query.shape[2], torch.cat([key, value], -1)
     if real is not None:
         both = both * real[:, None, :, :, None]
@@ -151,20 +151,21 @@ def fused_blocks(
 
 
 def _bias_of_padding(share: Tensor, real: Tensor, causal: bool) -> Tensor:
-    """What is added to the scores of sorted and own keys, `(B·M, H, b or 1, 2b)`: the logarithm of a place's share, of
-    which the order learns, and `HIDING` for keys that are not seen."""
+    """Returns the bias of sorted and own keys, `(B·M, H, b or 1, 2b)`: the log of the share of real tokens, through
+    which the order receives gradients, and `HIDING` for hidden keys."""
     size, least = real.shape[2], torch.finfo(share.dtype).tiny
-    given = share.clamp(min=least).log().masked_fill(share <= least, HIDING).transpose(1, 2)[:, :, :, None]
+    sorted_bias = share.clamp(min=least).log().masked_fill(share <= least, HIDING).transpose(1, 2)[:, :, :, None]
     visible = real[:, :, None, None]
     if causal:
         visible = visible & torch.ones(size, size, dtype=torch.bool, device=real.device).tril()
-    own = torch.zeros(visible.shape, dtype=share.dtype, device=real.device).masked_fill(~visible, HIDING)
-    shape = (*given.shape[:3], *visible.shape[3:])
-    return torch.cat([given.expand(shape), own.expand(shape)], -1).flatten(0, 1)
+    own_bias = torch.zeros(visible.shape, dtype=share.dtype, device=real.device).masked_fill(~visible, HIDING)
+    shape = (*sorted_bias.shape[:3], *visible.shape[3:])
+    return torch.cat([sorted_bias.expand(shape), own_bias.expand(shape)], -1).flatten(0, 1)
 
 
 def _bias_of_places(key: Tensor, first: int) -> Tensor:
-    """The same of the causal form where all tokens are real, `(B·M, 1, b, 2b)`: the first block gets no other."""
+    """As `_bias_of_padding`, for the causal form where all tokens are real, `(B·M, 1, b, 2b)`: the first block has no
+    sorted keys."""
     batch, _, blocks, size = key.shape[:4]
     places = torch.arange(2 * size, device=key.device)
     hidden = places - size > places[:size, None]
@@ -176,21 +177,21 @@ def _bias_of_places(key: Tensor, first: int) -> Tensor:
 def block_weights(
     query: Tensor, key: Tensor, place: Tensor, order: Tensor, *, size: int, scale: float, causal: bool
 ) -> Tensor:
-    """The dense reference: the weight `(B, H, T, T)` of every token for every query.
+    """Dense reference: the weight `(B, H, T, T)` of every token for every query.
 
     Args:
         query: `(B, H, T, D)`.
         key: `(B, H, T, D)`.
-        place: `(B, T)` int64, the place of each token among the real ones of its row, −1 for padding.
+        place: `(B, T)` int64, the index of each token among the real ones of its row, −1 for padding.
         order: `(B, H, N, N)`.
-        size: tokens of a block, b.
+        size: block size b, in tokens.
         scale: factor on the scores.
-        causal: of its own block, a query sees what comes before it, and itself.
+        causal: within its own block, a query sees itself and earlier tokens only.
     """
     wide, real = order.dtype, place >= 0
     block, within = place.clamp(min=0) // size, place.clamp(min=0) % size
     rows = torch.arange(len(place), device=place.device)[:, None]
-    # What each query's block gets of each token, and where: (B, H, T, b, T).
+    # The share of each token in the sorted block of each query, and its position there: (B, H, T, b, T).
     given = order[rows, :, block].permute(0, 2, 1, 3)[rows, :, :, block].permute(0, 2, 3, 1)
     stands = within[:, None] == torch.arange(size, device=place.device)[:, None]
     mixed = given[..., None, :] * (stands & real[:, None])[:, None, None]

@@ -1,11 +1,11 @@
-"""Attention in chunks of all tokens sorted by bucket, as Reformer was published: dense, and in tiles.
+"""Attention in chunks of all tokens sorted by bucket, as in the published Reformer: dense, and tiled.
 
-The tokens of a round are sorted by bucket, then by position, and cut into chunks of m wherever buckets end. A query
-sees its own chunk and those before and after it, in a ring that runs through all rounds. A later token moves earlier
-ones into other chunks, and the number of chunks is that of the padded input. Source: Kitaev et al. 2020, arXiv
-2001.04451, section 2.
+The tokens of a round are sorted by bucket, then by position, and cut into chunks of m regardless of bucket borders. A
+query sees its own chunk and those before and after it, in a ring through all rounds. A later token moves earlier ones
+into other chunks, and the number of chunks is that of the padded input. Source: Kitaev et al. 2020, arXiv 2001.04451,
+section 2.
 
-Where queries are not keys too, nothing is hashed: tokens stand in the order of the text, padding too, in the chunks of
+If queries are not also keys, nothing is hashed: tokens, including padding, keep the order of the text, in the chunks of
 the local attention that was published with it.
 """
 
@@ -24,8 +24,8 @@ from longspan.ops.sorted.hashing import NOWHERE
 
 
 class _Order:
-    """Where each token stands: `chunks` `(B, H, R, N)` of all rounds, and which token, `(B, H, R·N)`, comes after
-    which."""
+    """The sorted order: `chunks` `(B, H, R, N)` of each token in all rounds, and `tokens` `(B, H, R·N)` in sorted
+    order."""
 
     def __init__(self, ids: Tensor, chunks: Chunks) -> None:
         (batch, heads, rounds, length), size = ids.shape, chunks.size
@@ -40,17 +40,17 @@ class _Order:
         self.shape = (batch * heads, self.count, size, -1)
 
     def take(self, hidden: Tensor) -> Tensor:
-        """`(B, H, N)` in the sorted order, in tiles `(B·H, C, m, 1)`."""
+        """Returns `(B, H, N)` in the sorted order, in tiles `(B·H, C, m, 1)`."""
         return hidden.gather(-1, self.tokens).view(self.shape)
 
 
 def published_times(ids: Tensor, chunks: Chunks, *, across: bool) -> Tensor:
-    """How often each query sees each key in all rounds, by comparing all pairs: `(B, H, R, T)` → `(B, H, T, T)`.
+    """Returns how often each query sees each key in all rounds, from all pairs: `(B, H, R, T)` → `(B, H, T, T)`.
 
     Args:
         ids: the bucket of every token in every round, −1 for padding.
-        chunks: their size, and how many are seen.
-        across: whether a query sees tokens of other buckets in these.
+        chunks: chunk size and visibility.
+        across: whether a query sees tokens of other buckets in its chunks.
     """
     order, length = _Order(ids, chunks), ids.shape[-1]
     places = torch.arange(length, device=ids.device)
@@ -69,7 +69,8 @@ def published_times(ids: Tensor, chunks: Chunks, *, across: bool) -> Tensor:
 def _times(
     query: list[Tensor], key: list[Tensor], same: list[Tensor], count: int, chunks: Chunks, *, across: bool
 ) -> Tensor:
-    """In how many of the chunks that each query sees, of C in a ring, each key stands; one list entry per round."""
+    """Returns how many of the chunks that each query sees, in a ring of C, contain each key; one list entry per
+    round."""
     times = torch.zeros((), dtype=torch.int64)
     for number, own in enumerate(query):
         for other, theirs in enumerate(key):
@@ -82,7 +83,7 @@ def _times(
 
 
 def _turn(offset: int, count: int) -> int:
-    """How far a chunk that far away is in a ring of so many; beyond one turn, the published slices are a query's own
+    """Returns the distance of a chunk in a ring of `count`; beyond one turn, the published slices return a query's own
     chunk."""
     return offset if abs(offset) <= count else 0
 
@@ -97,40 +98,41 @@ def attend_sorted(
     dropout_prob: float = 0.0,
     key: Tensor | None = None,
 ) -> Tensor:
-    """Attention of queries `(B, H, T, D)` over chunks of the sorted tokens → `(B, H, T, D)`; padding gives zeros.
+    """Computes attention of queries `(B, H, T, D)` over chunks of the sorted tokens → `(B, H, T, D)`; zeros for
+    padding.
 
     Args:
         query: `(B, H, T, D)`.
         value: `(B, H, T, D)`.
         ids: `(B, H, R, T)` int64, the bucket of every token in every round, −1 for padding.
-        chunks: their size, and how many are seen.
-        across: whether a query sees tokens of other buckets in these.
+        chunks: chunk size and visibility.
+        across: whether a query sees tokens of other buckets in its chunks.
         dropout_prob: probability of dropping an attention weight.
-        key: `(B, H, T, D)` where `chunks` are not `shared`; else the queries at length 1.
+        key: `(B, H, T, D)` unless `chunks` are `shared`; then the keys are the normalised queries.
     """
     (rounds, length), order = ids.shape[2:], _Order(ids, chunks)
     wide = torch.promote_types(query.dtype, torch.float32)
-    given = [query, value, *([] if key is None else [key])]
-    rows = [each.transpose(1, 2).reshape(-1, each.shape[-1]) for each in given]
+    inputs = [query, value, *([] if key is None else [key])]
+    rows = [tensor.transpose(1, 2).reshape(-1, tensor.shape[-1]) for tensor in inputs]
     index = rows_of(order.tokens.clamp(max=length - 1), length).flatten()
-    tiles = [each.index_select(0, index).view(order.shape).to(wide) for each in rows]
+    tiles = [tensor.index_select(0, index).view(order.shape).to(wide) for tensor in rows]
     hidden, times = _tile_masks(order, chunks, across=across)
     with full_precision(query):
         scores = tiles[0] * chunks.scale @ _around(unit(tiles[0]) if key is None else tiles[2], chunks).mT
         if times is not None:
             scores = scores - times.to(wide).log()
-        weighed = [each.flatten(0, 2) for each in weigh(scores, hidden, _around(tiles[1], chunks), dropout_prob)]
+        weighed = [tensor.flatten(0, 2) for tensor in weigh(scores, hidden, _around(tiles[1], chunks), dropout_prob)]
     parts: list[tuple[Tensor, ...]] = []
     for slots in order.slots[..., :length].unbind(2):
         back = rows_of(slots, rounds * order.padded, heads_last=False).transpose(1, 2)
-        parts.append(tuple(each[back] for each in weighed))
+        parts.append(tuple(tensor[back] for tensor in weighed))
     context = together(parts, value.transpose(1, 2).to(wide), dropout_prob).transpose(1, 2)
     return context.masked_fill((ids[:, :, 0] == NOWHERE)[..., None], 0).to(value.dtype)
 
 
 def _tile_masks(order: _Order, chunks: Chunks, *, across: bool) -> tuple[Tensor, Tensor | None]:
-    """What the places of a chunk do not see of those around it, `(B·H, C, m, K)`, and how often they see a key in
-    all."""
+    """Returns what the slots of a chunk do not see of the surrounding ones, `(B·H, C, m, K)`, and how often they see
+    each key."""
     places = order.take(torch.arange(order.padded, device=order.ids.device).expand_as(order.ids[:, :, 0]))
     keys = _around(places, chunks).mT
     hidden = ~chunks.allow(places, keys)
@@ -150,14 +152,14 @@ def _tile_masks(order: _Order, chunks: Chunks, *, across: bool) -> tuple[Tensor,
 
 
 def _around(tiles: Tensor, chunks: Chunks) -> Tensor:
-    """Every chunk `(B·H, C, m, D)` with its neighbours in the ring: `(B·H, C, K, D)`."""
+    """Concatenates every chunk `(B·H, C, m, D)` with its neighbours in the ring: `(B·H, C, K, D)`."""
     offsets = [_turn(offset, tiles.shape[1]) for offset in range(-chunks.before, chunks.after + 1)]
     return torch.cat([tiles.roll(-offset, 1) for offset in offsets], 2) if len(offsets) > 1 else tiles
 
 
 def together(rounds: Sequence[tuple[Tensor, ...]], own: Tensor, dropout_prob: float) -> Tensor:
-    """One softmax over all rounds, from what `weigh` returned for each, row by row; its `own` value for a row that saw
-    nothing in any of them."""
+    """Combines all rounds into one softmax, from the results of `weigh` for each; rows that see nothing in any round
+    get `own`, their own value."""
     top = torch.stack([top for _, _, top in rounds]).amax(0)
     shares = [(each - top).exp() for _, _, each in rounds]
     context = torch.stack([share * each for share, (each, _, _) in zip(shares, rounds, strict=True)]).sum(0)
@@ -169,15 +171,15 @@ def together(rounds: Sequence[tuple[Tensor, ...]], own: Tensor, dropout_prob: fl
 
 
 def weigh(scores: Tensor, hidden: Tensor, value: Tensor, dropout_prob: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums of values, sums of weights, and the largest scores, by which both must still be divided and compared.
+    """Returns the sums of values, the sums of weights, and the maximum scores, for an online softmax.
 
     Args:
-        scores: `(…, T, S)`, which are written over.
-        hidden: which of them are not seen.
+        scores: `(…, T, S)`, overwritten.
+        hidden: True for hidden keys.
         value: `(…, S, D)`.
         dropout_prob: probability of dropping a weight.
     """
-    # In place, because the scores are the largest tensor there is.
+    # In place, because the scores are the largest tensor.
     scores = scores.masked_fill_(hidden, -torch.inf)
     top = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     weights = scores.sub_(top).exp_()
@@ -185,7 +187,7 @@ def weigh(scores: Tensor, hidden: Tensor, value: Tensor, dropout_prob: float) ->
 
 
 def rows_of(table: Tensor, length: int, *, heads_last: bool = True) -> Tensor:
-    """Positions `(B, H, …)` of the T tokens of a head as rows of `(B·T·H, D)`, or of `(B·H·T, D)`."""
+    """Converts positions `(B, H, …)` of the T tokens of a head to rows of `(B·T·H, D)`, or of `(B·H·T, D)`."""
     (batch, heads), ones = table.shape[:2], [1] * (table.ndim - 2)
     first = torch.arange(batch, device=table.device).view(-1, 1, *ones) * (length * heads)
     head = torch.arange(heads, device=table.device).view(-1, *ones)

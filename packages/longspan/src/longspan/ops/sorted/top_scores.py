@@ -1,7 +1,7 @@
-"""Attention over the highest scores of each query: scores of all pairs, some queries at a time, never kept.
+"""Attention over the highest scores of each query: scores of all pairs, some queries at a time, never stored.
 
-Which keys stay is a matter of comparing scores, so that nothing but these is needed again for the backward pass, which
-computes them anew. Scores, softmax and sums are float32 at least.
+The selection depends on the scores alone, so that the backward pass recomputes it. Scores, softmax and sums are float32
+or wider.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from longspan.ops.attend.reference import full_precision
 from longspan.ops.runtime import SIZES, dropout_factors, register_gradient, run, seeded, softmax_gradient
 
 ROUNDING = 32
-"""Scores tie that differ by at most so many units of rounding of the largest score that the lengths of the query and of
-the keys allow. The same two tokens score differently by some of these units wherever a matrix product has another
-shape: step by step, behind padding, in company."""
+"""Scores tie if they differ by at most this number of rounding units of the largest score that the norms of the query
+and the keys allow. The scores of the same two tokens differ by some of these units if a matrix product has another
+shape: in decoding steps, with padding, in a batch."""
 MOST_PARTS = 10**6
-"""A share is taken as the nearest fraction with a denominator up to this one, so that 0.6 is exactly 3/5."""
+"""A fraction is rounded to the nearest one with a denominator up to this, so that 0.6 is exactly 3/5."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How many keys a query keeps, of those n that it may see: `max(top_k, ⌈top_fraction·n⌉)`.
+    """Number of keys a query keeps, of the n visible ones: `max(top_k, ⌈top_fraction·n⌉)`.
 
     Attributes:
-        top_k: so many, or all where there are fewer.
-        top_fraction: a share of those that it may see.
-        local: half of them, rounded down, are the nearest: those behind it, or in equal parts on both sides.
+        top_k: minimum number, or all if there are fewer.
+        top_fraction: fraction of the visible keys.
+        local: half of the budget, rounded down, is reserved for the nearest keys: preceding ones, or equally on both
+            sides.
     """
 
     top_k: int
@@ -41,13 +42,13 @@ class Budget:
     local: bool = False
 
     def of(self, visible: Tensor) -> Tensor:
-        """How many of so many are kept, in whole numbers: ⌈0.6·25⌉ in float32 is 16."""
+        """Returns the number of kept keys, in integer arithmetic: ⌈0.6·25⌉ in float32 is 16."""
         share = Fraction(self.top_fraction).limit_denominator(MOST_PARTS)
         parts = share.denominator
         return ((visible * share.numerator + parts - 1) // parts).clamp(min=self.top_k)
 
     def most(self, visible: int) -> int:
-        """`of`, for a number."""
+        """`of` for an int."""
         return max(self.top_k, math.ceil(Fraction(self.top_fraction).limit_denominator(MOST_PARTS) * visible))
 
 
@@ -61,23 +62,23 @@ def attend_top(
     key_mask: Tensor | None = None,
     dropout_prob: float = 0.0,
 ) -> Tensor:
-    """Softmax attention of each query over the keys that it scores highest.
+    """Computes softmax attention of each query over its highest-scoring keys.
 
-    `softmax(M(QKᵀ/√D)) V`, where M puts −∞ in the place of every score below the k-th largest of its row, after padding
-    and the future have been taken out (Zhao et al. 2019, arXiv 1912.11637, section 2.2). Scores that tie with the k-th
-    all stay, a tie being a difference of at most `ROUNDING`·ε·‖q‖·max‖k‖/√D over the keys that the query may see, and ε
-    that of float32 at least. Gradients flow through what stays.
+    `softmax(M(QKᵀ/√D)) V`, where M replaces every score below the k-th largest of its row by −∞, after padding and
+    future keys are masked (Zhao et al. 2019, arXiv 1912.11637, section 2.2). Scores that tie with the k-th are all
+    kept; a tie is a difference of at most `ROUNDING`·ε·‖q‖·max‖k‖/√D over the visible keys, with the ε of float32 or
+    wider. Gradients flow through the kept scores.
 
     Args:
         query: `(B, H, T, D)`, the last T of S positions.
         key, value: `(B, H, S, D)`.
-        budget: how many stay.
-        causal: whether a query sees nothing after itself.
+        budget: number of kept keys.
+        causal: whether later keys are hidden.
         key_mask: `(B, S)` bool, True where a key is real; neighbours are counted among these.
         dropout_prob: probability of dropping an attention weight.
 
     Returns:
-        `(B, H, T, D)`; a query that sees nothing gives zeros.
+        `(B, H, T, D)`; zeros for a query that sees nothing.
     """
     seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
     options = (budget.top_k, budget.top_fraction, budget.local, causal, dropout_prob)
@@ -85,7 +86,7 @@ def attend_top(
 
 
 def top_weights(query: Tensor, key: Tensor, budget: Budget, *, causal: bool, key_mask: Tensor | None = None) -> Tensor:
-    """The weights of `attend_top`, `(B, H, T, S)`, dense: the obvious way, row by row of the definition."""
+    """Dense reference: the weights of `attend_top`, `(B, H, T, S)`, row by row from the definition."""
     wide = torch.promote_types(query.dtype, torch.float32)
     with full_precision(query):
         scores = query.to(wide) @ key.to(wide).transpose(-1, -2) * query.shape[-1] ** -0.5
@@ -108,21 +109,22 @@ def top_weights(query: Tensor, key: Tensor, budget: Budget, *, causal: bool, key
 
 
 def _margin(query: Tensor, longest: Tensor) -> Tensor:
-    """`(…, T, 1)`: how far apart scores of queries `(…, T, D)` may be and still tie, by the lengths of their longest
-    keys."""
+    """Returns the largest difference of tied scores, `(…, T, 1)`, for queries `(…, T, D)`, from the norms of their
+    longest keys."""
     unit = torch.finfo(query.dtype).eps * query.shape[-1] ** -0.5
     return ROUNDING * unit * query.norm(dim=-1, keepdim=True) * longest
 
 
 def _places(key: Tensor, key_mask: Tensor | None) -> Tensor:
-    """`(B, S)`: how many real tokens come before each."""
+    """Returns the index of each token among the real ones, `(B, S)`."""
     if key_mask is None:
         return torch.arange(key.shape[2], device=key.device).expand(key.shape[0], -1)
     return key_mask.cumsum(1) - 1
 
 
 def _near(own: Tensor, place: Tensor, count: Tensor, budget: Budget, causal: bool) -> Tensor:
-    """`(B, T, S)` bool: the nearest keys of queries at places `own` `(B, T)` that keep `count` `(B, T, 1)` of them."""
+    """Returns the nearest keys, `(B, T, S)` bool, of queries at indices `own` `(B, T)` that keep `count` `(B, T, 1)`
+    keys."""
     half, own, place = count // 2 if budget.local else count * 0, own[:, :, None], place[:, None]
     before, after = (half - 1, 0) if causal else (half // 2, (half - 1) // 2)  # an empty range for a half of 0
     return (place >= own - before) & (place <= own + after)
@@ -130,8 +132,8 @@ def _near(own: Tensor, place: Tensor, count: Tensor, budget: Budget, causal: boo
 
 @dataclass(frozen=True)
 class _Problem:
-    """The arguments of one pass, heads as rows of the batch: `(N, T, D)`, `(N, S, D)`, `(N, S, D)`, masks `(N, S)`;
-    places of keys `(N, S)` and of queries `(N, T)`, and how many keys each of these keeps, `(N, T, 1)`."""
+    """The arguments of one pass, with heads flattened into the batch: `(N, T, D)`, `(N, S, D)`, `(N, S, D)`, masks `(N,
+    S)`; indices of keys `(N, S)` and queries `(N, T)`, and the number of kept keys, `(N, T, 1)`."""
 
     query: Tensor
     key: Tensor
@@ -148,7 +150,7 @@ class _Problem:
 
     @staticmethod
     def of(query, key, value, key_mask, seed, top_k, top_fraction, local, causal, dropout_prob) -> _Problem:  # type: ignore[no-untyped-def]
-        """What the operator is called with."""
+        """Creates the problem from the arguments of the operator."""
         wide, heads = torch.promote_types(query.dtype, torch.float32), query.shape[1]
         place = _places(key, key_mask).repeat_interleave(heads, 0)
         whole = key_mask is None or (not key_mask.is_cuda and bool(key_mask.all()))
@@ -162,13 +164,13 @@ class _Problem:
             longest = F.pad(lengths, (1, 0)).amax(1, keepdim=True)
         margin = _margin(query, longest[..., None])
         own = place[:, key.shape[1] - query.shape[1] :]
-        # Places count real tokens, so the last one that may be seen says how many there are.
+        # Indices count real tokens, so the last visible one gives their number.
         visible = own + 1 if causal or not key.shape[1] else place[:, -1:].expand_as(own) + 1
         count = budget.of(visible)[:, :, None]
         return _Problem(query, key, value, mask, margin, place, own, count, number, budget, causal, dropout_prob)
 
     def chunks(self) -> Iterator[_Chunk]:
-        """Some heads and queries at a time."""
+        """Yields slices of heads and queries."""
         (rows, queries), keys = self.query.shape[:2], self.key.shape[1]
         budget = max(1, SIZES[self.query.is_cuda].top_scores // keys)
         heads = max(1, min(rows, budget // min(queries, 64)))
@@ -176,12 +178,12 @@ class _Problem:
         for head in range(0, rows, heads):
             for first in range(0, queries, step):
                 last = min(first + step, queries)
-                last_key = keys - queries + last if self.causal else keys  # nothing later is seen by any of them
+                last_key = keys - queries + last if self.causal else keys  # no query sees later keys
                 yield _Chunk(slice(head, head + heads), slice(first, last), slice(0, last_key), number)
                 number += 1
 
     def weights(self, chunk: _Chunk) -> Tensor:
-        """What the queries of a chunk give to its keys, before dropout."""
+        """Returns the weights of the queries of a chunk for its keys, before dropout."""
         keys = self.key[chunk.heads, chunk.keys]
         scores = torch.bmm(self.query[chunk.heads, chunk.queries], keys.transpose(1, 2))
         scores.mul_(self.query.shape[-1] ** -0.5)
@@ -200,16 +202,18 @@ class _Problem:
     def _keep_highest(
         self, scores: Tensor, margin: Tensor, count: Tensor, own: Tensor, place: Tensor, mask: Tensor | None
     ) -> None:
-        """Put −∞ in the place of what queries at places `own` `(n, T)` do not keep, which keep `count` `(n, T, 1)` keys
-        of those at `place` `(n, S)` that are real by the `mask` `(n, S)`; what is within the `margin` `(n, T, 1)` of
-        the last that is kept ties with it."""
+        """Sets to −∞ the scores of keys that are not kept.
+
+        Queries at indices `own` `(n, T)` keep `count` `(n, T, 1)` of the keys at indices `place` `(n, S)` that are real
+        in `mask` `(n, S)`, and those within `margin` `(n, T, 1)` of the last kept one.
+        """
         budget, keys = self.budget, scores.shape[2]
         near, far = None, scores
         if budget.local:
             near = _near(own, place, count, budget, self.causal)
-            near = near if mask is None else near & mask[:, None]  # later tokens are further than any that is near
+            near = near if mask is None else near & mask[:, None]  # later tokens are further away than any near one
             far, count = scores.masked_fill(near, -math.inf), count - near.sum(-1, keepdim=True)
-        if count.is_cuda:  # which would be waited for in every chunk
+        if count.is_cuda:  # reading it would synchronise in every chunk
             most, least = budget.most(keys), budget.top_k
         else:
             most, least = int(count.max()), int(count.min())
@@ -222,7 +226,7 @@ class _Problem:
         scores.masked_fill_(dropped if near is None else dropped & ~near, -math.inf)
 
     def dropout(self, weights: Tensor, chunk: _Chunk) -> Tensor | None:
-        """Dropout of a chunk: 1/(1 − p) where a weight is kept, else 0; the same again for the same seed and chunk."""
+        """Returns the dropout factors of a chunk, 1/(1 − p) or 0, reproducible from the seed and the chunk."""
         if not self.dropout_prob:
             return None
         return dropout_factors(weights, self.dropout_prob, seeded(self.seed, chunk.number, weights.device))
@@ -246,25 +250,25 @@ def _forward(query: Tensor, *rest) -> Tensor:  # type: ignore[no-untyped-def]
                 dropout = problem.dropout(weights, chunk)
                 weights = weights if dropout is None else weights.mul_(dropout)
                 result[chunk.heads, chunk.queries] = weights @ problem.value[chunk.heads, chunk.keys]
-                del weights, dropout  # before the next are made
+                del weights, dropout  # free memory before the next chunk
     return result.view(query.shape).to(query.dtype)
 
 
 def _backward(grad: Tensor, query: Tensor, *rest) -> list[Tensor]:  # type: ignore[no-untyped-def]
-    """Gradients of query, key and value."""
+    """Returns the gradients of query, key and value."""
     problem = _Problem.of(query, *rest)
     upstream = grad.to(problem.query.dtype).flatten(0, 1)
-    grads = [torch.zeros_like(each) for each in (problem.query, problem.key, problem.value)]
+    grads = [torch.zeros_like(tensor) for tensor in (problem.query, problem.key, problem.value)]
     if problem.query.numel() and problem.key.numel():
         with full_precision(query):
             for chunk in problem.chunks():
                 _backward_chunk(problem, chunk, upstream, grads)
     inputs = (query, *rest[:2])
-    return [each.view(like.shape).to(like.dtype).contiguous() for each, like in zip(grads, inputs, strict=True)]
+    return [tensor.view(like.shape).to(like.dtype).contiguous() for tensor, like in zip(grads, inputs, strict=True)]
 
 
 def _backward_chunk(problem: _Problem, chunk: _Chunk, upstream: Tensor, grads: list[Tensor]) -> None:
-    """Add what a chunk contributes to the gradients of queries, keys and values.
+    """Adds the contribution of a chunk to the gradients of queries, keys and values.
 
     With weights P, outputs O = PV: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ.
     """
@@ -282,7 +286,7 @@ ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, Tensor? key_mask, Tensor? seed, int top_k, float top_fraction, "
     "bool local, bool causal, float dropout_prob"
 )
-"""What the operator takes, which `torch.compile` and `torch.export` do not look into."""
+"""The schema of the operator, which is opaque to `torch.compile` and `torch.export`."""
 
 top_attention = torch.library.custom_op(
     "longspan::top_attention", _forward, mutates_args=(), schema=f"({ARGUMENTS}) -> Tensor"

@@ -1,1 +1,2 @@
-"""Attention over the tiles of a pattern, and pooling: any device, linear memory, with their own backward."""
+"""Attention over the tiles of a pattern, and pooling: on any device, in linear memory, with hand-written backward
+passes."""

@@ -1,8 +1,8 @@
-"""Calls whose heads and positions stand in another order, so that the tiles of their patterns are regular and few.
+"""Calls with permuted heads and positions, so that the tiles of their patterns are regular and few.
 
-Positions of one residue class stand side by side, so that dilated windows are contiguous; heads with different patterns
-become rows of a larger batch; keys are filled up so that every query tile sees as many key tiles. Each such call knows
-the way back.
+Positions of one residue class are placed next to each other, so that dilated windows are contiguous; heads with
+different patterns become rows of a larger batch; keys are padded so that every query tile sees the same number of key
+tiles. Each such call also defines the inverse permutation.
 """
 
 from __future__ import annotations
@@ -24,44 +24,45 @@ from longspan.ops.tiles.layout import ONE_TILE, SCORE_COST, TILE_SIZES, least_co
 from longspan.patterns import Blocks, Pattern, PerHead
 
 TOGETHER = 1.15
-"""Heads with different patterns run in one pass if that computes at most so many times the scores of turns."""
+"""Heads with different patterns run in one pass if that computes at most this multiple of the scores of separate
+passes."""
 
 
 @dataclass(frozen=True)
 class Arranged:
-    """A call as tiles compute it, and the way back: by default as it stands."""
+    """A call as tiles compute it, and the mapping back to the caller's order; the base class is the identity."""
 
     call: Call
 
     def output(self, result: Tensor) -> Tensor:
-        """The result of the tiles, `(B, H, T, Dv)` in the order of the caller."""
+        """Returns the result of the tiles, `(B, H, T, Dv)`, in the order of the caller."""
         return result
 
     def upstream(self, grad: Tensor) -> Tensor:
-        """The gradient of the result, `(B, H, T, Dv)`, in the order of the tiles, and 0 where these are filled up."""
+        """Returns the gradient of the result, `(B, H, T, Dv)`, in the order of the tiles, 0 at padding."""
         return grad
 
     def permuted(self, tensor: Tensor) -> Tensor:
-        """What belongs to the queries `(B, H, T, …)` in the order of the tiles."""
+        """Returns a tensor of the queries `(B, H, T, …)` in the order of the tiles."""
         return tensor
 
     def gradients(self, grads: list[Tensor]) -> list[Tensor]:
-        """Those of query, key, value and the tensors of the terms, in the order of the caller."""
+        """Returns the gradients of query, key, value and the tensors of the terms, in the order of the caller."""
         return grads
 
 
 def arrange(call: Call) -> list[tuple[list[int] | slice, Arranged]]:
-    """The call as its tiles are cheapest: all heads at once where they can be, else in turns those of each pattern."""
+    """Returns the cheapest arrangement: all heads at once if possible, otherwise one part per pattern."""
     permuted = permute(call)
     if permuted is not None or traits_of(call.pattern).heads is None:
         return [(slice(None), permuted or _fill(call) or Arranged(call))]
     shared = by_pattern(call.pattern)
-    return [(as_run(heads), arrange(heads_only(call, heads, each))[0][1]) for each, heads in shared.items()]
+    return [(as_run(heads), arrange(heads_only(call, heads, pattern))[0][1]) for pattern, heads in shared.items()]
 
 
 @lru_cache(maxsize=256)
 def by_pattern(pattern: Pattern) -> dict[Pattern, list[int]]:
-    """The patterns of a pattern with heads, and the numbers of the heads that share each."""
+    """Returns the distinct patterns of the heads, and the indices of the heads that share each."""
     shared: dict[Pattern, list[int]] = {}
     for index in range(pattern.heads or 1):
         shared.setdefault(pattern.head(index), []).append(index)
@@ -69,12 +70,12 @@ def by_pattern(pattern: Pattern) -> dict[Pattern, list[int]]:
 
 
 def as_run(heads: list[int]) -> list[int] | slice:
-    """An index of these heads: a slice where they follow each other, which copies nothing."""
+    """Returns an index of these heads: a slice if they are consecutive, which avoids a copy."""
     return slice(heads[0], heads[-1] + 1) if heads[-1] - heads[0] == len(heads) - 1 else heads
 
 
 def heads_only(call: Call, heads: list[int], pattern: Pattern) -> Call:
-    """The same call for some heads; each set of heads draws its own dropout."""
+    """Returns the call for some heads; each set of heads draws its own dropout."""
     terms = tuple(term.of_heads(heads) for term in call.terms)
     query, key, value = (tensor[:, as_run(heads)] for tensor in (call.query, call.key, call.value))
     seed = call.seed + heads[0] * 1_000_003
@@ -83,12 +84,13 @@ def heads_only(call: Call, heads: list[int], pattern: Pattern) -> Call:
 
 @dataclass(frozen=True)
 class _Part:
-    """Heads with one pattern, and where their positions go: by residue class, so that dilated windows are contiguous.
+    """Heads with one pattern, and the permutation of their positions: by residue class, so that dilated windows are
+    contiguous.
 
     Attributes:
-        order: the position that stands at each place.
+        order: the position at each place.
         inverse_order: the place of each position.
-        real: `(places,)` bool, False where classes were filled up.
+        real: `(places,)` bool, False where classes were padded.
         has_spare: whether they were.
     """
 
@@ -100,8 +102,8 @@ class _Part:
 
 
 class _Permutation(NamedTuple):
-    """Parts as rows of a larger batch, the pattern of all of them there, and how many positions one place counts for
-    where there is one part."""
+    """Parts as rows of a larger batch, the combined pattern, and, for a single part, the number of positions per
+    place."""
 
     pattern: Pattern
     parts: list[_Part]
@@ -110,16 +112,18 @@ class _Permutation(NamedTuple):
 
 @cached
 def _permutation_of(pattern: Pattern, heads: int, length: int, device: torch.device) -> _Permutation | None:
-    """How heads and positions are put elsewhere; `None` where nothing is to be, or heads would compute much more than
-    in turns."""
+    """Returns the permutation of heads and positions; `None` if none is needed, or if one pass would compute much more
+    than separate ones."""
     shared = {pattern: list(range(heads))} if pattern.heads is None else by_pattern(pattern)
-    folds = [each.residues() for each in shared]
+    folds = [counts.residues() for counts in shared]
     if len(shared) == 1 and (folds[0] is None or pattern.heads):
         return None
     steps = [min(fold.classes, max(1, length)) if fold else 1 for fold in folds]
-    each = [-(-length // step) for step in steps]
-    places = max(step * count for step, count in zip(steps, each, strict=True))
-    inner = [fold.inner & Blocks(count) if fold else own for own, fold, count in zip(shared, folds, each, strict=True)]
+    counts = [-(-length // step) for step in steps]
+    places = max(step * count for step, count in zip(steps, counts, strict=True))
+    inner = [
+        fold.inner & Blocks(count) if fold else own for own, fold, count in zip(shared, folds, counts, strict=True)
+    ]
     together = math.gcd(*(len(members) for members in shared.values()))
     patterns, parts = [], []
     for own, members, step in zip(inner, shared.values(), steps, strict=True):
@@ -136,17 +140,17 @@ def _permutation_of(pattern: Pattern, heads: int, length: int, device: torch.dev
 
 
 def _places(length: int, step: int, places: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, bool]:
-    """`order`, `inverse_order`, `real` and `has_spare` of a part with so many classes, filled up to so many places."""
-    each = -(-length // step)
+    """Returns `order`, `inverse_order`, `real` and `has_spare` of a part with `step` classes, padded to `places`."""
+    count = -(-length // step)
     place, position = torch.arange(places, device=device), torch.arange(length, device=device)
-    source = place % each * step + place // each
-    real = (source < length) & (place < step * each)
-    return source.clamp(max=length - 1), position % step * each + position // step, real, length < places
+    source = place % count * step + place // count
+    real = (source < length) & (place < step * count)
+    return source.clamp(max=length - 1), position % step * count + position // step, real, length < places
 
 
 @cached
 def _inverse_heads(heads: tuple[int, ...], device: torch.device) -> Tensor | None:
-    """Where each head stands among `heads`; `None` where they are in order."""
+    """Returns the index of each head in `heads`; `None` if they are in order."""
     if list(heads) == sorted(heads):
         return None
     return torch.tensor(heads).argsort().to(device)
@@ -154,12 +158,12 @@ def _inverse_heads(heads: tuple[int, ...], device: torch.device) -> Tensor | Non
 
 @dataclass(frozen=True)
 class _Permuted(Arranged):
-    """Heads with different patterns as rows of a larger batch, part after part, and their positions by residue."""
+    """Heads with different patterns as rows of a larger batch, part by part, with positions sorted by residue class."""
 
     parts: list[_Part]
 
     def output(self, result: Tensor) -> Tensor:
-        parts = [own.index_select(2, part.inverse_order) for part, own in self._by_part(result)]
+        parts = [rows.index_select(2, part.inverse_order) for part, rows in self._by_part(result)]
         whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         order = _inverse_heads(tuple(head for part in self.parts for head in part.heads), whole.device)
         return whole if order is None else whole.index_select(1, order)
@@ -169,26 +173,26 @@ class _Permuted(Arranged):
 
     def upstream(self, grad: Tensor) -> Tensor:
         permuted = self.permuted(grad)
-        for part, own in self._by_part(permuted):
+        for part, rows in self._by_part(permuted):
             if part.has_spare:
-                own.mul_(part.real[:, None])
+                rows.mul_(part.real[:, None])
         return permuted
 
     def gradients(self, grads: list[Tensor]) -> list[Tensor]:
         placed = [True] * 3 + [isinstance(term, GlobalKeyBias) for term in self.call.terms for _ in term.tensors]
         return [
-            self.output(each) if permuted and each.numel() else each
-            for each, permuted in zip(grads, placed, strict=True)
+            self.output(grad) if permuted and grad.numel() else grad
+            for grad, permuted in zip(grads, placed, strict=True)
         ]
 
     def _by_part(self, tensor: Tensor) -> Iterator[tuple[_Part, Tensor]]:
-        """The parts, and the rows of each."""
+        """Yields the parts with their rows."""
         return zip(self.parts, tensor.chunk(len(self.parts)), strict=True)
 
 
 def permute(call: Call) -> _Permuted | None:
-    """The call in another order, where queries and keys are the same positions. A bias has places of its own, and a
-    table its heads: heads with these take turns."""
+    """Returns the permuted call, if queries and keys are the same positions. Biases and tables are not permuted: heads
+    with these run separately."""
     if not call.is_square:
         return None
     permutation = _permutation_of(call.pattern, call.query.shape[1], call.query.shape[2], call.query.device)
@@ -218,32 +222,32 @@ def _permuted_flags(
     key_mask: Tensor | None,
     slots: Tensor | None,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The mask of the permuted keys, `None` where none is hidden, and the slots of the global ones."""
+    """Returns the mask of the permuted keys, `None` if none is hidden, and the slots of the global ones."""
     permutation = _permutation_of(pattern, heads, length, device)
     assert permutation is not None
     mask, parts = None, permutation.parts
     if any(part.has_spare for part in parts):
         mask = torch.cat([part.real.expand(batch, -1) for part in parts])
     if key_mask is not None:
-        own = torch.cat([key_mask[:, part.order] for part in parts])
-        mask = own if mask is None else mask & own
+        permuted_mask = torch.cat([key_mask[:, part.order] for part in parts])
+        mask = permuted_mask if mask is None else mask & permuted_mask
     if slots is not None:
         slots = torch.cat([torch.where(slots < 0, slots, part.inverse_order[slots.clamp(min=0)]) for part in parts])
     return mask, slots
 
 
 def _permuted(tensor: Tensor, parts: list[_Part]) -> Tensor:
-    """`(B, H, T, …)` → `(parts·B, n, places, …)`; heads that follow each other are read in place."""
+    """`(B, H, T, …)` → `(parts·B, n, places, …)`; consecutive heads are read without a copy."""
     permuted = [tensor[:, as_run(part.heads)].index_select(2, part.order) for part in parts]
     return permuted[0] if len(permuted) == 1 else torch.cat(permuted)
 
 
 @dataclass(frozen=True)
 class _Filled(Arranged):
-    """Keys filled up at both ends, or cut to those that a query sees, so that every query tile sees as many key tiles.
+    """Keys padded at both ends, or cut to the visible ones, so that every query tile sees the same number of key tiles.
 
     Attributes:
-        before, behind: keys added at each end, negative where some are cut off.
+        before, behind: keys added at each end, negative where keys are cut off.
     """
 
     before: int
@@ -255,7 +259,7 @@ class _Filled(Arranged):
 
 
 def _fill(call: Call) -> _Filled | None:
-    """The filled call, for content terms in a window, whose tiles are then one regular band."""
+    """Returns the padded call, for content terms in a window, whose tiles are then one regular band."""
     content = any(isinstance(term, ContentToPosition | PositionToContent) for term in call.terms)
     if not content or any(isinstance(term, Bias) for term in call.terms):
         return None
@@ -263,7 +267,7 @@ def _fill(call: Call) -> _Filled | None:
     if step != 1:
         return None
     size = TILE_SIZES[-1]
-    # No two tokens are further apart.
+    # The largest distance of two tokens.
     left, right = min(-low, call.query_offset + queries - 1), min(high, keys - 1 - call.query_offset)
     left, right = max(left, 0), max(right, 0)
     if left + right > queries:
@@ -289,7 +293,8 @@ def _fill(call: Call) -> _Filled | None:
 
 
 def _filled_up(tensor: Tensor, before: int, behind: int) -> Tensor:
-    """`(B, H, S, D)` with that many zeros at each end, or so many keys less; what is copied is not first set to 0."""
+    """Returns `(B, H, S, D)` with this many zeros added, or keys removed, at each end, without zeroing memory that is
+    then overwritten."""
     middle = tensor[:, :, max(0, -before) : tensor.shape[2] + min(0, behind)]
     zeros = [tensor.new_zeros(*tensor.shape[:2], max(0, count), tensor.shape[3]) for count in (before, behind)]
     return torch.cat([zeros[0], middle, zeros[1]], dim=2)

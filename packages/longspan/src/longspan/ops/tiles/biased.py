@@ -1,8 +1,8 @@
-"""Full or causal attention with biases for whole rows of keys, which tiles would have to pick out one by one.
+"""Full or causal attention with biases for all pairs, which tiles would have to gather element by element.
 
-A block of queries sees a run of keys, so its part of a bias is a slice, read where it stands. Going back, the softmax
-of a block is computed again; the gradient of a bias that rows of the batch share is their sum. Queries may have no
-columns at all: then the scores are the biases, and nothing is compared.
+A block of queries sees a range of keys, so its part of a bias is a slice that is read in place. The backward pass
+recomputes the softmax of a block; the gradient of a bias that batch rows share is summed. Queries may have D = 0: then
+the scores are the biases alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from longspan.ops.tiles.chunks import drawn_weights
 
 @dataclass(frozen=True)
 class _Block:
-    """Queries `rows` of one head of one row of the batch, which see the first `keys` keys."""
+    """Queries `rows` of one head of one batch row, which see the first `keys` keys."""
 
     batch: int
     head: int
@@ -37,18 +37,18 @@ class _Block:
         return self.rows.stop - self.rows.start
 
     def of(self, tensor: Tensor) -> Tensor:
-        """The head's part of a tensor whose first axes are `(B or 1, H or 1)`."""
+        """Returns the head's part of a tensor whose first axes are `(B or 1, H or 1)`."""
         return tensor[self.batch if tensor.shape[0] > 1 else 0, self.head if tensor.shape[1] > 1 else 0]
 
     def part(self, bias: Tensor) -> Tensor:
-        """The block's part `(count or 1, keys or 1)` of a bias, a view."""
+        """Returns the block's part `(count or 1, keys or 1)` of a bias, a view."""
         part = self.of(bias)
         part = part[self.rows] if part.shape[0] > 1 else part
         return part[:, : self.keys] if part.shape[1] > 1 else part
 
 
 class Biased:
-    """A call that this file computes, as `longspan.ops.tiles.split` hands it on."""
+    """A call computed by this module, as returned by `longspan.ops.tiles.split`."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -58,7 +58,7 @@ class Biased:
         self.buffers = [call.query.new_empty(0, dtype=self.wide) for _ in range(2)]
 
     def output(self) -> Tensor:
-        """Attention `(B, H, T, Dv)`."""
+        """Computes attention `(B, H, T, Dv)`."""
         call = self.call
         if self._kernel_serves():
             return self._output_of_kernel()
@@ -73,12 +73,13 @@ class Biased:
     def gradients(
         self, grad: Tensor, wanted: Sequence[bool], saved: tuple[Tensor, Tensor] | None = None
     ) -> list[Tensor]:
-        """Those of query, key, value and the `wanted` biases; the others are empty. Nothing is saved for them.
+        """Returns the gradients of query, key, value and the `wanted` biases, empty for the others. `saved` is not
+        used.
 
         With weights P, outputs O = PV: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ.
         """
         call = self.call
-        totals = [torch.zeros_like(each, dtype=self.wide) for each in (call.query, call.key, call.value)]
+        totals = [torch.zeros_like(tensor, dtype=self.wide) for tensor in (call.query, call.key, call.value)]
         biases = [
             (torch.empty_like if self._written_once(bias) else torch.zeros_like)(bias, dtype=self.wide)
             if need
@@ -87,15 +88,17 @@ class Biased:
         ]
         for block in self._blocks():
             self._add_gradients(block, grad, totals, biases)
-        inputs = [total.to(each.dtype) for total, each in zip(totals, (call.query, call.key, call.value), strict=True)]
+        inputs = [
+            total.to(tensor.dtype) for total, tensor in zip(totals, (call.query, call.key, call.value), strict=True)
+        ]
         return inputs + [total.to(bias.dtype) for total, bias in zip(biases, self.biases, strict=True)]
 
     def _add_gradients(self, block: _Block, grad: Tensor, totals: list[Tensor], biases: list[Tensor]) -> None:
-        """Add what one block contributes."""
+        """Adds the contribution of one block."""
         call, wide = self.call, self.wide
-        query, slope = (block.of(each)[block.rows].to(wide) for each in (call.query, grad))
-        key, value = (block.of(each)[: block.keys].to(wide) for each in (call.key, call.value))
-        to_query, to_key, to_value = (block.of(each) for each in totals)
+        query, slope = (block.of(tensor)[block.rows].to(wide) for tensor in (call.query, grad))
+        key, value = (block.of(tensor)[: block.keys].to(wide) for tensor in (call.key, call.value))
+        to_query, to_key, to_value = (block.of(tensor) for tensor in totals)
         weights = self._weights(block)
         drawn = drawn_weights(weights, block.number, call) if call.dropout_prob else None
         to_value[: block.keys].addmm_((weights if drawn is None else weights * drawn).mT, slope)
@@ -115,22 +118,22 @@ class Biased:
             to_key[: block.keys].addmm_(slopes.mT, query, alpha=call.scale)
 
     def _written_once(self, bias: Tensor) -> bool:
-        """Whether all of a bias's gradient is written by the blocks of one row of the batch, so that none starts at 0:
-        filling as much memory takes as long as a product."""
+        """Whether the blocks of one batch row write all of a bias's gradient, so that it need not be zeroed: zeroing
+        that much memory takes as long as a matrix product."""
         pairs = (*self.call.query.shape[1:3], self.call.key.shape[2])
         return self.call.pattern.is_full and bias.shape[1:] == pairs
 
     def _weights(self, block: _Block) -> Tensor:
-        """Softmax weights `(count, keys)` of a block, in its buffer."""
+        """Returns the softmax weights `(count, keys)` of a block, in its buffer."""
         weights = self._buffer(0, block)
         torch.softmax(self._scores(block), dim=-1, out=weights)
         if not weights.is_cuda and not bool(weights[:, :1].isnan().any()):
             return weights
-        # Over nothing but −∞, or over what is no number, which it stays.
+        # NaN from rows that are all −∞, or from NaN scores, which stay NaN.
         return weights.masked_fill_(self._scores(block).amax(-1, keepdim=True) == -math.inf, 0.0)
 
     def _scores(self, block: _Block) -> Tensor:
-        """The scores `(count, keys)` of a block, in a buffer unless they stand somewhere already."""
+        """Returns the scores `(count, keys)` of a block, in a buffer unless they exist already."""
         call, first = self.call, block.part(self.biases[0])
         compares, hides = call.query.shape[3] > 0, call.key_mask is not None or self.causal
         if not (compares or hides or len(self.biases) > 1) and first.dtype == self.wide:
@@ -147,7 +150,7 @@ class Biased:
         return scores
 
     def _hide(self, scores: Tensor, block: _Block) -> None:
-        """Write −∞ where a key of a block's scores may not be seen."""
+        """Sets the scores of hidden keys to −∞."""
         call = self.call
         if self.causal:
             first = min(block.rows.start + call.query_offset, block.keys)  # beyond the keys nothing is hidden
@@ -163,7 +166,7 @@ class Biased:
         return self.buffers[number][:size].view(block.count, block.keys)
 
     def _blocks(self) -> Iterator[_Block]:
-        """All blocks; rows of the batch follow each other, since they may share a bias."""
+        """Yields all blocks; rows of the batch are consecutive, because they may share a bias."""
         (batch, heads, queries, _), keys = self.call.query.shape, self.call.key.shape[2]
         size = max(1, SIZES[self.call.query.is_cuda].biased_scores // keys)
         number = 0
@@ -175,18 +178,18 @@ class Biased:
                     number += 1
 
     def _visible_keys(self, rows: slice) -> int:
-        """How many keys the last of some queries sees."""
+        """Returns the number of keys that the last of these queries sees."""
         keys = self.call.key.shape[2]
         return min(keys, rows.stop + self.call.query_offset) if self.causal else keys
 
     def _kernel_serves(self) -> bool:
-        """Whether PyTorch's kernel goes forward: it wants one width for queries and values, and keeps all weights where
-        some are dropped."""
+        """Whether to use PyTorch's kernel for the forward pass: it requires equal widths of queries and values, and
+        stores all weights under dropout."""
         query, value = self.call.query, self.call.value
         return 0 < query.shape[3] == value.shape[3] and not self.call.dropout_prob and not query.is_cuda
 
     def _output_of_kernel(self) -> Tensor:
-        """The same as `output`, by blocks of queries in all heads."""
+        """As `output`, in blocks of queries over all heads."""
         call, causal = self.call, self.causal
         batch, heads, queries, _ = call.query.shape
         changes = causal or call.key_mask is not None or len(self.biases) > 1
@@ -207,7 +210,7 @@ class Biased:
         return result
 
     def _mask(self, rows: slice, keys: int) -> Tensor:
-        """What is added to the scores of some queries of all heads, `(B or 1, H or 1, t or 1, keys)`."""
+        """Returns the additive mask of these queries in all heads, `(B or 1, H or 1, t or 1, keys)`."""
         call, total = self.call, None
         for bias in self.biases:
             part = bias[:, :, rows] if bias.shape[2] > 1 else bias

@@ -1,12 +1,12 @@
-"""Attention over the tiles of a pattern: any device, linear memory, with its own backward.
+"""Attention over the tiles of a pattern: on any device, in linear memory, with a hand-written backward pass.
 
-Each chunk gathers some query tiles with the keys they see (and the global keys beside them), and computes their whole
-softmax at once, in buffers that are used again for the next chunk and stay in the processor's cache. Backward
-recomputes the softmax chunk by chunk, so nothing of size queries × keys is ever stored.
+Each chunk gathers some query tiles with the keys they see (and the global keys), and computes their whole softmax at
+once, in buffers that are reused by the next chunk and stay in the CPU cache. The backward pass recomputes the softmax
+chunk by chunk, so nothing of size queries × keys is stored.
 
-Scores and softmax are float32 at least, whatever the inputs: a score of 40 rounded to bfloat16 is off by up to 0.125,
-which is 13 % of a weight. Weights are rounded only to be multiplied with values, as in PyTorch's kernels; in float16,
-whose sums may overflow, not even then.
+Scores and softmax are float32 or wider: a score of 40 rounded to bfloat16 is off by up to 0.125, which is 13 % of a
+weight. Weights are rounded only for the product with the values, as in PyTorch's kernels; in float16, whose sums may
+overflow, not even then.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from longspan.ops.tiles.term_tiles import TermTiles
 from longspan.patterns import Full
 
 LEAST_SCORES = 1 << 16
-"""A pass over fewer is in float32: so little work need not be fast, and few terms do not average errors out."""
+"""With fewer scores the computation is float32: speed does not matter, and errors average out less over few terms."""
 
 
 def attend_tiles(call: Call) -> Tensor:
-    """Attention `(B, H, T, Dv)` of a call without terms as it stands: one pattern for all rows of the batch and all
-    heads, in one order."""
+    """Computes attention `(B, H, T, Dv)` of a call without terms, with one pattern for all batch rows and heads, in the
+    given order."""
     query, value, slots = call.query, call.value, call.slots
     if not query.shape[:3].numel() or not value.shape[2]:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
@@ -60,10 +60,10 @@ def attend_tiles(call: Call) -> Tensor:
 
 
 def near_keys(call: Call) -> Call:
-    """The same call with a mask of near keys: global keys leave it, so that they count once."""
+    """Returns the call with a mask of near keys, from which global keys are excluded, so that they count once."""
     mask = call.key_mask
     if mask is not None and not mask.is_cuda and bool(mask.all()):
-        mask = None  # nothing is padded; on a GPU the question would cost more than the answer saves
+        mask = None  # nothing is padded; on a GPU the check would cost a synchronisation
     if call.slots is not None:
         near = ~mask_of_slots(call.slots, call.key.shape[2])
         mask = near if mask is None else near & mask
@@ -71,12 +71,12 @@ def near_keys(call: Call) -> Call:
 
 
 def forward(call: Call) -> Tensor:
-    """Attention `(B, H, T, Dv)` of a call of `near_keys`."""
+    """Computes attention `(B, H, T, Dv)` of a call of `near_keys`."""
     return _Run(call).forward()
 
 
 def forward_with_logs(call: Call) -> tuple[Tensor, Tensor]:
-    """Attention, and the logarithm of the sum of its softmax, `(B, H, T, 1)`: −∞ for queries that see nothing."""
+    """Computes attention, and the log-sum-exp of the scores, `(B, H, T, 1)`: −∞ for queries that see nothing."""
     run = _Run(call)
     run.logs = call.query.new_empty(*run.tiles.query.shape[:-1], 1, dtype=run.buffers.wide)
     return run.forward(), run.logs.flatten(2, 3)[:, :, : call.query.shape[2]]
@@ -85,15 +85,15 @@ def forward_with_logs(call: Call) -> tuple[Tensor, Tensor]:
 def backward(
     call: Call, grad: Tensor, wanted: Sequence[bool], whole: tuple[Tensor, Tensor] | None = None
 ) -> list[Tensor]:
-    """Gradients of `forward` with respect to query, key and value, and to the tensors of the terms that are `wanted`,
-    empty where they are not. Those of keys are summed in at least float32.
+    """Returns the gradients of `forward` for query, key and value, and for the `wanted` tensors of the terms, empty for
+    the others. Gradients of keys are accumulated in float32 or wider.
 
-    Where the call is a part of a softmax over more keys, `whole` are the logarithms L of all of its sums and the
-    products Δ = dO·O of its outputs and their gradients, `(B, H, T, 1)` each. Then P = exp(S − L), dS = P∘(dP − Δ).
+    If the call is one part of a softmax over more keys, `whole` holds the log-sum-exp L over all of them and the
+    products Δ = dO·O of outputs and their gradients, `(B, H, T, 1)` each. Then P = exp(S − L), dS = P∘(dP − Δ).
     """
     run = _Run(call, wanted)
     if whole is not None:
-        logs, products = (tiles_of(each, run.tiling.query_tiles, run.tiling.size) for each in whole)
+        logs, products = (tiles_of(tensor, run.tiling.query_tiles, run.tiling.size) for tensor in whole)
         run.whole = logs, products
     return run.backward(grad)
 
@@ -110,15 +110,15 @@ class _Tiles:
 
 
 class _Run:
-    """One problem cut into tiles, with the working memory of its chunks.
+    """One call cut into tiles, with the working memory of its chunks.
 
     Attributes:
-        mask: what is added to the scores of a chunk, `(b or 1, 1, n or 1, size or 1, L + G)`; `None` for nothing.
-        empty: `(b, 1, n, size, 1)` bool, the queries of a chunk to which pattern and padding show nothing; `None` for
+        mask: the additive mask of a chunk, `(b or 1, 1, n or 1, size or 1, L + G)`; `None` for none.
+        empty: `(b, 1, n, size, 1)` bool, the queries of a chunk that see nothing under pattern and padding; `None` for
             none.
-        hidden_tiles: the query tiles of a chunk that lack keys, where nothing but padding hides any; else `None`.
-        logs: tiles for the logarithms of the sums, where these are asked for.
-        whole: tiles of what `backward` says.
+        hidden_tiles: the query tiles of a chunk with hidden keys, if only padding hides keys; otherwise `None`.
+        logs: tiles for the log-sum-exp, if it is requested.
+        whole: `whole` of `backward`, cut into tiles.
     """
 
     def __init__(self, call: Call, wanted: Sequence[bool] = ()) -> None:
@@ -134,7 +134,7 @@ class _Run:
             None if slots is None else gather_slots(key, slots),
             None if slots is None else gather_slots(value, slots),
         )
-        self.beside = 0 if slots is None else slots.shape[1]
+        self.global_count = 0 if slots is None else slots.shape[1]
         self.buffers = Buffers(query)
         if query.shape[:2].numel() * tiling.scores <= LEAST_SCORES:
             self.buffers.narrow = self.buffers.wide
@@ -146,7 +146,7 @@ class _Run:
         self.whole: tuple[Tensor, Tensor] | None = None
 
     def forward(self) -> Tensor:
-        """Attention `(B, H, T, Dv)`, written chunk by chunk."""
+        """Computes attention `(B, H, T, Dv)`, chunk by chunk."""
         call, tiles, buffers = self.call, self.tiles, self.buffers
         query, value = call.query, call.value
         result = query.new_empty(*tiles.query.shape[:-1], value.shape[-1])
@@ -171,17 +171,17 @@ class _Run:
         return result.flatten(2, 3)[:, :, : query.shape[2]]
 
     def _chunks(self) -> Iterator[Chunk]:
-        """The chunks one after the other, with `mask` and `empty` of each."""
+        """Yields the chunks, and sets `mask` and `empty` for each."""
         call, tiling = self.call, self.tiling
         batch, heads = call.query.shape[:2]
         for chunk in chunks_of(
-            tiling, batch, heads, self.beside, content=self.content, sizes=SIZES[call.query.is_cuda]
+            tiling, batch, heads, self.global_count, content=self.content, sizes=SIZES[call.query.is_cuda]
         ):
-            if not chunk.heads.start:  # the heads that follow hide alike
-                present = present_keys(chunk, tiling, call) if call.key_mask is not None or self.beside else None
+            if not chunk.heads.start:  # the heads that follow have the same masks
+                present = present_keys(chunk, tiling, call) if call.key_mask is not None or self.global_count else None
                 in_terms = self.terms is not None and self.terms.hides_pattern(chunk)
-                mask = None if in_terms else pattern_mask(chunk, call, self.beside, self.buffers.wide)
-                # Query tiles from which some row of the batch hides a key, mostly few at the ends.
+                mask = None if in_terms else pattern_mask(chunk, call, self.global_count, self.buffers.wide)
+                # Query tiles from which some batch row hides a key, usually few at the ends.
                 lacking = None
                 if present is not None and not present.is_cuda:
                     lacking = (~present).any(-1).any(0)[0, :, 0].nonzero()[:, 0].tolist()
@@ -196,8 +196,8 @@ class _Run:
             yield chunk
 
     def _weights(self, keys: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        """Softmax weights `(b, h, n, size, L + G)` of a chunk, wide, and its queries `(b, h, n, size, D)`, narrow; the
-        logarithms of their sums go to `logs`."""
+        """Returns the softmax weights `(b, h, n, size, L + G)` of a chunk, wide, and its queries `(b, h, n, size, D)`,
+        narrow; writes the log-sum-exp to `logs`."""
         buffers, terms, tiles = self.buffers, self.terms, self.tiles
         rows = rows_of(tiles.query, chunk)
         query = buffers.take("query", *rows.shape, dtype=buffers.narrow).copy_(rows)
@@ -219,13 +219,13 @@ class _Run:
         if terms is not None and terms.may_hide and scores.shape[-1]:
             empty = _hidden_rows(scores)
         highest = scores.amax(-1, keepdim=True) if self.logs is not None and scores.shape[-1] else None
-        weights = torch.softmax(scores, dim=-1, out=scores)  # row by row, so in place
+        weights = torch.softmax(scores, dim=-1, out=scores)  # in place, because it is computed row by row
         if self.logs is not None:
             put(self.logs, _logarithms(highest, weights, empty), chunk)
         return (weights if empty is None else weights.masked_fill_(empty, 0.0)), query
 
     def _add_mask(self, scores: Tensor, mask: Tensor) -> None:
-        """Add to the scores of a chunk, or where only padding is hidden to the tiles that lack keys."""
+        """Adds the mask to the scores of a chunk, or, if only padding is hidden, to the tiles with hidden keys."""
         if mask is not self.mask or self.hidden_tiles is None:
             scores.add_(mask)
             return
@@ -233,16 +233,16 @@ class _Run:
             scores[:, :, tile].add_(mask[:, :, tile])
 
     def _biased_mask(self, chunk: Chunk) -> Tensor | None:
-        """The mask of a chunk with the biases of its near keys, if there are any."""
+        """Returns the mask of a chunk, including biases of its near keys."""
         added = None if self.terms is None else self.terms.added_to(chunk)
         if added is None:
             return self.mask
-        added = F.pad(added.to(self.buffers.wide), (0, self.beside))
+        added = F.pad(added.to(self.buffers.wide), (0, self.global_count))
         return added if self.mask is None else self.mask + added
 
     def _mix_in_kernel(self, chunk: Chunk) -> Tensor:
-        """What the queries of a chunk gather, `(b, h, n, size, Dv)`, by PyTorch's kernel: one call for all rows of the
-        batch, or for each that has a mask of its own."""
+        """Computes the output of a chunk, `(b, h, n, size, Dv)`, with PyTorch's kernel: one call for all batch rows, or
+        one per row if their masks differ."""
         buffers, tiles, terms = self.buffers, self.tiles, self.terms
         keys = take(buffers, "key", tiles.key, tiles.global_key, chunk, tiles.key.dtype)
         values = take(buffers, "value", tiles.value, tiles.global_value, chunk, tiles.value.dtype)
@@ -261,18 +261,18 @@ class _Run:
         one_for_all = mask is None or mask.shape[:2] == (1, 1)
         for row in range(1 if one_for_all else batch):
             rows = slice(None) if one_for_all else slice(row, row + 1)
-            own = None if mask is None else mask[min(row, mask.shape[0] - 1)]
-            each = (part[rows].flatten(0, 1) for part in (query, keys, values))
-            with full_precision(query):  # autocast would narrow the mask, in which the terms are
-                context = F.scaled_dot_product_attention(*each, attn_mask=own, scale=self.call.scale)
+            row_mask = None if mask is None else mask[min(row, mask.shape[0] - 1)]
+            inputs = (part[rows].flatten(0, 1) for part in (query, keys, values))
+            with full_precision(query):  # autocast would narrow the mask, which contains the terms
+                context = F.scaled_dot_product_attention(*inputs, attn_mask=row_mask, scale=self.call.scale)
             mixed[rows] = context.unflatten(0, (-1, heads))
         return mixed if empty is None else mixed.masked_fill_(empty, 0.0)
 
     def backward(self, grad: Tensor) -> list[Tensor]:
         call, tiles, buffers = self.call, self.tiles, self.buffers
-        # Each query is written once; what keys and values get is summed.
+        # Each query is written once; gradients of keys and values are accumulated.
         summed = tiles.key, tiles.value, tiles.global_key, tiles.global_value
-        totals = [None if each is None else each.new_zeros(each.shape, dtype=buffers.wide) for each in summed]
+        totals = [None if tensor is None else tensor.new_zeros(tensor.shape, dtype=buffers.wide) for tensor in summed]
         self.grads = grads = _Tiles(tiles.query.new_empty(tiles.query.shape), *totals)  # type: ignore[arg-type]
         grad_tiles = tiles_of(grad, self.tiling.query_tiles, self.tiling.size)
         for chunk in self._chunks():
@@ -281,11 +281,11 @@ class _Run:
         grad_key = join(grads.key, grads.global_key, call.slots, keys).mul_(call.scale)
         grad_value = join(grads.value, grads.global_value, call.slots, keys)
         inputs = [grads.query.flatten(2, 3)[:, :, :queries], grad_key, grad_value]
-        own = [] if self.terms is None else self.terms.gradients()
-        return [*(each.to(call.key.dtype) for each in inputs), *own]
+        term_grads = [] if self.terms is None else self.terms.gradients()
+        return [*(tensor.to(call.key.dtype) for tensor in inputs), *term_grads]
 
     def _backward_chunk(self, chunk: Chunk, grad_tiles: Tensor) -> None:
-        """Add what one chunk contributes to the gradients; that of the keys still lacks the scale.
+        """Adds the contribution of one chunk to the gradients; that of the keys is not yet scaled.
 
         With weights P, outputs O = PV: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ.
         """
@@ -298,7 +298,7 @@ class _Run:
         )
         grad_weights = buffers.take("grad weights", *weights.shape, dtype=narrow)
         torch.bmm(grad.flatten(0, 2), values.flatten(0, 2).transpose(1, 2), out=grad_weights.flatten(0, 2))
-        # That of a global key is a sum over all queries, in which one rounding less keeps the error near SDPA's.
+        # The gradient of a global key sums over all queries; one rounding less keeps its error near that of SDPA.
         precise = narrow if tiles.global_key is None else buffers.wide
         grad_weights = buffers.cast("grad weights", grad_weights, precise)
         drawn = drawn_weights(weights, chunk.number, self.call) if self.call.dropout_prob else None
@@ -326,7 +326,7 @@ class _Run:
 
 
 def _logarithms(highest: Tensor | None, weights: Tensor, empty: Tensor | None) -> Tensor:
-    """`(…, 1)`: ln Σ exp(scores), from the highest score of a row and the weight that it has."""
+    """Returns ln Σ exp(scores), `(…, 1)`, from the maximum score of a row and its weight."""
     if highest is None:
         return weights.new_full((*weights.shape[:-1], 1), -math.inf)
     logs = highest - weights.amax(-1, keepdim=True).log_()
@@ -334,6 +334,6 @@ def _logarithms(highest: Tensor | None, weights: Tensor, empty: Tensor | None) -
 
 
 def _hidden_rows(scores: Tensor) -> Tensor | None:
-    """`(…, 1)` bool, True for queries whose scores are all −∞; `None` for no query."""
+    """Returns which queries have only −∞ scores, `(…, 1)` bool; `None` if none."""
     hidden = scores.amax(-1, keepdim=True) == -math.inf
     return hidden if hidden.is_cuda or bool(hidden.any()) else None

@@ -1,8 +1,8 @@
 """The blocked backend as one PyTorch operator, opaque to `torch.compile` and `torch.export`, with its gradient.
 
-It prepares what the tiles of `longspan.ops.tiles.blocked` do not know: heads with patterns of their own, dilation, and
-the rows of global tokens, which are a call of their own. A pattern travels as its text where the operator needs one:
-for gradients, where text and pattern are looked up in tables, and in compiled graphs.
+It handles what the tiles of `longspan.ops.tiles.blocked` do not support: patterns per head, dilation, and the rows of
+global tokens, which are a separate call. A pattern is passed as its text where the operator requires one: for
+gradients, where text and pattern are looked up in tables, and in compiled graphs.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, Tensor[] terms, Tensor? key_mask, Tensor? slots, Tensor? seed, "
     "str kinds, SymInt[] offsets, str pattern, float scale, float dropout_prob"
 )
-"""What the operator takes: a call without global rows, its terms as `longspan.ops.attend.terms.pack` gives them;
-`offsets` are the position of the first query, then what the first row of each term stands for."""
+"""Schema of the operator: a call without global rows, with terms packed by `longspan.ops.attend.terms.pack`. `offsets`
+are the position of the first query, then the offset of the first row of each term's table."""
 
 
 SCORE_COST, TILE_COST, APART_COST, CALL_COST = 1.4, 180, 500, 40_000
-"""What tiles cost in pairs of the dense kernel: a score of theirs, the steps for a query where its keys are one set or
-two sets, and for a call; fitted to windows and to patterns of two sets, of 256 to 1,024 tokens."""
+"""Cost of tiles in pairs of the dense kernel: per score, per query with one or two sets of keys, and per call; fitted
+to windows and two-set patterns of 256 to 1,024 tokens."""
 MIXED_COST = 1 / 0.3
-"""The same for a score where heads have tiles of their own, or global keys and rows come besides."""
+"""The cost per score where heads have separate tiles, or with global keys and rows."""
 
 
 def blocked_cost(call: Call) -> float:
-    """What tiles cost for a head, in pairs of the dense kernel."""
+    """Returns the cost of tiles per head, in pairs of the dense kernel."""
     if call.terms and trains_short(call):
-        return math.inf  # they would compute again what autograd's steps keep
+        return math.inf  # tiles would recompute what autograd keeps
     queries, keys = call.query.shape[2], call.key.shape[2]
     sizes = (call.pattern, queries, keys, call.query_offset)
     if not call.terms and ((call.pattern.heads or 1) > 1 or call.slots is not None):
@@ -57,16 +57,16 @@ def blocked_cost(call: Call) -> float:
 
 @cached
 def _tiles_of_heads(pattern: Pattern, queries: int, keys: int, query_offset: int) -> float:
-    """What the tiles of a head cost on average."""
+    """Returns the average cost of a head's tiles."""
     patterns = [pattern.head(index) for index in range(pattern.heads or 1)]
-    costs = {each: least_cost(each, queries, keys, query_offset) for each in set(patterns)}
-    return sum(costs[each] for each in patterns) / len(patterns)
+    costs = {head_pattern: least_cost(head_pattern, queries, keys, query_offset) for head_pattern in set(patterns)}
+    return sum(costs[head_pattern] for head_pattern in patterns) / len(patterns)
 
 
 def attend_blocked(call: Call) -> Tensor:
-    """Attention `(B, H, T, Dv)` of a call over the tiles of its pattern, in linear memory, and with gradients."""
+    """Computes attention `(B, H, T, Dv)` of a call over the tiles of its pattern, in linear memory, with gradients."""
     columns = column_terms(call) if call.terms and call.slots is not None else None
-    # What concerns global keys comes as one bias, the others are for near keys.
+    # Biases of global keys are merged into one; the other terms are for near keys.
     near = [term for term in call.terms if not isinstance(term, GlobalKeyBias)]
     terms: list[Term] = [Bias(term.values, globals=False) if isinstance(term, Bias) else term for term in near]
     terms += [] if columns is None else [GlobalKeyBias(columns)]
@@ -82,14 +82,15 @@ def attend_blocked(call: Call) -> Tensor:
 def _operate(
     call: Call, query: Tensor, terms: Sequence[Term], slots: Tensor | None, pattern: Pattern, query_offset: int
 ) -> Tensor:
-    """Some queries by the operator; where there are neither gradients nor a graph, by the function behind it."""
+    """Computes some queries with the operator, or directly with its kernel if there are neither gradients nor a
+    graph."""
     seed = torch.randint(2**62, (), dtype=torch.int64) if call.dropout_prob else None
     compiling = torch.compiler.is_compiling()
     if not (compiling or torch.is_grad_enabled()):
-        own = unpack(*pack(terms)) if terms else ()
+        unpacked = unpack(*pack(terms)) if terms else ()
         options = {"query_offset": query_offset, "seed": 0 if seed is None else int(seed)}
         return _computed(
-            replace(call, query=query, pattern=pattern, terms=own, slots=slots, global_rows=False, **options)
+            replace(call, query=query, pattern=pattern, terms=unpacked, slots=slots, global_rows=False, **options)
         )
     tensors, kinds, firsts = pack(terms)
     inputs = (query, call.key, call.value, tensors, call.key_mask, slots, seed)
@@ -106,21 +107,20 @@ def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
 
 
 def _computed(call: Call) -> Tensor:
-    """The same, of a call."""
     return joined(_near_parts(call), _output)
 
 
 def _near_parts(call: Call) -> list[tuple[Tensor | None, Call]]:
-    """The call as tiles take it, by rows of one pattern."""
+    """Splits the call into rows of one pattern, with masks of near keys."""
     return [(rows, near_keys(part)) for rows, part in by_length(call)]
 
 
 def _output(call: Call) -> Tensor:
-    """What `blocked_kernel` gives, for rows of one pattern."""
+    """Computes `blocked_kernel` for rows of one pattern."""
     query, value = call.query, call.value
     if not query.shape[:3].numel() or not value.shape[2]:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
-    parts = [(heads, each.output()) for heads, each in split(call)]
+    parts = [(heads, part.output()) for heads, part in split(call)]
     if len(parts) == 1:
         return parts[0][1].contiguous()  # never a view of working memory
     result = query.new_empty(*query.shape[:-1], value.shape[-1])
@@ -130,23 +130,24 @@ def _output(call: Call) -> Tensor:
 
 
 def _kernel_with_logs(*arguments) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
-    """The same, and the logarithms of its sums `(B, H, T, 1)` where sets of keys are computed apart, else zeros."""
+    """As `blocked_kernel`, and returns the log-sum-exp `(B, H, T, 1)` where sets of keys are computed separately,
+    otherwise zeros."""
     ((_, call),) = _near_parts(call_of(*arguments))
     query, value = call.query, call.value
     result = query.new_zeros(*query.shape[:-1], value.shape[-1])
     logs = query.new_zeros(*query.shape[:-1], 1, dtype=torch.promote_types(query.dtype, torch.float32))
-    for heads, each in split(call) if query.shape[:3].numel() and value.shape[2] else []:
-        if isinstance(each, Apart):
-            result[:, heads], logs[:, heads] = each.output_with_logs()
+    for heads, part in split(call) if query.shape[:3].numel() and value.shape[2] else []:
+        if isinstance(part, Apart):
+            result[:, heads], logs[:, heads] = part.output_with_logs()
         else:
-            result[:, heads] = each.output()
+            result[:, heads] = part.output()
     return result, logs
 
 
 attention_with_logs = torch.library.custom_op(
     "longspan::attention_with_logs", _kernel_with_logs, mutates_args=(), schema=f"({ARGUMENTS}) -> (Tensor, Tensor)"
 )
-"""What trains on sets of keys apart: its results spare computing them again on the way back."""
+"""Used in training with separate sets of keys: the saved results need not be recomputed in the backward pass."""
 
 
 @attention_with_logs.register_fake
@@ -168,8 +169,8 @@ def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
 def _backward_kernel(  # type: ignore[no-untyped-def]
     grad: Tensor, saved: list[Tensor], wanted: list[bool], *arguments
 ) -> list[Tensor]:
-    """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty); `saved`
-    is the result and the logarithms of its sums, or nothing."""
+    """Returns the gradients of query, key, value, and the wanted tensors of the terms (otherwise empty); `saved` is the
+    result and its log-sum-exp, or empty."""
     whole = call_of(*arguments)
     parts = _near_parts(whole)
     if len(parts) == 1:
@@ -178,16 +179,16 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     terms = [term.has_rows for term in whole.terms for _ in term.tensors]
     for rows, call in parts:
         assert rows is not None
-        grad_rows, saved_rows = grad.index_select(0, rows), [each.index_select(0, rows) for each in saved]
+        grad_rows, saved_rows = grad.index_select(0, rows), [tensor.index_select(0, rows) for tensor in saved]
         part = _part_gradients(call, grad_rows, saved_rows, wanted)
-        for total, own, by_row in zip(grads, part, [True] * 3 + terms, strict=True):
+        for total, grad_part, by_row in zip(grads, part, [True] * 3 + terms, strict=True):
             if total.numel():
-                _ = total.index_add_(0, rows, own) if by_row and len(total) > 1 else total.add_(own)
+                _ = total.index_add_(0, rows, grad_part) if by_row and len(total) > 1 else total.add_(grad_part)
     return grads
 
 
 def _part_gradients(call: Call, grad: Tensor, saved: list[Tensor], wanted: list[bool]) -> list[Tensor]:
-    """What `_backward_kernel` gives, for rows of one pattern."""
+    """Computes `_backward_kernel` for rows of one pattern."""
     inputs = (call.query, call.key, call.value, [tensor for term in call.terms for tensor in term.tensors])
     parts = split(call) if call.query.shape[:3].numel() and call.value.shape[2] else []
     grads: list[Tensor] = []
@@ -206,10 +207,10 @@ def _part_gradients(call: Call, grad: Tensor, saved: list[Tensor], wanted: list[
 
 
 def _zeros(wanted: list[bool], query: Tensor, key: Tensor, value: Tensor, terms: list[Tensor], *_) -> list[Tensor]:  # type: ignore[no-untyped-def]
-    """Gradients to start from."""
-    inputs = [torch.zeros_like(each, memory_format=torch.contiguous_format) for each in (query, key, value)]
+    """Returns zero gradients."""
+    inputs = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in (query, key, value)]
     return inputs + [
-        torch.zeros_like(each) if need else each.new_empty(0) for each, need in zip(terms, wanted, strict=True)
+        torch.zeros_like(tensor) if need else tensor.new_empty(0) for tensor, need in zip(terms, wanted, strict=True)
     ]
 
 
@@ -223,9 +224,9 @@ blocked_attention_backward = torch.library.custom_op(
 
 @blocked_attention_backward.register_fake
 def _(grad, saved, wanted, query, key, value, terms, *rest):  # type: ignore[no-untyped-def]
-    # Contiguous, as the operator itself returns them: compiled code relies on the strides that are promised here.
+    # Contiguous, as the operator returns them: compiled code relies on these strides.
     inputs = [tensor.new_empty(tensor.shape) for tensor in (query, key, value)]
-    return inputs + [each.new_empty(each.shape if need else 0) for each, need in zip(terms, wanted, strict=True)]
+    return inputs + [tensor.new_empty(tensor.shape if need else 0) for tensor, need in zip(terms, wanted, strict=True)]
 
 
 def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
@@ -235,7 +236,7 @@ def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
 
 
 def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
-    return _gradients(ctx, grad, [], *ctx.saved_tensors)  # gradient checkpointing gives them once
+    return _gradients(ctx, grad, [], *ctx.saved_tensors)  # gradient checkpointing allows reading them once
 
 
 def _setup_with_logs(ctx, inputs, output):  # type: ignore[no-untyped-def]
@@ -254,7 +255,7 @@ def _gradients(ctx, grad, saved, query, key, value, *rest):  # type: ignore[no-u
     wanted = list(ctx.needs_input_grad[3])
     inputs = (query, key, value, rest[3:], *rest[:3])
     grads = blocked_attention_backward(grad.contiguous(), saved, wanted, *inputs, *ctx.options)
-    terms = [each if need else None for each, need in zip(grads[3:], wanted, strict=True)]
+    terms = [grad_term if need else None for grad_term, need in zip(grads[3:], wanted, strict=True)]
     return *grads[:3], terms, *([None] * 8)
 
 
@@ -263,6 +264,6 @@ attention_with_logs.register_autograd(_gradient_with_logs, setup_context=_setup_
 
 
 def call_of(query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob) -> Call:  # type: ignore[no-untyped-def]
-    """The call that `ARGUMENTS` stand for; its pattern is read from text."""
-    own, number = unpack(terms, kinds, offsets[1:]), 0 if seed is None else int(seed)
-    return Call(query, key, value, parse(pattern), scale, own, key_mask, slots, False, prob, offsets[0], number)
+    """Returns the call of these `ARGUMENTS`, with the pattern parsed from text."""
+    unpacked, number = unpack(terms, kinds, offsets[1:]), 0 if seed is None else int(seed)
+    return Call(query, key, value, parse(pattern), scale, unpacked, key_mask, slots, False, prob, offsets[0], number)

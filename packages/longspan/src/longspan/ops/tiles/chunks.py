@@ -1,7 +1,7 @@
-"""What the blocked backend computes at once: some query tiles of some heads, their keys, and what hides these.
+"""The unit of work of the blocked backend: some query tiles of some heads, their keys, and the masks of these.
 
-The numbers of a chunk come from tiles of the inputs, `(B, H, tiles, size, D)`, and go back there. Global keys stand in
-columns of their own, beside the near keys: the `key_mask` of a call holds real keys that are not global.
+Data is gathered from tiles of the inputs, `(B, H, tiles, size, D)`, and scattered back. Global keys have separate
+columns after the near keys; the `key_mask` of a call excludes global keys.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from longspan.ops.tiles.layout import Group, Layout
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """What is computed at once: query tiles `group.rows[first:last]` of some batch rows and heads.
+    """The unit of computation: query tiles `group.rows[first:last]` of some batch rows and heads.
 
     Attributes:
-        number: how many chunks come before.
+        number: index of the chunk.
         count: number of query tiles, n.
         width: number of key tiles that each of them sees, m.
         rows: `(n,)` indices of the query tiles.
         columns: `(n, m)` indices of the key tiles.
-        first_row: index of the first query tile where they follow each other, else `None`.
+        first_row: index of the first query tile if they are consecutive, otherwise `None`.
         first_column: index of the first key tile, in a band.
-        is_band: whether the keys of each query tile are those of the one before it, moved by one tile.
-        one_mask: whether the pattern shows the same to all query tiles.
+        is_band: whether the key tiles move by one from each query tile to the next.
+        one_mask: whether all query tiles have the same mask.
     """
 
     group: Group
@@ -52,17 +52,19 @@ class Chunk:
     one_mask: bool
 
 
-def chunks_of(tiling: Layout, batch: int, heads: int, beside: int, *, content: bool, sizes: Sizes) -> Iterator[Chunk]:
-    """Split the work so that a chunk has about as many scores as `sizes` say, whatever batch, heads and pattern.
+def chunks_of(
+    tiling: Layout, batch: int, heads: int, global_count: int, *, content: bool, sizes: Sizes
+) -> Iterator[Chunk]:
+    """Splits the work into chunks of about as many scores as `sizes` define, for any batch, heads and pattern.
 
-    A chunk has rather many query tiles of one head, which share their keys, than few of all. Content terms want bands:
-    where query tiles see keys that do not move along with them, one such tile at a time. The heads of the same tiles
-    follow each other.
+    A chunk prefers many query tiles of one head, which share their keys, over few tiles of all heads. Content terms
+    require bands: where the keys of query tiles do not move along with them, a chunk has one query tile. The heads of
+    the same tiles are consecutive.
 
     Args:
-        beside: global keys, beside the near ones.
+        global_count: number of global keys.
         content: whether there are content terms.
-        sizes: of the device.
+        sizes: the sizes of the device.
     """
     size, number = tiling.size, 0
     least = sizes.least_tile_scores
@@ -70,12 +72,12 @@ def chunks_of(tiling: Layout, batch: int, heads: int, beside: int, *, content: b
     for group in tiling.groups:
         step, (count, width) = group.step, group.columns.shape
         single = content and step not in (None, 1)
-        units = max(1, budget // (size * max(1, width * size + beside)))
+        units = max(1, budget // (size * max(1, width * size + global_count)))
         head_step = min(heads, max(1, units if single else units // count))
         if count * budget >= units * least * 3 and not single:
             head_step = 1
         row_step = 1 if single else min(count, max(1, units // head_step))
-        row_step = -(-count // -(-count // row_step))  # in equal parts, since the tiles at their ends share no keys
+        row_step = -(-count // -(-count // row_step))  # in equal parts, because the tiles at their ends share no keys
         batch_step = max(1, min(batch, units // max(1, heads * row_step)))
         bounds = [] if group.masks is None else group.mask_bounds
         for b in range(0, batch, batch_step):
@@ -96,18 +98,18 @@ def chunks_of(tiling: Layout, batch: int, heads: int, beside: int, *, content: b
                     number += 1
 
 
-# Numbers: from tiles, and back.
+# Gathering from tiles, and scattering back.
 
 
 def tiles_of(tensor: Tensor, count: int, size: int) -> Tensor:
-    """`(B, H, T, D)` → `(B, H, count, size, D)`, a view unless the last tile has to be filled up."""
+    """`(B, H, T, D)` → `(B, H, count, size, D)`, a view unless the last tile is padded."""
     missing = count * size - tensor.shape[2]
     padded = F.pad(tensor, (0, 0, 0, missing)) if missing else tensor
     return padded.unflatten(2, (count, size))
 
 
 def rows_of(tiles: Tensor, chunk: Chunk) -> Tensor:
-    """The query tiles of a chunk, `(b, h, n, size, D)`."""
+    """Returns the query tiles of a chunk, `(b, h, n, size, D)`."""
     tiles, start = tiles[chunk.batch, chunk.heads], chunk.first_row
     if start is not None:
         return tiles[:, :, start : start + chunk.count]
@@ -115,7 +117,7 @@ def rows_of(tiles: Tensor, chunk: Chunk) -> Tensor:
 
 
 def put(tiles: Tensor, part: Tensor, chunk: Chunk) -> None:
-    """Write the query tiles of a chunk, `(b, h, n, size, D)`, to their places in `(B, H, tiles, size, D)`."""
+    """Writes the query tiles of a chunk, `(b, h, n, size, D)`, to their places in `(B, H, tiles, size, D)`."""
     start = chunk.first_row
     if start is not None:
         tiles[chunk.batch, chunk.heads, start : start + chunk.count] = part
@@ -126,7 +128,7 @@ def put(tiles: Tensor, part: Tensor, chunk: Chunk) -> None:
 def take(
     buffers: Buffers, name: str, tiles: Tensor, global_part: Tensor | None, chunk: Chunk, dtype: torch.dtype
 ) -> Tensor:
-    """The keys (or values) of a chunk, `(b, h, n, L, D)`: those of its tiles, then the global ones."""
+    """Gathers the keys (or values) of a chunk, `(b, h, n, L, D)`: those of its tiles, then the global ones."""
     tiles = tiles[chunk.batch, chunk.heads]
     (batch, heads, _, size, depth), width = tiles.shape, chunk.width
     step, first = chunk.group.step, chunk.first_column
@@ -136,8 +138,8 @@ def take(
         copied = buffers.take(name, *run.shape, dtype=dtype).copy_(run)
         strides = (0, 0, step * size * depth, depth, 1)
         return copied.as_strided((1, 1, chunk.count, width * size, depth), strides)
-    beside = 0 if global_part is None else global_part.shape[2]
-    taken = buffers.take(name, batch, heads, chunk.count, width * size + beside, depth, dtype=dtype)
+    global_count = 0 if global_part is None else global_part.shape[2]
+    taken = buffers.take(name, batch, heads, chunk.count, width * size + global_count, depth, dtype=dtype)
     if width:
         near = taken[..., : width * size, :].unflatten(3, (width, size))
         if step is None:
@@ -153,7 +155,7 @@ def take(
 
 
 def add(total: Tensor, total_global: Tensor | None, part: Tensor, chunk: Chunk) -> None:
-    """Add gradients `(b, h, n, L, D)` of a chunk's keys to the tiles they came from, and to the global keys."""
+    """Adds gradients `(b, h, n, L, D)` of a chunk's keys to their tiles, and to the global keys."""
     tiles = total[chunk.batch, chunk.heads]
     size, width = tiles.shape[3], chunk.width
     if total_global is not None:
@@ -173,7 +175,7 @@ def add(total: Tensor, total_global: Tensor | None, part: Tensor, chunk: Chunk) 
 
 
 def join(grad_tiles: Tensor, grad_global: Tensor | None, slots: Tensor | None, length: int) -> Tensor:
-    """Gradient tiles back to `(B, H, S, D)`, with the gradients of the global keys added at their places."""
+    """Merges gradient tiles into `(B, H, S, D)`, and adds the gradients of the global keys at their positions."""
     grad = grad_tiles.flatten(2, 3)[:, :, :length]
     if grad_global is None or slots is None:
         return grad
@@ -181,12 +183,12 @@ def join(grad_tiles: Tensor, grad_global: Tensor | None, slots: Tensor | None, l
     return grad.scatter_add(2, index, grad_global * (slots >= 0)[:, None, :, None])
 
 
-# What hides keys.
+# Masks.
 
 
-def pattern_mask(chunk: Chunk, call: Call, beside: int, dtype: torch.dtype) -> Tensor | None:
-    """What the pattern adds to the scores of a chunk, `(b or 1, 1, n or 1, size, L + G)`: −∞ where it hides a key, else
-    0, as beside the near keys; `None` for nothing."""
+def pattern_mask(chunk: Chunk, call: Call, global_count: int, dtype: torch.dtype) -> Tensor | None:
+    """Returns the additive mask of the pattern for a chunk, `(b or 1, 1, n or 1, size, L + G)`: −∞ where it hides a
+    key, otherwise 0; `None` for none."""
     group = chunk.group
     if group.masks is None:
         return None
@@ -194,15 +196,15 @@ def pattern_mask(chunk: Chunk, call: Call, beside: int, dtype: torch.dtype) -> T
     def additive() -> Tensor:
         assert group.masks is not None
         mask = torch.zeros(group.masks.shape, dtype=dtype, device=group.masks.device)
-        return F.pad(mask.masked_fill_(~group.masks, -math.inf), (0, beside))
+        return F.pad(mask.masked_fill_(~group.masks, -math.inf), (0, global_count))
 
-    return _of_tiles(LAYOUT_CACHE.get((group.name, dtype, beside), additive), chunk, call)
+    return _of_tiles(LAYOUT_CACHE.get((group.name, dtype, global_count), additive), chunk, call)
 
 
 def _of_tiles(masks: Tensor, chunk: Chunk, call: Call) -> Tensor:
-    """`(b or 1, 1, n or 1, size, L)`: the masks of a chunk's tiles, one for all where they agree.
+    """Returns the masks of a chunk's tiles, `(b or 1, 1, n or 1, size, L)`, one for all if they are equal.
 
-    Where there are several patterns, each has equally many rows of the batch.
+    With several patterns, each has the same number of batch rows.
     """
     ids = chunk.group.mask_ids[chunk.first : chunk.first + 1 if chunk.one_mask else chunk.last]
     batch = call.query.shape[0]
@@ -213,8 +215,8 @@ def _of_tiles(masks: Tensor, chunk: Chunk, call: Call) -> Tensor:
 
 
 def present_keys(chunk: Chunk, tiling: Layout, call: Call) -> Tensor | None:
-    """`(b, 1, n, 1, L)` bool: keys that each row of the batch has, real and not doubled; `None` if all are known to be,
-    which a GPU is not asked: it would be waited for."""
+    """Returns the keys that exist in each batch row, neither padding nor global, `(b, 1, n, 1, L)` bool; `None` if all
+    are known to exist, which is not checked on a GPU to avoid a synchronisation."""
     if call.key_mask is None and call.slots is None:
         return None
     columns, size = chunk.columns, tiling.size
@@ -231,18 +233,18 @@ def present_keys(chunk: Chunk, tiling: Layout, call: Call) -> Tensor | None:
 
 
 def empty_rows(chunk: Chunk, call: Call, present: Tensor | None, lacking: list[int] | None) -> Tensor | None:
-    """`(b, 1, n, size, 1)` bool, True for queries to which pattern and padding show nothing; `None` for no query.
+    """Returns which queries see nothing under pattern and padding, `(b, 1, n, size, 1)` bool; `None` if none.
 
-    `present` is what `present_keys` gives, `lacking` the query tiles from which it hides a key.
+    `present` is the result of `present_keys`, `lacking` the query tiles from which it hides a key.
     """
     hides, masks = chunk.group.hides_whole_rows, chunk.group.masks
     if present is None and not hides:
         return None
     near = None if masks is None else _of_tiles(masks, chunk, call)
     if near is None and present is None:
-        beside = call.slots is not None and call.slots.shape[1] > 0
-        return None if beside else torch.ones((), dtype=torch.bool, device=chunk.columns.device)
-    # Where the pattern hides no whole row, only tiles that lack keys can.
+        global_count = call.slots is not None and call.slots.shape[1] > 0
+        return None if global_count else torch.ones((), dtype=torch.bool, device=chunk.columns.device)
+    # If the pattern hides no whole row, only tiles with hidden keys can have empty rows.
     tiles = slice(None) if lacking is None or hides else lacking
     if near is not None:
         near = near.expand(-1, -1, chunk.count, -1, -1)[:, :, tiles]
@@ -262,5 +264,5 @@ def empty_rows(chunk: Chunk, call: Call, present: Tensor | None, lacking: list[i
 
 
 def drawn_weights(weights: Tensor, number: int, call: Call) -> Tensor:
-    """Dropout: 1/(1 − p) where a weight stays, else 0, the same again for the same seed and number."""
+    """Returns dropout factors, 1/(1 − p) or 0, reproducible from the seed and `number`."""
     return dropout_factors(weights, call.dropout_prob, seeded(call.seed, number, weights.device))

@@ -1,10 +1,10 @@
-"""Products of tokens and positions in the tiles of the blocked backend, added to the scores without a tensor by pair.
+"""Content-position products in the tiles of the blocked backend, added to the scores without a tensor over pairs.
 
-A row of a table stands for an offset. In a band of tiles, `M = Q K^rᵀ` has one column per offset that a query tile can
-ask for; the score of query row r and key column c of a tile stands at offset c − r, so a tile of scores is M read with
-a row stride that is one short. For position-to-content, `N = K Q^rᵀ`, computed once per key tile, is read the same way
-with rows and columns exchanged. Both reads are plain strided views in which every pair has a place of its own, and
-gradients are written back through the same views. Tiles that stand anywhere read 2·size − 1 rows of a table each.
+A row of a table belongs to an offset. In a band of tiles, `M = Q K^rᵀ` has one column per offset that a query tile can
+use; the score of query row r and key column c of a tile is at offset c − r, so a tile of scores is M read with a row
+stride reduced by one. For position-to-content, `N = K Q^rᵀ`, computed once per key tile, is read the same way with rows
+and columns exchanged. Both are plain strided views without overlapping elements, and gradients are written back through
+the same views. Tiles outside a band read 2·size − 1 rows of a table each.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Offsets:
     """The offsets j − i between the tiles of a call.
 
     Attributes:
-        low, high: the smallest and the largest that the pattern can show.
-        exact: whether the pattern shows just these, so that hiding all others hides what the pattern hides.
+        low, high: the smallest and the largest offset that the pattern can show.
+        exact: whether the pattern shows exactly these, so that hiding all others implements the pattern.
         start: offset of the first key from the first query.
-        step: what one place counts for: the dilation where positions were reordered by residue.
+        step: offset between neighbouring places: the dilation where positions were sorted by residue class.
     """
 
     low: int
@@ -56,12 +56,12 @@ class ContentTiles:
         self.bias_total = None if self.bias is None else torch.zeros_like(self.bias, dtype=buffers.wide)
 
     def uses_band(self, chunk: Chunk) -> bool:
-        """Whether the term is computed once per tile: of N, a key has a row for more queries than see it, so that a few
-        query tiles with many keys are better computed by pair."""
+        """Whether the term is computed once per tile. N has a row for more queries than see a key, so few query tiles
+        with many keys are cheaper by pair."""
         return chunk.is_band and (self.by_query or chunk.width <= 2 * chunk.count + 1)
 
     def gradients(self, scale: float) -> list[Tensor]:
-        """Those of the table and of the query bias, empty where they are not wanted."""
+        """Returns the gradients of the table and of the query bias, empty if not wanted."""
         if self.total is None:
             return [self.rows.new_empty(0) for _ in self.wanted]
         table = torch.zeros_like(self.term.table, dtype=self.total.dtype).index_add_(1, self.read, self.total * scale)
@@ -71,11 +71,11 @@ class ContentTiles:
     def scores(
         self, query: Tensor, run: Tensor | None, keys: Tensor, chunk: Chunk, scale: float, dtype: torch.dtype
     ) -> Tensor:
-        """The term for a chunk, `(b·h, n, size, L)`, a view of working memory.
+        """Returns the term for a chunk, `(b·h, n, size, L)`, a view of working memory.
 
         Args:
             query: queries of the chunk `(b, h, n, size, D)`.
-            run: the key tiles that a band sees, each once `(b, h, tiles, size, D)`; `None` for other chunks.
+            run: the key tiles of a band, each once, `(b, h, tiles, size, D)`; `None` for other chunks.
             keys: the near keys of each query tile `(b, h, n, m, size, D)`, for other chunks.
         """
         content = self._content(query, run, keys, chunk, dtype)
@@ -89,9 +89,9 @@ class ContentTiles:
         return self._read_band(numbers, chunk)
 
     def add_gradients(self, grad: Tensor, query: Tensor, run: Tensor | None, keys: Tensor, chunk: Chunk) -> Tensor:
-        """The gradient of what was multiplied, queries or (run of) keys, still without the scale; adds to the totals.
+        """Returns the gradient of the multiplied queries or keys, not yet scaled, and adds to the totals.
 
-        `grad` is that of the near scores, `(b·h, n, size, L)`; the other arguments are those of `scores`.
+        `grad` is the gradient of the near scores, `(b·h, n, size, L)`; the other arguments are those of `scores`.
         """
         content = self._content(query, run, keys, chunk, grad.dtype)
         if not self.uses_band(chunk):
@@ -111,7 +111,7 @@ class ContentTiles:
         return result
 
     def _content(self, query: Tensor, run: Tensor | None, keys: Tensor, chunk: Chunk, dtype: torch.dtype) -> Tensor:
-        """What is multiplied with the rows of the table."""
+        """Returns the operand that is multiplied with the rows of the table."""
         if not self.by_query:
             return (keys if run is None or not self.uses_band(chunk) else run).to(dtype)
         query = query.to(dtype)
@@ -122,16 +122,16 @@ class ContentTiles:
             self.bias_total[chunk.heads] += grad.sum((0, 2, 3), dtype=self.bias_total.dtype)
 
     def _spread(self, rows: Tensor, batch: int) -> Tensor:
-        """The rows of each head, once per batch row."""
+        """Repeats the rows of each head for every batch row."""
         return rows.expand(batch, *rows.shape).flatten(0, 1)
 
     def _lowest(self, chunk: Chunk) -> int:
-        """The smallest offset in a band."""
+        """Returns the smallest offset in a band."""
         assert chunk.first_row is not None
         return (chunk.first_column - chunk.first_row) * self.size - (self.size - 1) + self.offsets.start
 
     def _band(self, chunk: Chunk) -> tuple[slice, Tensor]:
-        """Which columns of M or N are offsets of the pattern, and the rows of the table that they stand for."""
+        """Returns the columns of M or N with offsets of the pattern, and their rows of the table."""
         count = chunk.width * self.size + self.size - 1
         low = self._lowest(chunk)
         high = low + count - 1
@@ -148,10 +148,10 @@ class ContentTiles:
         return max(self.offsets.high - (low + chunk.width * self.size + self.size - 2), 0)
 
     def _numbers(self, name: str, count: int, rows: int, chunk: Chunk, dtype: torch.dtype, fill: float) -> Tensor:
-        """Working memory `(count, rows, stride)`, `fill` where no offset of the pattern has its place."""
+        """Returns working memory `(count, rows, stride)`, set to `fill` outside the offsets of the pattern."""
         width = chunk.width * self.size
-        # A column of scores reads every (stride − 1)-th number of N; an odd number of cache lines between them keeps
-        # these apart in the cache.
+        # A column of scores reads every (stride − 1)-th number of N; an odd number of cache lines between them avoids
+        # cache conflicts.
         stride = (width + self.size - 2 + 15) // 32 * 32 + 17
         layout = (count, rows, stride, self._lowest(chunk))
         return self.buffers.take_filled(
@@ -159,15 +159,15 @@ class ContentTiles:
         )
 
     def _read_band(self, numbers: Tensor, chunk: Chunk) -> Tensor:
-        """M or N as scores `(b·h, n, size, L)`: row r, key c at column c − r + size − 1 of M's row r, or at column
-        r − c + L − 1 of N's row c, counted from the tile's first key."""
+        """Views M or N as scores `(b·h, n, size, L)`: row r, key c at column c − r + size − 1 of M's row r, or at
+        column r − c + L − 1 of N's row c, counted from the tile's first key."""
         size, (batch_stride, stride, _) = self.size, numbers.stride()
         shape = (numbers.shape[0], chunk.count, size, chunk.width * size)
         inner, start = ((stride - 1, 1), size - 1) if self.by_query else ((1, stride - 1), shape[3] - 1)
         return numbers.as_strided(shape, (batch_stride, size * stride, *inner), start)
 
     def _pair_rows(self, chunk: Chunk) -> Tensor:
-        """Rows of the table for every pair of tiles, `(n, m, 2·size − 1)`."""
+        """Returns the rows of the table for every pair of tiles, `(n, m, 2·size − 1)`."""
         low = (chunk.columns - chunk.rows[:, None]) * self.size - (self.size - 1) + self.offsets.start
         place = torch.arange(2 * self.size - 1, device=low.device)
         if self.by_query:
@@ -177,7 +177,7 @@ class ContentTiles:
         return row.clamp(0, self.rows.shape[1] - 1)
 
     def _pair_scores(self, content: Tensor, chunk: Chunk, scale: float) -> Tensor:
-        """The term where tiles stand anywhere; a content of keys has an axis for the key tiles of each query tile."""
+        """Computes the term outside a band; keys then have an axis for the key tiles of each query tile."""
         table = self.rows[chunk.heads][:, self._pair_rows(chunk)].to(content.dtype)
         table = table.flatten(2, 3) if self.by_query else table
         numbers = (content * scale) @ table.transpose(-1, -2)
@@ -198,7 +198,7 @@ class ContentTiles:
         return result
 
     def _read_pairs(self, numbers: Tensor, chunk: Chunk) -> Tensor:
-        """The products as scores `(b, h, n, size, m, size)`, a strided view as in a band."""
+        """Views the products as scores `(b, h, n, size, m, size)`, strided as in a band."""
         size, columns = self.size, 2 * self.size - 1
         shape = (*numbers.shape[:2], chunk.count, size, chunk.width, size)
         if self.by_query:

@@ -1,8 +1,8 @@
-"""The tile layout of a pattern: which rectangles of queries and keys a fast path must compute, and which it skips.
+"""The tile layout of a pattern: the rectangles of queries and keys that a fast path computes, and those it skips.
 
 Queries and keys are cut into tiles of equal size. A tile is absent (nothing visible), full, or partial. Query tiles
 that see the same number of key tiles form a group, and are computed together. The masks of partial tiles repeat along
-the diagonal, so only one of each kind is stored. Everything here is indices; the best layout is cached.
+the diagonal, so only distinct ones are stored. A layout contains only indices and is cached.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from longspan.ops.runtime import cached
 from longspan.patterns import Pattern, Span
 
 TILE_SIZES = (32, 64, 128)
-# Small tiles fit a narrow window better, large ones make better matrix products: relative cost of a score by tile size.
+# Small tiles fit a narrow window better, large ones make faster matrix products: relative cost of a score by tile size.
 ONE_TILE = 1 << 20
-"""Most pairs of an input that may be one tile."""
+"""Maximum number of pairs of an input that may be one tile."""
 CELLS = 1 << 20
-"""Most tiles that are looked at together."""
+"""Maximum number of tiles examined together."""
 SCORE_COST = {32: 1.35, 64: 1.0, 128: 0.9}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Query tiles that see equally many key tiles.
+    """Query tiles that see the same number of key tiles.
 
     Attributes:
         rows: `(n,)` indices of the query tiles, ascending.
         columns: `(n, m)` indices of the key tiles that each of them sees, ascending.
-        masks: `(u, H or 1, size, m·size)` bool, the distinct masks; `None` when all tiles are full.
-        mask_ids: `(n,)` which of the masks belongs to each query tile.
-        name: a key for what is cached of this group.
+        masks: `(u, H or 1, size, m·size)` bool, the distinct masks; `None` if all tiles are full.
+        mask_ids: `(n,)` index of each query tile's mask.
+        name: the cache key of this group.
         first_row, first_column, step: a band has `rows[i] == first_row + i` and
-            `columns[i, j] == first_column + i·step + j`; `step` is `None` when that does not hold.
+            `columns[i, j] == first_column + i·step + j`; otherwise `step` is `None`.
     """
 
     rows: Tensor
@@ -50,7 +50,7 @@ class Group:
     name: object = field(default_factory=object, compare=False)
 
     def to(self, device: torch.device) -> Group:
-        """The same group with its tensors on a device."""
+        """Returns the group with its tensors on a device."""
         masks = None if self.masks is None else self.masks.to(device)
         rows, columns, mask_ids = (part.to(device) for part in (self.rows, self.columns, self.mask_ids))
         return replace(self, rows=rows, columns=columns, masks=masks, mask_ids=mask_ids, name=object())
@@ -62,7 +62,7 @@ class Group:
 
     @cached_property
     def mask_bounds(self) -> list[int]:
-        """Where in the group the mask changes from one query tile to the next."""
+        """Indices in the group where the mask changes from one query tile to the next."""
         return ((self.mask_ids[1:] != self.mask_ids[:-1]).nonzero()[:, 0] + 1).tolist()
 
 
@@ -71,10 +71,10 @@ class Layout:
     """The tiles of one pattern at one length.
 
     Attributes:
-        size: queries, and keys, of a tile.
-        queries, keys: how many there are.
-        query_tiles, key_tiles: how many tiles these make, the last possibly cut by the end of the sequence.
-        scores: scores computed per head, masked ones included.
+        size: side of a tile.
+        queries, keys: number of queries and keys.
+        query_tiles, key_tiles: number of tiles, of which the last may be partial.
+        scores: number of computed scores per head, including masked ones.
     """
 
     size: int
@@ -86,7 +86,7 @@ class Layout:
     scores: int
 
     def to(self, device: torch.device) -> Layout:
-        """The same layout with its tensors on a device."""
+        """Returns the layout with its tensors on a device."""
         return replace(self, groups=tuple(group.to(device) for group in self.groups))
 
 
@@ -94,9 +94,9 @@ class Layout:
 def best_layout(
     pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device, *, one_tile: bool = False
 ) -> Layout:
-    """The layout that costs least, over the tile sizes, with its tensors on a device.
+    """Returns the cheapest layout over the tile sizes, with its tensors on a device.
 
-    With `one_tile` a short input may be a single tile, which is dense attention.
+    With `one_tile`, a short input may be a single tile, which is dense attention.
     """
     size = min(_costs(pattern, queries, keys, query_offset, one_tile))[1]
     return layout(pattern, queries, keys, query_offset, size).to(device)
@@ -104,24 +104,25 @@ def best_layout(
 
 @cached
 def least_cost(pattern: Pattern, queries: int, keys: int, query_offset: int = 0) -> float:
-    """What the tiles of the best layout cost, in scores of the middle size."""
+    """Returns the cost of the best layout, in scores of the middle tile size."""
     return min(_costs(pattern, queries, keys, query_offset))[0]
 
 
 def _costs(
     pattern: Pattern, queries: int, keys: int, query_offset: int, one_tile: bool = False
 ) -> list[tuple[float, int]]:
-    """Cost and size of the tiles of each size, only counted: masks of those not taken would cost more than the rest."""
+    """Returns cost and size for each tile size, by counting tiles only: creating unused masks would cost more than the
+    rest."""
     sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
     if one_tile and queries == keys and 0 < queries * keys <= ONE_TILE:
         sizes.append(queries)
     counts = [visible_tiles(pattern, queries, keys, query_offset, size).shape[1] for size in sizes]
     costs = [SCORE_COST.get(size, SCORE_COST[TILE_SIZES[-1]]) for size in sizes]
-    return [(count * size**2 * each, size) for count, size, each in zip(counts, sizes, costs, strict=True)]
+    return [(count * size**2 * score_cost, size) for count, size, score_cost in zip(counts, sizes, costs, strict=True)]
 
 
 def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:
-    """Cut `queries` × `keys` into tiles of `size`: those in which `pattern` shows something to some head."""
+    """Cuts `queries` × `keys` into tiles of `size`, and keeps those in which `pattern` shows something to some head."""
     tiles = visible_tiles(pattern, queries, keys, query_offset, size)
     counts = torch.bincount(tiles[0], minlength=-(-queries // size))
     offsets = counts.cumsum(0) - counts
@@ -137,7 +138,7 @@ def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: i
 
 
 def visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Tensor:
-    """`(2, tiles)`: query tile and key tile of every tile that may show something, in row order."""
+    """Returns the query tile and key tile of every tile that may show something, `(2, tiles)`, in row order."""
     key_start = torch.arange(0, keys, size)[None, :]
     key_end = torch.clamp(key_start + size, max=keys) - 1
     rows = max(1, CELLS // max(key_start.shape[1], 1))
@@ -154,7 +155,7 @@ def visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int, 
 def _masks(
     pattern: Pattern, rows: Tensor, columns: Tensor, keys: int, query_offset: int, size: int
 ) -> tuple[Tensor | None, Tensor]:
-    """The distinct masks of a group, and which of them each query tile has."""
+    """Returns the distinct masks of a group, and the index of each query tile's mask."""
     none = torch.zeros(rows.shape[0], dtype=torch.int64)
     if columns.shape[1] == 0 or rows.shape[0] == 0:
         return None, none
@@ -172,7 +173,7 @@ def _masks(
 
 
 def _regular_step(rows: Tensor, columns: Tensor) -> int | None:
-    """The constant step of a band of tiles, or `None`; a band never runs backwards, though two tiles may."""
+    """Returns the constant step of a band of tiles, or `None`; a band never runs backwards, though two tiles may."""
     if rows.numel() == 0 or columns.numel() == 0:
         return None
     step = int(columns[1, 0] - columns[0, 0]) if rows.numel() > 1 else 0
@@ -184,10 +185,10 @@ def _regular_step(rows: Tensor, columns: Tensor) -> int | None:
 
 
 class Traits(NamedTuple):
-    """What a pattern answers that decides how a call is computed.
+    """The properties of a pattern by which a call is dispatched.
 
     Attributes:
-        is_rearranged: whether tiles may serve it best by head, by residue class, or in a near and a far part.
+        is_rearranged: whether tiles may be computed by head, by residue class, or in a near and a far part.
     """
 
     heads: int | None
@@ -198,8 +199,8 @@ class Traits(NamedTuple):
 
 
 def traits_of(pattern: Pattern) -> Traits:
-    """What a pattern answers. Outside of compiled graphs it is asked once: a look-up by value would take a microsecond,
-    several times in each call of `attend`."""
+    """Returns the properties of a pattern, stored on it outside of compiled graphs: a cache lookup by value would take
+    a microsecond, several times per call of `attend`."""
     if torch.compiler.is_compiling():
         return _traits_of(pattern)
     known = pattern.__dict__.get("_traits")

@@ -1,13 +1,13 @@
-"""A binary tree over the tokens of a text, and which of its nodes each token reads: whole numbers, no states.
+"""A binary tree over the tokens of a text, and the nodes that each token reads.
 
 Level 0 holds the T tokens; node m of level j covers the tokens `m·2^j … min((m + 1)·2^j, T) − 1`. On each side a token
-reads k nodes of every level, beginning beside itself and going on where the level below has ended, so that its
-neighbours are covered exactly once (Ye et al. 2019, "BP-Transformer", arXiv 1911.04070, section 3).
+reads k nodes of every level, starting next to itself and continuing where the level below ends, so that its neighbours
+are covered exactly once (Ye et al. 2019, "BP-Transformer", arXiv 1911.04070, section 3).
 
-The authors move a pointer from level to level. Written out, that of token i at level j is `((i + 1 − k) >> j) + k` on
-the right and `((i − 1 + k) >> j) − k` on the left, so that all tokens of a block of 2^j read the same k nodes, but for
-the first: where the level below has ended in the middle of a pair, the half of the block that it has reached reads the
-other node of that pair instead of their parent.
+The authors move a pointer from level to level. In closed form, that of token i at level j is `((i + 1 − k) >> j) + k`
+on the right and `((i − 1 + k) >> j) − k` on the left. So all tokens of a block of 2^j read the same k nodes, except for
+the first: where the level below ends in the middle of a pair, the affected half of the block reads the other node of
+that pair instead of their parent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 def level_count(tokens: int) -> int:
-    """How many levels the tree over so many tokens has, tokens and root included."""
+    """Returns the number of levels of the tree over `tokens` tokens, including tokens and root."""
     levels = 1
     while tokens > 1:
         tokens, levels = (tokens + 1) // 2, levels + 1
@@ -28,16 +28,17 @@ def level_count(tokens: int) -> int:
 
 @dataclass(frozen=True)
 class Partition:
-    """The tree over T tokens, its nodes numbered level by level from the tokens on.
+    """The tree over T tokens, with nodes numbered level by level, starting with the tokens.
 
     Attributes:
         tokens: T.
-        levels: how many there are; more than `level_count` says add roots that no token reads.
+        levels: number of levels; more than `level_count` adds roots that no token reads.
         neighbours: k, nodes on each side and level.
-        clip: c, the last level with labels of its own.
+        clip: c, the last level with separate labels.
         causal: whether tokens read nodes to their left only.
-        spare: nodes of each level above the tokens that are not there, for programs that take texts of any length: to
-            these a level of one node would be a case of its own.
+        spare: absent nodes added to each level above the tokens, for exported programs that take texts of any length,
+            which
+            would otherwise specialise on levels of one node.
     """
 
     tokens: int
@@ -49,12 +50,12 @@ class Partition:
 
     @property
     def labels(self) -> int:
-        """How many labels edges have: `2k + 1` for each level up to the clip."""
+        """The number of edge labels: `2k + 1` for each level up to the clip."""
         return (2 * self.neighbours + 1) * (self.clip + 1)
 
     def label_rows(self, device: torch.device) -> Tensor:
-        """The labels of edges into tokens: that of the token itself, then of the neighbours at each level up to the
-        last that is read, `(labels,)` int64. `windows` counts among these."""
+        """Returns the labels of edges into tokens: of the token itself, then of the neighbours at each level up to the
+        last that is read, `(labels,)` int64. Labels of `windows` index into these."""
         neighbours = torch.arange(1, 2 * self.neighbours + 1, 2 // self._sides, device=device)
         levels = torch.arange(min(self.clip, max(self.levels - 2, 0)) + 1, device=device)
         rows = (2 * self.neighbours + 1) * levels[:, None] + neighbours
@@ -66,7 +67,7 @@ class Partition:
 
     @property
     def unread(self) -> int:
-        """What stands for the label of no edge."""
+        """The label of a missing edge."""
         return 1 + self._sides * self.neighbours * (min(self.clip, max(self.levels - 2, 0)) + 1)
 
     @property
@@ -77,7 +78,7 @@ class Partition:
 
     @property
     def offsets(self) -> list[int]:
-        """The number of the first node of each level, and behind them that of all nodes."""
+        """The index of the first node of each level, and finally the number of nodes."""
         offsets = [0]
         for count in self.counts:
             offsets.append(offsets[-1] + count)
@@ -85,24 +86,24 @@ class Partition:
 
     @property
     def nodes(self) -> int:
-        """How many there are in all, about 2T."""
+        """The total number of nodes, about 2T."""
         return self.offsets[-1]
 
     def node_starts(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Level and first token of each node, `(N,)` int64 both."""
+        """Returns the level and the first token of each node, `(N,)` int64 both."""
         indices = [torch.arange(count, device=device) for count in self.counts]
         levels = [torch.full_like(index, level) for level, index in enumerate(indices)]
         return torch.cat(levels), torch.cat([index << level for level, index in enumerate(indices)])
 
     def present(self, counts: Tensor) -> Tensor:
-        """Which nodes there are in the trees of rows with so many tokens `(B,)`, `(B, N)` bool."""
+        """Returns which nodes exist in the trees of rows with `counts` `(B,)` tokens, `(B, N)` bool."""
         level, start = self.node_starts(counts.device)
         length = counts[:, None]
-        # A level is there as long as the one below has two nodes; beyond it there would be roots of roots.
+        # A level exists if the one below has two nodes; beyond it there would be roots of roots.
         return (start < length) & ((level == 0) | ((1 << (level - 1).clamp(min=0)) < length))
 
     def edges(self) -> int:
-        """How many nodes all tokens read, themselves included: T·k·log₂(T/k) on each side, about."""
+        """Returns the number of nodes that all tokens read, including themselves: about T·k·log₂(T/k) on each side."""
         tokens, reach, total = torch.arange(self.tokens), self.neighbours, self.tokens
         for level, count in enumerate(self.counts):
             left = ((tokens - 1 + reach) >> level) - reach
@@ -117,17 +118,18 @@ class Partition:
         return total
 
     def windows(self, first: int, count: int, size: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """What n chunks of `size` tokens read that follow one another, the first of them beginning at `first`.
+        """Returns what `count` consecutive chunks of `size` tokens read, the first chunk beginning at `first`.
 
         Returns:
-            Numbers of nodes `(n, C)`, all that any token of a chunk reads; the label of the edge from each to each
-            token, `(n, size, C)`, as its place in `label_rows`, or `unread` where the token does not read the node; and
-            the first token that each covers, `(n, C)`.
+            Node indices `(n, C)`, all that any token of a chunk reads; the label of the edge from each node to each
+                token,
+            `(n, size, C)`, as an index into `label_rows`, or `unread`; and the first token that each node covers, `(n,
+                C)`.
         """
         starts = first + size * torch.arange(count, device=device)[:, None]
         ends = first, first + size * (count - 1)
         parts = [self._beside(starts, ends, size)]
-        for level in range(1, self.levels - 1):  # the root holds every token, so that none reads it
+        for level in range(1, self.levels - 1):  # the root covers every token, so none reads it
             parts += self._side(starts, ends, size, level, right=False)
             parts += [] if self.causal else self._side(starts, ends, size, level, right=True)
         numbers, labels, begins = [], [], []
@@ -140,7 +142,7 @@ class Partition:
         return torch.cat(numbers, -1), torch.cat(labels, -1), torch.cat(begins, -1)
 
     def _beside(self, starts: Tensor, ends: tuple[int, int], size: int) -> tuple[int, Tensor, Tensor]:
-        """Tokens that chunks read, themselves included: level, indices and labels as in `windows`."""
+        """Returns the tokens that chunks read, including themselves: level, indices and labels as in `windows`."""
         reach = self.neighbours
         tokens = starts + torch.arange(size, device=starts.device)
         wanted = _those_there(-reach, size if self.causal else size + reach, ends, self.tokens)
@@ -153,8 +155,8 @@ class Partition:
     def _side(
         self, starts: Tensor, ends: tuple[int, int], size: int, level: int, *, right: bool
     ) -> list[tuple[int, Tensor, Tensor]]:
-        """Nodes of one level on one side, and those of the level below that stand in for the first of them: level,
-        indices and labels as in `windows`."""
+        """Returns the nodes of one level on one side, and those of the level below that replace the first of them:
+        level, indices and labels as in `windows`."""
         reach, device, shift = self.neighbours, starts.device, 1 - self.neighbours if right else self.neighbours - 1
         tokens = starts + shift + torch.arange(size, device=device)
         block, replaced = tokens >> level, ((tokens >> (level - 1)) & 1) == (1 if right else 0)
@@ -168,14 +170,16 @@ class Partition:
         label = (first_label + self._sides * slot).masked_fill(~seen, self.unread)
         away = reach if right else -reach
         parent = first + torch.arange(*_those_there(away, away + blocks, ends, count), device=device)
-        own = (parent[:, None, :] == block[:, :, None] + away) & replaced[:, :, None]
-        child_label = torch.full_like(own, first_label, dtype=torch.int64).masked_fill(~own, self.unread)
+        is_replaced = (parent[:, None, :] == block[:, :, None] + away) & replaced[:, :, None]
+        child_label = torch.full_like(is_replaced, first_label, dtype=torch.int64).masked_fill(
+            ~is_replaced, self.unread
+        )
         return [(level, index, label), (level - 1, 2 * parent + (1 if right else 0), child_label)]
 
 
 def _those_there(low: int, high: int, ends: tuple[int, int], count: int) -> tuple[int, int]:
-    """Of the nodes from `low` to `high` behind the places of some chunks, `ends` the first and the last of them, those
-    that are among `count` nodes for any chunk; all of them in a program for texts of any length."""
+    """Clips the range from `low` to `high`, relative to the first and last chunks at `ends`, to `count` existing nodes;
+    not in a program for texts of any length."""
     if not isinstance(count, int):
         return low, high
     low, high = max(low, -ends[1]), min(high, count - ends[0])
@@ -183,8 +187,8 @@ def _those_there(low: int, high: int, ends: tuple[int, int], count: int) -> tupl
 
 
 def left_neighbours(places: Tensor, level: int, neighbours: int) -> tuple[Tensor, Tensor]:
-    """The k nodes that tokens at some places `(…,)` read to their left at a level: level and index of each, `(…, k)`
-    int64 both, the nearest first. Those below 0 are not there; all others end before the token."""
+    """Returns the k nodes to the left of tokens at `places` `(…,)` at one level: level and index of each, `(…, k)`
+    int64 both, nearest first. Negative indices do not exist; all other nodes end before the token."""
     pointer = ((places - 1 + neighbours) >> level) - neighbours
     index = pointer[..., None] - torch.arange(neighbours, device=places.device)
     levels = torch.full_like(index, level)

@@ -1,7 +1,8 @@
-"""Attention over a binary tree of spans as one PyTorch operator: tokens read nodes around them, spans their tokens.
+"""Attention over a binary tree of spans as one PyTorch operator: tokens read surrounding nodes, spans read their
+tokens.
 
-Tokens are read for in chunks, each with the nodes that any of its tokens reads; spans level by level, by a softmax over
-each segment. Backward computes the weights again, so that no weights are kept and memory is linear in the text.
+Tokens are processed in chunks, each with the nodes that any of its tokens reads; spans level by level, by a softmax
+over each segment. The backward pass recomputes the weights, so that memory is linear in the length.
 """
 
 from __future__ import annotations
@@ -37,20 +38,21 @@ def attend_partition(
     counts: Tensor | None = None,
     dropout_prob: float = 0.0,
 ) -> Tensor:
-    """`softmax((q·k + q·a_label) / √D) v` over what each node of a tree reads: `(B, H, N, D)` → `(B, H, N, D)`.
+    """Computes `softmax((q·k + q·a_label) / √D) v` over the nodes that each node reads: `(B, H, N, D)` → `(B, H, N,
+    D)`.
 
-    A token reads itself and the nodes of `Partition.windows`; a span reads its tokens. All edges into a span have one
-    label, which adds the same to all of its scores and so changes nothing.
+    A token reads itself and the nodes of `Partition.windows`; a span reads its tokens. All edges into a span share one
+    label, which adds a constant to its scores and so has no effect.
 
     Args:
         query, key, value: `(B, H, N, D)`, nodes in the order of the tree.
         table: `(labels, D)`, the vectors a.
-        tree: over the tokens of the longest row.
-        counts: `(B,)` int64, tokens of each row, which stand first; `None` means all.
+        tree: the tree over the tokens of the longest row.
+        counts: `(B,)` int64, tokens of each row, at its start; `None` means all.
         dropout_prob: probability of dropping an attention weight.
 
     Returns:
-        Of spans that are not there in a row zeros, and of such tokens something finite.
+        Zeros for spans that do not exist in a row, and finite values for padding tokens.
     """
     if needs_reference(query, key, value, table):
         return attend_partition_reference(query, key, value, table, tree, counts=counts, dropout_prob=dropout_prob)
@@ -88,11 +90,11 @@ def attend_partition_reference(
 
 
 def dense_labels(tree: Partition, device: torch.device) -> Tensor:
-    """The label of the edge to each node from each, `(N, N)` int64, readers first, as `Partition.windows` gives them;
-    that of edges into spans, which changes nothing, is 0."""
+    """Returns the label of the edge from each node to each reader, `(N, N)` int64, readers first, as in
+    `Partition.windows`; 0 for edges into spans, where labels have no effect."""
     numbers, labels, _ = tree.windows(0, 1, tree.tokens, device)
     level, start = tree.node_starts(device)
-    # A node may stand twice among those that tokens read; the smaller label is that of an edge.
+    # A node may occur twice among those that tokens read; the smaller label belongs to an edge.
     dense = torch.full((tree.tokens, tree.nodes), tree.unread, dtype=torch.int64, device=device)
     dense = dense.scatter_reduce(1, numbers.expand(tree.tokens, -1), labels[0], "amin")
     token = torch.arange(tree.nodes, device=device)
@@ -102,7 +104,8 @@ def dense_labels(tree: Partition, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Some chunks of tokens at once: those from `first` on, `(n, size)`, and what they read, as `Partition.windows`."""
+    """Several chunks of tokens, those from `first` on, `(n, size)`, and what they read, as returned by
+    `Partition.windows`."""
 
     first: int
     count: int
@@ -113,18 +116,18 @@ class _Chunk:
     number: int
 
     def rows(self, hidden: Tensor) -> Tensor:
-        """The tokens of `(B, H, N, D)`, `(B, H, n, size, D)`."""
+        """Returns the tokens of `(B, H, N, D)`, `(B, H, n, size, D)`."""
         last = self.first + self.count * self.size
         return hidden[:, :, self.first : last].unflatten(2, (self.count, self.size))
 
     def columns(self, hidden: Tensor) -> Tensor:
-        """The nodes that they read, `(B, H, n, C, D)`."""
+        """Returns the nodes that they read, `(B, H, n, C, D)`."""
         return hidden.index_select(2, self.numbers.flatten()).unflatten(2, tuple(self.numbers.shape))
 
 
 @dataclass(frozen=True)
 class _Segments:
-    """Spans of one level, from number `first` on, and their tokens, from `token` on, `size` of each."""
+    """Spans of one level, starting at index `first`, and their tokens, starting at `token`, `size` of each."""
 
     first: int
     count: int
@@ -133,16 +136,16 @@ class _Segments:
     number: int
 
     def spans(self, hidden: Tensor) -> Tensor:
-        """`(B, H, m, D)`."""
+        """Returns the spans of `(B, H, N, D)`, `(B, H, m, D)`."""
         return hidden[:, :, self.first : self.first + self.count]
 
     def tokens(self, hidden: Tensor) -> Tensor:
-        """`(B, H, m, size, D)`."""
+        """Returns the tokens of `(B, H, N, D)`, `(B, H, m, size, D)`."""
         return hidden[:, :, self.token : self.token + self.count * self.size].unflatten(2, (self.count, self.size))
 
 
 class _Problem:
-    """The arguments of one pass, in float32 at least; queries are scaled."""
+    """The arguments of one pass, in float32 or wider, with scaled queries."""
 
     def __init__(  # type: ignore[no-untyped-def]
         self, query, key, value, table, counts, seed, tokens, levels, neighbours, clip, causal, spare, dropout_prob
@@ -159,7 +162,7 @@ class _Problem:
         self.used = self.table[self.label_rows]
 
     def chunks(self) -> Iterator[_Chunk]:
-        """The tokens in chunks about as long as a level has neighbours, several at once where they are short."""
+        """Yields the tokens in chunks about as long as a level has neighbours, several at once if they are short."""
         tree, device, number = self.tree, self.query.device, 0
         reach = tree.neighbours
         size = max(16, min(128, 1 << (reach - 1).bit_length()))
@@ -170,17 +173,17 @@ class _Problem:
         whole = tree.tokens // size
         groups = [(first * size, min(many, whole - first), size) for first in range(0, whole, many)]
         rest = [(whole * size, 1, tree.tokens - whole * size)] if tree.tokens > whole * size else []
-        for first, count, each in groups + rest:
-            numbers, labels, begins = tree.windows(first, count, each, device)
+        for first, count, length in groups + rest:
+            numbers, labels, begins = tree.windows(first, count, length, device)
             for start in range(0, count, together):
                 part = slice(start, min(start + together, count))
                 yield _Chunk(
-                    first + start * each, part.stop - start, each, numbers[part], labels[part], begins[part], number
+                    first + start * length, part.stop - start, length, numbers[part], labels[part], begins[part], number
                 )
                 number += 1
 
     def segments(self) -> Iterator[_Segments]:
-        """The spans of every level above the tokens, those that are full and then the one that is not."""
+        """Yields the spans of every level above the tokens: the full ones, then the partial one."""
         tree = self.tree
         for level in range(1, tree.levels):
             size, first, number = 1 << level, tree.offsets[level], -2 * level
@@ -191,7 +194,7 @@ class _Problem:
                 yield _Segments(first + whole, 1, whole * size, rest, number - 1)
 
     def weights(self, chunk: _Chunk, query: Tensor, keys: Tensor) -> Tensor:
-        """What the tokens of a chunk give to the nodes around them, `(B, H, n, size, C)`, before dropout."""
+        """Returns the weights of the tokens of a chunk for surrounding nodes, `(B, H, n, size, C)`, before dropout."""
         biases = functional.pad(query @ self.used.T, (0, 1), value=-math.inf)
         scores = query @ keys.transpose(-1, -2)
         scores += biases.gather(-1, chunk.labels.expand(scores.shape))
@@ -201,7 +204,7 @@ class _Problem:
         return torch.softmax(scores, -1)
 
     def segment_weights(self, segments: _Segments, query: Tensor, keys: Tensor) -> Tensor:
-        """What spans `(B, H, m, D)` give to their tokens, `(B, H, m, size)`, before dropout."""
+        """Returns the weights of spans `(B, H, m, D)` for their tokens, `(B, H, m, size)`, before dropout."""
         scores = _dots(query, keys)
         if self.counts is None:
             return torch.softmax(scores, -1)
@@ -212,19 +215,19 @@ class _Problem:
         return torch.softmax(scores, -1).masked_fill_(beyond, 0)
 
     def dropout(self, weights: Tensor, number: int) -> Tensor | None:
-        """Dropout of the weights of part `number` of the work, the same again in the backward pass."""
+        """Returns dropout factors of part `number` of the work, reproducible in the backward pass."""
         if not self.dropout_prob:
             return None
         return dropout_factors(weights, self.dropout_prob, seeded(self.seed, number, weights.device))
 
 
 def _dots(single: Tensor, several: Tensor) -> Tensor:
-    """`(B, H, m, D)` and `(B, H, m, s, D)` → their products, `(B, H, m, s)`."""
+    """`(B, H, m, D)` and `(B, H, m, s, D)` → dot products, `(B, H, m, s)`."""
     return (single[..., None, :] * several).sum(-1)
 
 
 def _mixed(weights: Tensor, several: Tensor) -> Tensor:
-    """`(B, H, m, s)` and `(B, H, m, s, D)` → sums over s, `(B, H, m, D)`."""
+    """`(B, H, m, s)` and `(B, H, m, s, D)` → weighted sums over s, `(B, H, m, D)`."""
     return (weights[..., None] * several).sum(-2)
 
 
@@ -237,16 +240,16 @@ def _forward(query: Tensor, key: Tensor, value: Tensor, *rest) -> Tensor:  # typ
             dropout = problem.dropout(weights, chunk.number)
             weights = weights if dropout is None else weights.mul_(dropout)
             chunk.rows(result).copy_(weights @ chunk.columns(problem.value))
-        for each in problem.segments() if query.numel() else ():
-            weights = problem.segment_weights(each, each.spans(problem.query), each.tokens(problem.key))
-            dropout = problem.dropout(weights, each.number)
+        for segments in problem.segments() if query.numel() else ():
+            weights = problem.segment_weights(segments, segments.spans(problem.query), segments.tokens(problem.key))
+            dropout = problem.dropout(weights, segments.number)
             weights = weights if dropout is None else weights.mul_(dropout)
-            each.spans(result).copy_(_mixed(weights, each.tokens(problem.value)))
+            segments.spans(result).copy_(_mixed(weights, segments.tokens(problem.value)))
     return result.to(value.dtype)
 
 
 def _backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, table: Tensor, *rest) -> list[Tensor]:  # type: ignore[no-untyped-def]
-    """Gradients of queries, keys, values and the table.
+    """Returns the gradients of queries, keys, values and the table.
 
     With weights P, outputs O = PV: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ, and with
     dB, the sums of dS over edges of equal label: dQ += dB a, da = dBᵀQ.
@@ -268,13 +271,13 @@ def _backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, table: Te
 
 
 def _backward_chunk(problem: _Problem, chunk: _Chunk, upstream: Tensor, grads: list[Tensor]) -> None:
-    """Add what some chunks of tokens contribute to the gradients."""
-    query, keys, own = chunk.rows(problem.query), chunk.columns(problem.key), chunk.rows(upstream)
+    """Adds the contribution of some chunks of tokens to the gradients."""
+    query, keys, grad = chunk.rows(problem.query), chunk.columns(problem.key), chunk.rows(upstream)
     weights = problem.weights(chunk, query, keys)
     dropout = problem.dropout(weights, chunk.number)
-    slopes, used = softmax_gradient(own @ chunk.columns(problem.value).transpose(-1, -2), weights, dropout)
+    slopes, used = softmax_gradient(grad @ chunk.columns(problem.value).transpose(-1, -2), weights, dropout)
     numbers = chunk.numbers.flatten()
-    grads[2].index_add_(2, numbers, (used.transpose(-1, -2) @ own).flatten(2, 3))
+    grads[2].index_add_(2, numbers, (used.transpose(-1, -2) @ grad).flatten(2, 3))
     by_label = slopes.new_zeros(*slopes.shape[:-1], len(problem.used) + 1)
     by_label.scatter_add_(-1, chunk.labels.expand(slopes.shape), slopes)
     by_label = by_label[..., :-1]
@@ -283,27 +286,27 @@ def _backward_chunk(problem: _Problem, chunk: _Chunk, upstream: Tensor, grads: l
     grads[3].index_add_(0, problem.label_rows, by_label.flatten(0, -2).T @ query.flatten(0, -2))
 
 
-def _backward_segments(problem: _Problem, each: _Segments, upstream: Tensor, grads: list[Tensor]) -> None:
-    """Add what the spans of a level contribute to the gradients."""
-    query, keys, values, own = (
-        each.spans(problem.query),
-        each.tokens(problem.key),
-        each.tokens(problem.value),
-        each.spans(upstream),
+def _backward_segments(problem: _Problem, segments: _Segments, upstream: Tensor, grads: list[Tensor]) -> None:
+    """Adds the contribution of the spans of a level to the gradients."""
+    query, keys, values, grad = (
+        segments.spans(problem.query),
+        segments.tokens(problem.key),
+        segments.tokens(problem.value),
+        segments.spans(upstream),
     )
-    weights = problem.segment_weights(each, query, keys)
-    dropout = problem.dropout(weights, each.number)
-    slopes, used = softmax_gradient(_dots(own, values), weights, dropout)
-    each.tokens(grads[2]).addcmul_(used[..., None], own[..., None, :])
-    each.spans(grads[0]).add_(_mixed(slopes, keys))
-    each.tokens(grads[1]).addcmul_(slopes[..., None], query[..., None, :])
+    weights = problem.segment_weights(segments, query, keys)
+    dropout = problem.dropout(weights, segments.number)
+    slopes, used = softmax_gradient(_dots(grad, values), weights, dropout)
+    segments.tokens(grads[2]).addcmul_(used[..., None], grad[..., None, :])
+    segments.spans(grads[0]).add_(_mixed(slopes, keys))
+    segments.tokens(grads[1]).addcmul_(slopes[..., None], query[..., None, :])
 
 
 ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, Tensor table, Tensor? counts, Tensor? seed, SymInt tokens, int levels, "
     "int neighbours, int clip, bool causal, int spare, float dropout_prob"
 )
-"""What the operator takes, which `torch.compile` and `torch.export` do not look into."""
+"""The schema of the operator, which is opaque to `torch.compile` and `torch.export`."""
 
 partition_attention = torch.library.custom_op(
     "longspan::partition_attention", _forward, mutates_args=(), schema=f"({ARGUMENTS}) -> Tensor"

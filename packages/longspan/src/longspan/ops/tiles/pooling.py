@@ -1,10 +1,10 @@
-"""Pooling of keys and values over short strided kernels: tensors in, tensors out, padding never leaks.
+"""Pooling of keys and values over short strided kernels, without leakage from padding.
 
 Slot m is centred at token `m·stride` and covers the taps `centre − κ//2 … centre + κ − 1 − κ//2` of a kernel of κ
-tokens. A tap beyond the sequence or on padding is skipped; a slot whose centre is padding is not valid. The reference
+tokens. Taps outside the sequence or on padding are skipped; a slot whose centre is padding is invalid. The reference
 gathers every tap; the fast path reads the sequence once per tap, in place, forward and backward, so that nothing larger
-than the input is ever stored. Source: Poolingformer (arXiv 2105.04371), section "pooling attention"; LDConv follows
-dynamic convolution (Wu et al. 2019).
+than the input is stored. Source: Poolingformer (arXiv 2105.04371), section "pooling attention"; LDConv follows dynamic
+convolution (Wu et al. 2019).
 """
 
 from __future__ import annotations
@@ -41,20 +41,21 @@ def pool(
     weight: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Pool `(B, H, T, D)` to `(B, H, M, D)` with M = ⌈T / stride⌉ slots; slots of a padded centre are 0.
+    """Pools `(B, H, T, D)` to `(B, H, M, D)` with M = ⌈T / stride⌉ slots; slots with a padded centre are 0.
 
     Args:
         kernel: tokens per slot, κ.
         stride: tokens from one centre to the next, ξ.
-        pooling: `"mean"` and `"max"` over the valid taps, or `"ldconv"`: a weighted sum whose weights
-            `softmax(weight · centre)` over the valid taps come from the slot's centre token.
+        pooling: `"mean"` and `"max"` over the valid taps, or `"ldconv"`: a weighted sum over the valid taps with
+            weights
+            `softmax(weight · centre)` computed from the slot's centre token.
         mask: `(B, T)` bool, True where a token is real.
         weight: `(H, κ, D)`, for `"ldconv"` only.
-        backend: `"auto"`, or `"triton"`, a kernel of `"ldconv"`, which `auto` takes within `prefer_triton()` only.
+        backend: `"auto"`, or `"triton"`, a kernel for `"ldconv"`, which `auto` chooses within `prefer_triton()` only.
 
     Raises:
-        InputError: an unknown pooling, a kernel or stride below 1, a weight that does not fit, or a backend that cannot
-            serve the call.
+        InputError: `pooling` is unknown, `kernel` or `stride` is below 1, the shape of `weight` does not match, or the
+            backend does not support the call.
     """
     _check(hidden, kernel, stride, pooling, weight)
     if backend not in ("auto", "triton"):
@@ -81,7 +82,7 @@ def pool(
 def pool_reference(
     hidden: Tensor, *, kernel: int, stride: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
 ) -> Tensor:
-    """What `pool` computes, by gathering every tap: `(B, H, M, κ, D)` is stored, in float32 at least."""
+    """Computes `pool` by gathering every tap: stores `(B, H, M, κ, D)`, in float32 or wider."""
     _check(hidden, kernel, stride, pooling, weight)
     length, dtype = hidden.shape[2], hidden.dtype
     hidden = hidden.to(torch.promote_types(dtype, torch.float32))
@@ -102,9 +103,10 @@ def pool_reference(
 def pool_shares(
     hidden: Tensor, *, kernel: int, stride: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
 ) -> Tensor:
-    """How much of each token is in each pool, `(B, H, M, T)`, for pictures: quadratic, so never part of a forward pass.
+    """Returns the share of each token in each pool, `(B, H, M, T)`, for pictures; quadratic, so never part of a forward
+    pass.
 
-    For `"max"` a token's share is the fraction of channels in which it is the largest of its pool.
+    For `"max"`, a token's share is the fraction of channels in which it is the maximum of its pool.
     """
     _check(hidden, kernel, stride, pooling, weight)
     length = hidden.shape[2]
@@ -125,49 +127,50 @@ def pool_shares(
 
 
 def slot_mask(mask: Tensor | None, stride: int) -> Tensor | None:
-    """`(B, T)` → `(B, M)` bool: a slot is valid where its centre is real; `None` means that all are."""
+    """`(B, T)` → `(B, M)` bool: a slot is valid if its centre is real; `None` means that all are."""
     return None if mask is None else mask.index_select(1, _centres(mask.shape[1], stride, mask.device))
 
 
 def _centres(length: int, stride: int, device: torch.device) -> Tensor:
-    """`(M,)` int64: the centre of each slot. Gathering by it, not slicing, keeps M one symbol for `torch.export`."""
+    """Returns the centre of each slot, `(M,)` int64. Gathering by it instead of slicing keeps M one symbol for
+    `torch.export`."""
     return torch.arange(0, length, stride, device=device)
 
 
 def tap_positions(length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
-    """`(M, κ)` int64: the token each tap of each slot falls on, also outside the sequence."""
+    """Returns the position of each tap of each slot, `(M, κ)` int64, which may be outside the sequence."""
     return _centres(length, stride, device)[:, None] + torch.arange(-(kernel // 2), kernel - kernel // 2, device=device)
 
 
 def tap_validity(mask: Tensor | None, length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
-    """`(B or 1, M, κ)` bool: the tap is a real token of the sequence and so is its slot's centre."""
+    """Returns whether a tap and its slot's centre are real tokens, `(B or 1, M, κ)` bool."""
     inside = _taps_inside(length, kernel, stride, device)
     return inside if mask is None or length == 0 else _real_taps(inside, mask, kernel, stride)
 
 
 @cached
 def _taps_inside(length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
-    """`(1, M, κ)` bool: the tap lies inside the sequence."""
+    """Returns whether a tap is inside the sequence, `(1, M, κ)` bool."""
     positions = tap_positions(length, kernel, stride, device)
     return ((positions >= 0) & (positions < length))[None]
 
 
 @shared_in_pass
 def _real_taps(inside: Tensor, mask: Tensor, kernel: int, stride: int) -> Tensor:
-    """`(B, M, κ)` bool: those of the taps inside whose token and centre are real."""
+    """Returns the taps inside the sequence whose token and centre are real, `(B, M, κ)` bool."""
     length = mask.shape[1]
     positions = tap_positions(length, kernel, stride, mask.device).clamp(0, length - 1)
     return inside & mask[:, positions] & mask[:, _centres(length, stride, mask.device), None]
 
 
 def mean_weights(valid: Tensor, hidden: Tensor) -> Tensor:
-    """Tap weights `(B, 1, M, κ)` that average the valid taps; in the widest of float32 and the input's type."""
+    """Returns tap weights `(B, 1, M, κ)` that average the valid taps, in float32 or wider."""
     valid = valid.to(torch.promote_types(hidden.dtype, torch.float32))
     return (valid / valid.sum(-1, keepdim=True).clamp(min=1))[:, None]
 
 
 def ldconv_weights(hidden: Tensor, weight: Tensor, valid: Tensor, stride: int) -> Tensor:
-    """Tap weights `(B, H, M, κ)` from the centre tokens: a softmax over the valid taps, 0 where there is none."""
+    """Returns tap weights `(B, H, M, κ)` from the centre tokens: a softmax over the valid taps, 0 if there are none."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
     centres = hidden.index_select(2, _centres(hidden.shape[2], stride, hidden.device))
     with full_precision(hidden):
@@ -193,7 +196,8 @@ def _check(hidden: Tensor, kernel: int, stride: int, pooling: str, weight: Tenso
 
 
 def _tap_slices(length: int, kernel: int, stride: int) -> list[tuple[int, slice, slice]]:
-    """For each tap: its number, the slots for which it lies inside the sequence, and the tokens it then falls on."""
+    """Returns for each tap its index, the slots for which it is inside the sequence, and the tokens at its
+    positions."""
     slices = []
     for tap in range(kernel):
         offset = tap - kernel // 2
@@ -207,13 +211,13 @@ def _tap_slices(length: int, kernel: int, stride: int) -> list[tuple[int, slice,
 
 
 def _heads_inside(hidden: Tensor, slots: int, dtype: torch.dtype, make: Callable[..., Tensor] = torch.zeros) -> Tensor:
-    """`(B, H, M, D)` zeros laid out as `(B, M, H, D)`, which is how projections lay out their heads."""
+    """Creates `(B, H, M, D)` with memory layout `(B, M, H, D)`, as projections lay out their heads."""
     batch, heads, _, width = hidden.shape
     return make((batch, slots, heads, width), dtype=dtype, device=hidden.device).transpose(1, 2)
 
 
 def _pool_sum_kernel(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
-    """Weighted sums of taps: `(B, H, T, D)` and `(B or 1, H or 1, M, κ)` → `(B, H, M, D)`."""
+    """Computes weighted sums of taps: `(B, H, T, D)` and `(B or 1, H or 1, M, κ)` → `(B, H, M, D)`."""
     if hidden.is_cuda and hidden.shape[2]:
         return _pool_sum_mixed(hidden, taps, stride)
     wide = torch.promote_types(hidden.dtype, torch.float32)
@@ -224,21 +228,21 @@ def _pool_sum_kernel(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
 
 
 def _pool_sum_mixed(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
-    """The same on a GPU, whose kernels take several types at once: tokens are read as they are, and sums are written
-    once in the type of the tokens. The first tap is that of the centres, which every slot has."""
+    """As `_pool_sum_kernel` on a GPU, whose kernels accept mixed dtypes: tokens are read as they are, and sums are
+    written once in the dtype of the tokens. The first tap is the centre, which every slot has."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
     weights, centre = taps.to(wide), taps.shape[3] // 2
     slices = sorted(_tap_slices(hidden.shape[2], taps.shape[3], stride), key=lambda each: each[0] != centre)
     pooled = _heads_inside(hidden, taps.shape[2], wide, torch.empty)
     for number, (tap, slots, tokens) in enumerate(slices):
-        given = hidden[:, :, tokens], weights[:, :, slots, tap, None]
+        operands = hidden[:, :, tokens], weights[:, :, slots, tap, None]
         if number == 0:
-            torch.mul(*given, out=pooled)
+            torch.mul(*operands, out=pooled)
         elif number < len(slices) - 1 or hidden.dtype == wide:
-            pooled[:, :, slots].addcmul_(*given)
+            pooled[:, :, slots].addcmul_(*operands)
         else:
             result = _heads_inside(hidden, taps.shape[2], hidden.dtype, torch.empty)
-            torch.addcmul(pooled[:, :, slots], *given, out=result[:, :, slots])
+            torch.addcmul(pooled[:, :, slots], *operands, out=result[:, :, slots])
             for rest in (slice(0, slots.start), slice(slots.stop, None)):
                 if pooled[:, :, rest].numel():
                     result[:, :, rest].copy_(pooled[:, :, rest])
@@ -256,7 +260,7 @@ def _(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
 
 @torch.library.custom_op("longspan::pool_sum_backward", mutates_args=())
 def _pool_sum_backward(grad: Tensor, hidden: Tensor, taps: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """Gradients of `pool_sum`: for the hidden states, and for the tap weights as `(B, H, M, κ)`."""
+    """Returns the gradients of `pool_sum`: for the hidden states, and for the tap weights as `(B, H, M, κ)`."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
     hidden_grad = _heads_inside(hidden, hidden.shape[2], wide)
     taps_grad = hidden.new_zeros((*grad.shape[:3], taps.shape[3]), dtype=taps.dtype)
@@ -288,7 +292,7 @@ _pool_sum.register_autograd(_pool_sum_gradients, setup_context=_pool_sum_context
 
 
 def _pool_max_kernel(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
-    """Maxima over the valid taps of `(B, H, T, D)`, `(B, H, M, D)`; 0 where there is none."""
+    """Computes maxima over the valid taps: `(B, H, T, D)` → `(B, H, M, D)`; 0 if there are none."""
     pooled = _heads_inside(hidden, valid.shape[1], hidden.dtype).fill_(-torch.inf)
     for tap, slots, tokens in _tap_slices(hidden.shape[2], valid.shape[2], stride):
         candidate, real = hidden[:, :, tokens], valid[:, None, slots, tap, None]
@@ -307,7 +311,7 @@ def _(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
 
 @torch.library.custom_op("longspan::pool_max_backward", mutates_args=())
 def _pool_max_backward(grad: Tensor, hidden: Tensor, pooled: Tensor, valid: Tensor, stride: int) -> Tensor:
-    """Each slot's gradient `(B, H, M, D)` goes to the first tap that reaches its maximum: `(B, H, T, D)`."""
+    """Passes each slot's gradient `(B, H, M, D)` to the first tap that attains its maximum: `(B, H, T, D)`."""
     hidden_grad = _heads_inside(hidden, hidden.shape[2], torch.promote_types(grad.dtype, torch.float32))
     left = grad.to(hidden_grad.dtype).masked_fill(~valid.any(-1)[:, None, :, None], 0)
     for tap, slots, tokens in _tap_slices(hidden.shape[2], valid.shape[2], stride):

@@ -1,5 +1,5 @@
 """All terms of one call in the tiles of the blocked backend: biases, which are added to the scores of a chunk without a
-product, here; content terms in `content_tiles`."""
+product, and content terms, from `content_tiles`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from longspan.ops.tiles.layout import Layout
 
 
 class BiasTiles:
-    """A bias `(B or 1, H or 1, T or 1, S or 1)` of near keys: only what it holds is read, and never spread."""
+    """A bias `(B or 1, H or 1, T or 1, S or 1)` of near keys, read without expanding it."""
 
     def __init__(self, term: Bias, tiling: Layout, wanted: list[bool]) -> None:
         self.values, self.tiling = term.values, tiling
@@ -29,12 +29,13 @@ class BiasTiles:
         return [self.values.new_empty(0) if self.total is None else self.total.to(self.values.dtype)]
 
     def of(self, chunk: Chunk) -> Tensor:
-        """`(b or 1, h or 1, n or 1, size or 1, L)`; beyond the end the last one is read."""
+        """Returns the bias of a chunk, `(b or 1, h or 1, n or 1, size or 1, L)`; positions beyond the end repeat the
+        last one."""
         query, key = self._places(chunk)
         return self._part(self.values, chunk)[:, :, query, key]
 
     def add_gradient(self, grad: Tensor, chunk: Chunk) -> None:
-        """Add that of the near scores `(b, h, n, size, L)` of a chunk."""
+        """Adds the gradient of the near scores `(b, h, n, size, L)` of a chunk."""
         if self.total is None:
             return
         axes = [axis for axis, size in enumerate((*self.values.shape[:2], 0, *self.values.shape[2:])) if size == 1]
@@ -45,12 +46,12 @@ class BiasTiles:
         torch.ops.aten.index_put_(self._part(self.total, chunk), [None, None, query, key], grad, True)
 
     def _part(self, values: Tensor, chunk: Chunk) -> Tensor:
-        """The batch rows and heads of a chunk."""
+        """Returns the batch rows and heads of a chunk."""
         batch = chunk.batch if values.shape[0] > 1 else slice(None)
         return values[batch, chunk.heads if values.shape[1] > 1 else slice(None)]
 
     def _places(self, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        """Queries `(n, size, 1)`, or `(1, 1, 1)` where all are alike, and keys `(n, 1, L)`."""
+        """Returns queries `(n, size, 1)`, or `(1, 1, 1)` if the bias has one for all, and keys `(n, 1, L)`."""
         query, key = places(chunk, self.tiling.size)
         query = query.clamp(max=min(self.tiling.queries, self.values.shape[2]) - 1)
         query = query[:1, :1] if self.values.shape[2] == 1 else query
@@ -58,7 +59,7 @@ class BiasTiles:
 
 
 class PositionBiasTiles:
-    """A number for each head and offset: the tiles of a band are all alike."""
+    """A number for each head and offset: the tiles of a band are all equal."""
 
     def __init__(self, term: PositionBias, tiling: Layout, offsets: Offsets, wanted: list[bool]) -> None:
         self.term, self.size, self.offsets = term, tiling.size, offsets
@@ -69,11 +70,11 @@ class PositionBiasTiles:
         return [self.term.table.new_empty(0) if self.total is None else self.total.to(self.term.table.dtype)]
 
     def of(self, chunk: Chunk) -> Tensor:
-        """`(1, h, n or 1, size, L)`."""
+        """Returns the bias of a chunk, `(1, h, n or 1, size, L)`."""
         return self.term.table[chunk.heads][:, self._rows(chunk)][None]
 
     def add_gradient(self, grad: Tensor, chunk: Chunk) -> None:
-        """Add that of the near scores `(b, h, n, size, L)` of a chunk."""
+        """Adds the gradient of the near scores `(b, h, n, size, L)` of a chunk."""
         if self.total is not None:
             summed = grad.sum((0, 2) if chunk.is_band else 0, dtype=self.total.dtype)
             self.total[chunk.heads].index_add_(1, self._rows(chunk).flatten(), summed.flatten(1))
@@ -84,7 +85,7 @@ class PositionBiasTiles:
 
 
 class SoftSpanTiles:
-    """The soft end of what queries see. Where all queries have one span, the tiles of a band are all alike."""
+    """The soft end of an adaptive attention span. If all queries have one span, the tiles of a band are all equal."""
 
     def __init__(self, term: SoftSpan, tiling: Layout, offsets: Offsets, wanted: list[bool]) -> None:
         self.term, self.size, self.offsets, self.queries = term, tiling.size, offsets, tiling.queries
@@ -100,12 +101,13 @@ class SoftSpanTiles:
         return [(total[..., : self.queries] if self.by_query else total).to(self.term.span.dtype).contiguous()]
 
     def of(self, chunk: Chunk) -> Tensor:
-        """`(b or 1, h, n or 1, size, L)`: log m, −∞ beyond the span and its ramp."""
+        """Returns log m, `(b or 1, h, n or 1, size, L)`, −∞ beyond the span and its ramp."""
         shares = self._shares(chunk)
         return shares.clamp_(0, 1).log_()
 
     def add_gradient(self, grad: Tensor, chunk: Chunk) -> None:
-        """Add that of the near scores `(b, h, n, size, L)` of a chunk: `1 / (R m)` on the ramp, else 0."""
+        """Adds the gradient of the near scores `(b, h, n, size, L)` of a chunk: `1 / (R m)` on the ramp, otherwise
+        0."""
         if self.total is None:
             return
         shares = self._shares(chunk)
@@ -123,11 +125,11 @@ class SoftSpanTiles:
             total[:, :, chunk.first_row : chunk.first_row + chunk.count].add_(summed)
 
     def _part(self, spans: Tensor, chunk: Chunk) -> Tensor:
-        """The batch rows and heads of a chunk, a view."""
+        """Returns the batch rows and heads of a chunk, a view."""
         return spans[chunk.batch if spans.shape[0] > 1 else slice(None), chunk.heads]
 
     def _shares(self, chunk: Chunk) -> Tensor:
-        """m before it is clamped."""
+        """Returns m before it is clamped."""
         spans = self._part(self.spans, chunk)
         if self.by_query:
             first = chunk.first_row
@@ -150,12 +152,13 @@ class GlobalKeyTiles:
         return [self.total.flatten(2, 3)[:, :, : self.queries].contiguous()]
 
     def of(self, chunk: Chunk) -> Tensor:
-        """`(b, h, n, size, G)`."""
+        """Returns the bias of a chunk, `(b, h, n, size, G)`."""
         return rows_of(self.tiles, chunk)
 
 
 def places(chunk: Chunk, size: int, *, alike: bool = False) -> tuple[Tensor, Tensor]:
-    """Positions of queries `(n, size, 1)` and near keys `(n, 1, L)` of a chunk, or of its first tile if alike."""
+    """Returns the positions of queries `(n, size, 1)` and near keys `(n, 1, L)` of a chunk, or of its first tile if
+    `alike`."""
     count = 1 if alike else chunk.count
     place = torch.arange(size, device=chunk.rows.device)
     query, key = chunk.rows[:count, None] * size + place, chunk.columns[:count, :, None] * size + place
@@ -163,10 +166,10 @@ def places(chunk: Chunk, size: int, *, alike: bool = False) -> tuple[Tensor, Ten
 
 
 class TermTiles:
-    """Where the scores of a chunk start, what is added to them, and where their gradients go.
+    """Initialises the scores of a chunk, adds the biases, and distributes the gradients of the terms.
 
     Args:
-        wanted: for each tensor of each term whether its gradient is.
+        wanted: for each tensor of each term, whether its gradient is needed.
     """
 
     def __init__(
@@ -177,19 +180,19 @@ class TermTiles:
         self.parts: list[Any] = []
         flags = list(wanted) or [False] * sum(len(term.tensors) for term in call.terms)
         for term in call.terms:
-            own, flags = flags[: len(term.tensors)], flags[len(term.tensors) :]
+            term_wanted, flags = flags[: len(term.tensors)], flags[len(term.tensors) :]
             if isinstance(term, Bias):
-                self.parts.append(BiasTiles(term, tiling, own))
+                self.parts.append(BiasTiles(term, tiling, term_wanted))
             elif isinstance(term, PositionBias):
-                self.parts.append(PositionBiasTiles(term, tiling, self.offsets, own))
+                self.parts.append(PositionBiasTiles(term, tiling, self.offsets, term_wanted))
             elif isinstance(term, SoftSpan):
-                self.parts.append(SoftSpanTiles(term, tiling, self.offsets, own))
+                self.parts.append(SoftSpanTiles(term, tiling, self.offsets, term_wanted))
             elif isinstance(term, GlobalKeyBias):
-                self.parts.append(GlobalKeyTiles(term, tiling, own))
+                self.parts.append(GlobalKeyTiles(term, tiling, term_wanted))
             elif isinstance(term, OffsetTerm):
-                # Only what is put into the scores first may hide what the pattern does not show.
+                # Only the term that is written into the scores first may hide what the pattern hides.
                 hides = self.offsets.exact and not any(isinstance(part, ContentTiles) for part in self.parts)
-                self.parts.append(ContentTiles(term, tiling, self.offsets, buffers, own, hides))
+                self.parts.append(ContentTiles(term, tiling, self.offsets, buffers, term_wanted, hides))
         self.content = [part for part in self.parts if isinstance(part, ContentTiles)]
         self.added = [part for part in self.parts if isinstance(part, BiasTiles | PositionBiasTiles | SoftSpanTiles)]
         self.columns = [part for part in self.parts if isinstance(part, GlobalKeyTiles)]
@@ -201,14 +204,14 @@ class TermTiles:
         )
 
     def hides_pattern(self, chunk: Chunk) -> bool:
-        """Whether what `start` writes hides all near keys that the pattern does not show."""
+        """Whether `start` hides all near keys that the pattern hides."""
         if not self.content or not self.offsets.exact or not self.content[0].uses_band(chunk):
             return False
         last = chunk.first_column + chunk.width + (chunk.count - 1) * (chunk.group.step or 0)
         return last * self.tiling.size <= self.tiling.keys
 
     def start(self, scores: Tensor, query: Tensor, keys: Tensor, chunk: Chunk) -> None:
-        """Write the content terms and those of global keys to the scores `(b, h, n, size, L + G)`, in their type."""
+        """Writes the content terms and those of global keys to the scores `(b, h, n, size, L + G)`, in their dtype."""
         width = chunk.width * self.tiling.size
         near = scores[..., :width].flatten(0, 1)
         run, pairs = self._keys(keys, chunk)
@@ -223,7 +226,8 @@ class TermTiles:
             scores[..., width:].zero_()
 
     def added_to(self, chunk: Chunk) -> Tensor | None:
-        """The sum of all biases of the near keys of a chunk, `(b or 1, h or 1, n or 1, size or 1, L)`, or none."""
+        """Returns the sum of all biases of the near keys of a chunk, `(b or 1, h or 1, n or 1, size or 1, L)`, or
+        `None`."""
         biases = [part.of(chunk) for part in self.added]
         return None if not biases else sum(biases[1:], start=biases[0])
 
@@ -237,12 +241,12 @@ class TermTiles:
         total: Tensor,
         chunk: Chunk,
     ) -> None:
-        """From the gradient of the scores `(b, h, n, size, L + G)` add to those of all that they were made of.
+        """Adds the gradients of everything that contributed to the scores `(b, h, n, size, L + G)`.
 
         Args:
-            grad_query: that of the queries of the chunk.
-            grad_keys: that of the keys of the chunk `(b, h, n, L + G, D)`, still without the scale.
-            total: that of all key tiles, still without the scale.
+            grad_query: gradient of the queries of the chunk.
+            grad_keys: gradient of the keys of the chunk `(b, h, n, L + G, D)`, not yet scaled.
+            total: gradient of all key tiles, not yet scaled.
         """
         width, scale = chunk.width * self.tiling.size, self.call.scale
         for part in self.added if width else ():
@@ -252,37 +256,37 @@ class TermTiles:
                 put(part.total, grad[..., width:], chunk)
         near, (run, pairs) = grad[..., :width].flatten(0, 1), self._keys(keys, chunk)
         for part in self.content if width else ():
-            own = part.add_gradients(near, query, run, pairs, chunk)
+            grad_content = part.add_gradients(near, query, run, pairs, chunk)
             if part.by_query:
-                grad_query.add_(own, alpha=scale)
+                grad_query.add_(grad_content, alpha=scale)
             elif part.uses_band(chunk):
-                self._run(total, chunk).add_(own)
+                self._run(total, chunk).add_(grad_content)
             else:
-                grad_keys[..., :width, :].add_(own.flatten(3, 4))
+                grad_keys[..., :width, :].add_(grad_content.flatten(3, 4))
 
     def gradients(self) -> list[Tensor]:
-        """Those of all tensors of all terms, empty where they are not wanted."""
+        """Returns the gradients of all tensors of all terms, empty if not wanted."""
         scale = self.call.scale
         return [
-            each
+            grad
             for part in self.parts
-            for each in (part.gradients(scale) if isinstance(part, ContentTiles) else part.gradients())
+            for grad in (part.gradients(scale) if isinstance(part, ContentTiles) else part.gradients())
         ]
 
     def _keys(self, keys: Tensor, chunk: Chunk) -> tuple[Tensor | None, Tensor]:
-        """The key tiles of a band, each once, and the near keys of a chunk by pair of tiles."""
+        """Returns the key tiles of a band, each once, and the near keys of a chunk by pair of tiles."""
         width, size = chunk.width, self.tiling.size
         run = self._run(self.keys, chunk) if chunk.is_band else None
         return run, keys[..., : width * size, :].unflatten(3, (width, size))
 
     def _run(self, tiles: Tensor, chunk: Chunk) -> Tensor:
-        """The key tiles that a band sees, each once: `(b, h, n + m − 1, size, D)`."""
+        """Returns the key tiles that a band sees, each once: `(b, h, n + m − 1, size, D)`."""
         first = chunk.first_column
         return tiles[chunk.batch, chunk.heads, first : first + chunk.count + chunk.width - 1]
 
 
 def offsets_of(call: Call, tiling: Layout) -> Offsets:
-    """The offsets that the pattern may show between any two places in the tiles."""
+    """Returns the range of offsets that the pattern may show in these tiles."""
     low, high, step = call.pattern.reach()
     least = 1 - tiling.query_tiles * tiling.size - call.query_offset
     most = tiling.key_tiles * tiling.size - 1 - call.query_offset
