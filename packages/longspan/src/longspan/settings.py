@@ -20,6 +20,7 @@ type, a number that is not finite or out of its range is one `InputError`.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import reprlib
@@ -182,7 +183,17 @@ def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: s
         other = next((other for other in others if other in options), None)
         if options.get(name) is not None and other is not None:
             raise InputError(f"{path}.{name} and {path}.{other} exclude each other; leave one of them out")
-    return from_plain(settings, options, path)
+    try:
+        text = json.dumps(options)
+    except (TypeError, ValueError, RecursionError):
+        return from_plain(settings, options, path)
+    return _from_text(settings, text, path)
+
+
+@lru_cache(maxsize=1024)
+def _from_text(settings: type[Settings], text: str, path: str) -> Settings:
+    """Configurations of models keep their specs as plain data, which every layer reads: one parsing serves them all."""
+    return from_plain(settings, json.loads(text), path)
 
 
 def entry(table: Mapping[str, Entry], name: str, path: str) -> Entry:
