@@ -151,7 +151,12 @@ def from_plain(settings: type[Settings], data: Any, path: str = "") -> Settings:
 
 
 def to_plain(value: Any) -> Any:
-    """The reverse of `from_plain`: dictionaries, lists and scalars only, every default written out."""
+    """The reverse of `from_plain`: dictionaries, lists and scalars only, every default written out.
+
+    A task or another nested spec has its name first, by its `to_dict`.
+    """
+    if hasattr(value, "to_dict"):
+        value = value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):
         return {key_of(field): to_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
