@@ -16,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,7 @@ def run(arm: str, exercise: str, seed: int) -> dict[str, Any]:
     weights = sum(each.numel() for name, each in model.named_parameters() if ".layers." in name)
     found: dict[str, Any] = {"arm": arm, "exercise": exercise, "seed": seed, "seconds": seconds, "weights": weights}
     for length in TESTS if exercise != "babi" else ("made up",):
-        data = {**recipe.task, "test_length": length} if exercise != "babi" else recipe.task
-        task = type(recipe.built_task)(**{key: value for key, value in data.items() if key != "name"})
+        task = replace(recipe.task, test_length=length) if exercise != "babi" else recipe.task
         rows = task.read("synthetic", "test", ROWS)
         scores = task.evaluate(model, tokenizer, rows, batch_size=10).scores
         found[str(length)] = scores | {"steps": steps_taken(model, tokenizer, task, rows)}

@@ -122,10 +122,10 @@ def pretrain(work: Path) -> None:
 def short_recipe(long: Recipe, work: Path) -> Recipe:
     """As long a training on as many tokens, at the length that the source has, with the attention that it has."""
     source = recipe_of("roberta-mlm-small", work)
-    tokens, batch = source.task["max_tokens"], source.optimisation.batch_size
+    tokens, batch = source.task.max_tokens, source.optimisation.batch_size
     changes = ["model.attention=null", "model.max_tokens=null", f"task.max_tokens={tokens}"]
     changes += [f"optimisation.batch_size={batch}", f"optimisation.micro_batch_size={batch}"]
-    assert tokens * batch == long.task["max_tokens"] * long.optimisation.batch_size
+    assert tokens * batch == long.task.max_tokens * long.optimisation.batch_size
     return recipe_of(LONG, work, *changes, source=True)
 
 
@@ -153,7 +153,7 @@ def publish(run: Path, folder: Path) -> None:
 
 def chunks(recipe: Recipe, work: Path) -> Any:
     """The validation text in long chunks with its holes, which follow from the text alone."""
-    task, tokenizer = recipe.built_task, load_tokenizer(work / "published")
+    task, tokenizer = recipe.task, load_tokenizer(work / "published")
     assert isinstance(task, MaskedLM)
     rows = task.read(str(work / "validation.jsonl"), "validation", None)
     return task.dataset(rows, tokenizer, training=False, seed=0, folder=work / "counted")
@@ -226,7 +226,7 @@ def steps_of(folder: Path) -> dict[int, float]:
 
 def scored(work: Path, recipe: Recipe, dataset: Any, short: int) -> tuple[dict[str, Holes], list[Holes]]:
     """Every row of the table by name, the source first; and all draws of random positions."""
-    tokens, source = recipe.task["max_tokens"], load_model(work / "published").eval()
+    tokens, source = recipe.task.max_tokens, load_model(work / "published").eval()
     random = drawn(work, recipe, dataset, tokens)
     rows = {
         f"source, {short} tokens": score(source, dataset, short),
@@ -249,7 +249,7 @@ RUNS = {
 
 def write(work: Path, recipe: Recipe) -> None:
     """The page."""
-    short, tokens = recipe_of("roberta-mlm-small", work).task["max_tokens"], recipe.task["max_tokens"]
+    short, tokens = recipe_of("roberta-mlm-small", work).task.max_tokens, recipe.task.max_tokens
     dataset = chunks(recipe, work)
     rows, random = scored(work, recipe, dataset, short)
     base = rows[f"source, {short} tokens"].by_chunk()

@@ -90,7 +90,7 @@ def run(data: str, arm: str, seed: int, epochs: int, work: Path) -> dict[str, An
     seconds = time.process_time() - began
     model, tokenizer = load_pair(str(folder))
     rows = list(read_coreference(data, "validation"))
-    outcome = recipe.built_task.evaluate(model.eval(), tokenizer, rows, batch_size=1)
+    outcome = recipe.task.evaluate(model.eval(), tokenizer, rows, batch_size=1)
     found = [tuple(tuple(map(tuple, cluster)) for cluster in line["prediction"]) for line in outcome.lines]
     return {
         "data": data,

@@ -116,7 +116,7 @@ def steps_of(count: int) -> tuple[str, ...]:
 def denoising(folder: Path) -> dict[str, float]:
     """Bits per token of held-out windows that all noises have disturbed."""
     recipe = load_recipe("dialogue-small", SMALLER["dialogue-small"])
-    task, (model, tokenizer) = recipe.built_task, load_pair(str(folder))
+    task, (model, tokenizer) = recipe.task, load_pair(str(folder))
     rows = [row for name, count in HELD_OUT.items() for row in read_dialogues(name, "validation", count)]
     return task.evaluate(model.eval(), tokenizer, rows, batch_size=4).scores
 

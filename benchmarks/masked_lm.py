@@ -147,7 +147,7 @@ def finished() -> list[dict[str, Any]]:
 
 def baseline(work: Path) -> tuple[float, int, int]:
     """Bits per hidden token for who knows the frequencies of the training tokens only; hidden tokens, chunks."""
-    task, tokenizer = recipe_of("window", 1, 1, work).built_task, load_tokenizer(work / "tokenizer")
+    task, tokenizer = recipe_of("window", 1, 1, work).task, load_tokenizer(work / "tokenizer")
     assert isinstance(task, MaskedLM)
     counts: Counter[int] = Counter()
     folders = work / "counted"
@@ -179,7 +179,7 @@ def report(rows: list[dict[str, Any]], work: Path) -> str:
         "# Masked-language modelling from scratch: one level, two levels, fusion",
         f"An encoder of {new['num_hidden_layers']} layers, {new['hidden_size']} wide, {new['num_attention_heads']} "
         f"heads, vocabulary {len(load_tokenizer(work / 'tokenizer'))}, on novels and papers in chunks of "
-        f"{recipe.task['max_tokens']} tokens, 15 % of them hidden; one chunk is one update of the weights, learning "
+        f"{recipe.task.max_tokens} tokens, 15 % of them hidden; one chunk is one update of the weights, learning "
         f"rate {recipe.optimisation.learning_rate:g}. Second level in the upper layer. Sinusoidal positions; the "
         f"fusion has relative ones instead. Validation: {hidden} hidden tokens in {chunks} chunks, the same for every "
         "run. Mean ± standard deviation over seeds.",

@@ -16,6 +16,7 @@ import platform
 import shutil
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ import torch
 
 from longspan.checkpoints.loading import load_model, load_tokenizer
 from longspan.data.corpus.sources import Corpus
-from longspan.tasks import build_task
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 
@@ -86,8 +86,7 @@ def run(name: str, form: str, seed: int, folder: Path, steps: int | None = None)
 
 def read_with(output: Path, recipe: Any, memory: int) -> float:
     """Bits per token of a trained model that is given another memory."""
-    evaluation = {**recipe.task.get("evaluation", {}), "memory_tokens": memory}
-    task = build_task({**recipe.task, "evaluation": evaluation})
+    task = replace(recipe.task, evaluation=replace(recipe.task.evaluation, memory_tokens=memory))
     rows = [row for source in recipe.data.validation for row in task.read(source, "validation", None)]
     outcome = task.evaluate(load_model(output), load_tokenizer(output), rows, batch_size=1)
     return outcome.scores["bits_per_token"]

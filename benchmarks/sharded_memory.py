@@ -44,7 +44,7 @@ def planned_of(name: str) -> Planned:
     """The model of an arm."""
     changes = [f"model.new.{change}" for change in ARMS[name][0]]
     recipe = load_recipe("small-mlm-window", [*changes, f"tokenizer.train={WORDS.get(name, 4_000)}"])
-    return planned_recipe("small-mlm-window", recipe)
+    return planned_recipe(recipe)
 
 
 def choice_of(name: str, processes: int) -> Choice:

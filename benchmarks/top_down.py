@@ -154,7 +154,7 @@ def _run(arm: str, seed: int, recipe: Recipe, given: argparse.Namespace, papers:
     train(recipe, folder, resume=True)
     spent = None if resumed else round(time.process_time() - began, 1)
     note = {"seed": seed, "steps": given.steps, "train_cpu_seconds": spent}
-    task = recipe.built_task
+    task = recipe.task
     if task.importance != "none" and not arms.is_finished(RUNS, ORACLE, seed):
         oracle = replace(task, importance="labels", tagger=None)
         _add(

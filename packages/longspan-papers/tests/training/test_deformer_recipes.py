@@ -21,7 +21,7 @@ TINY = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "in
 )
 def test_the_settings_are_those_of_the_paper(name: str, lengths: tuple[int, int], scores: dict[str, float]) -> None:
     recipe = load_recipe(name)
-    task, settings = recipe.built_task, recipe.optimisation
+    task, settings = recipe.task, recipe.optimisation
     first = task.max_question_tokens if name == "deformer-squad" else task.max_first_tokens
     assert (task.max_tokens, first) == lengths
     assert (settings.epochs, settings.batch_size, settings.learning_rate) == (3, 32, 5e-5)

@@ -22,7 +22,7 @@ TOKENS = {"dialoglm-sparse": 8192, "dialoglm-dense": 5120, "dialogled": 16384}
 @pytest.mark.parametrize("name", TOKENS)
 def test_pre_training_is_as_published(name: str) -> None:
     recipe = load_recipe(name)
-    task, settings = recipe.built_task, recipe.optimisation
+    task, settings = recipe.task, recipe.optimisation
     assert (task.max_source_tokens, task.setting) == (TOKENS[name], "paper")
     assert (settings.steps, settings.warmup_steps, settings.batch_size) == (200_000, 20_000, 64)
     assert (settings.learning_rate, settings.label_smoothing) == (2e-5, 0.1)
@@ -44,7 +44,7 @@ def test_decoding_is_as_published(name: str) -> None:
     assert (decoding.no_repeat_ngram, decoding.no_repeat_ignored) == (3, (".",))
     assert recipe.published is not None
     settings = recipe.optimisation
-    assert recipe.built_task.model_class().__name__ == "LongspanForPrefixLM"
+    assert recipe.task.model_class().__name__ == "LongspanForPrefixLM"
     dense = "dialoglm-dense" in recipe.model.source
     long = (*((100_000, 2000) if name == "tvmegasite" else (5000, 500)), 7e-5 if dense else 2e-5)
     assert (settings.steps, settings.warmup_steps, settings.learning_rate, settings.batch_size) == (*long, 64)
@@ -80,7 +80,7 @@ def test_the_authors_files_are_read_as_they_are(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for split in ("train", "val", "test"):
             (tmp_path / name / f"{split}.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
-        task = load_recipe(f"dialoglm-{name}").built_task
+        task = load_recipe(f"dialoglm-{name}").task
         (row,) = task.read(str(tmp_path / name), "validation", None)
         assert row.source == text
         assert row.reference.split("\n")[0] in ("They planned a remote.", "They met.")

@@ -25,7 +25,7 @@ PAPER = {
 @pytest.mark.parametrize("name", PAPER)
 def test_the_settings_are_those_of_the_paper(name: str) -> None:
     recipe = load_recipe(name)
-    task, settings = recipe.built_task, recipe.optimisation
+    task, settings = recipe.task, recipe.optimisation
     assert (task.max_tokens, task.global_on, task.kept_paragraphs, task.relevance_above) == (4096, "marks", 5, -3.0)
     assert task.least_paragraphs == (2 if name.endswith("second") else 0)  # the paper keeps what is above, and no more
     assert (settings.epochs, settings.batch_size, settings.learning_rate, settings.warmup_steps) == (5, 32, 3e-5, 1000)

@@ -13,12 +13,14 @@ class Optimisation:
         check(self)
 ```
 
-`from_plain` checks what comes from a file, `check` what was built in Python, `check_arguments` what a function was
-called with. An unknown key, a wrong type, a number that is not finite or out of its range is one `InputError`.
+Each value is checked once, where it comes in: `from_plain` checks what comes from a file, `check` what was built in
+Python, `check_arguments` what a function was called with. From there on an object is trusted. An unknown key, a wrong
+type, a number that is not finite or out of its range is one `InputError`.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import reprlib
@@ -61,14 +63,17 @@ class Range:
 
     def check(self, value: Any, path: str) -> None:
         """Raise `InputError` where a number is outside."""
-        for limit, wrong, words in (
-            (self.minimum, lambda limit: value < limit, "at least"),
-            (self.above, lambda limit: value <= limit, "above"),
-            (self.maximum, lambda limit: value > limit, "at most"),
-            (self.below, lambda limit: value >= limit, "below"),
-        ):
-            if limit is not None and wrong(limit):
-                raise InputError(f"{path} is {show(value)}; it must be {words} {limit:,}")
+        limit, words = None, ""
+        if self.minimum is not None and value < self.minimum:
+            limit, words = self.minimum, "at least"
+        elif self.above is not None and value <= self.above:
+            limit, words = self.above, "above"
+        elif self.maximum is not None and value > self.maximum:
+            limit, words = self.maximum, "at most"
+        elif self.below is not None and value >= self.below:
+            limit, words = self.below, "below"
+        if limit is not None:
+            raise InputError(f"{path} is {show(value)}; it must be {words} {limit:,}")
 
 
 @dataclass(frozen=True)
@@ -138,11 +143,20 @@ def from_plain(settings: type[Settings], data: Any, path: str = "") -> Settings:
     for key, field in known.items():
         if key not in data and field.default is MISSING and field.default_factory is MISSING:
             raise InputError(f"missing key {join(path, key)!r}; add it")
-    return settings(**values)
+    made = object.__new__(settings)
+    made.__dict__[_PARSED] = True
+    made.__init__(**values)
+    made.__dict__.pop(_PARSED, None)
+    return made
 
 
 def to_plain(value: Any) -> Any:
-    """The reverse of `from_plain`: dictionaries, lists and scalars only, every default written out."""
+    """The reverse of `from_plain`: dictionaries, lists and scalars only, every default written out.
+
+    A task or another nested spec has its name first, by its `to_dict`.
+    """
+    if hasattr(value, "to_dict"):
+        value = value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):
         return {key_of(field): to_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
@@ -174,7 +188,17 @@ def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: s
         other = next((other for other in others if other in options), None)
         if options.get(name) is not None and other is not None:
             raise InputError(f"{path}.{name} and {path}.{other} exclude each other; leave one of them out")
-    return from_plain(settings, options, path)
+    try:
+        text = json.dumps(options)
+    except (TypeError, ValueError, RecursionError):
+        return from_plain(settings, options, path)
+    return _from_text(settings, text, path)
+
+
+@lru_cache(maxsize=1024)
+def _from_text(settings: type[Settings], text: str, path: str) -> Settings:
+    """Configurations of models keep their specs as plain data, which every layer reads: one parsing serves them all."""
+    return from_plain(settings, json.loads(text), path)
 
 
 def entry(table: Mapping[str, Entry], name: str, path: str) -> Entry:
@@ -186,9 +210,20 @@ def entry(table: Mapping[str, Entry], name: str, path: str) -> Entry:
 
 
 def check(settings: Any) -> None:
-    """Raise `InputError` for the first field of a dataclass whose value is not of its type, or outside its limits."""
+    """Raise `InputError` for the first field of a dataclass whose value is not of its type, or outside its limits.
+
+    For `__post_init__`. Defaults are trusted, and so is what `from_plain` has parsed.
+    """
+    if settings.__dict__.pop(_PARSED, False):
+        return
     for field in fields(settings):
-        convert(hints_of(type(settings))[field.name], getattr(settings, field.name), key_of(field))
+        value = getattr(settings, field.name)
+        if value is not field.default:
+            convert(hints_of(type(settings))[field.name], value, key_of(field))
+
+
+_PARSED = "_parsed_by_from_plain"
+"""Marks an object whose fields `from_plain` has parsed, until `check` sees it."""
 
 
 def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> None:

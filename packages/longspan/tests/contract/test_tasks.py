@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from longspan.settings import from_plain, to_plain
+from longspan.settings import to_plain
 from longspan.tasks import TASKS, build_task, task_class
 from longspan.training.tokenizers import train_tokenizer
 
@@ -53,7 +53,7 @@ def test_options_are_plain_data_and_names_agree() -> None:
         assert is_dataclass(task_class(name))
         assert found.name == name
         task = small(name)
-        assert from_plain(found, to_plain(task)) == task
+        assert build_task(to_plain(task)) == task
         assert not inspect.isabstract(found)
 
 

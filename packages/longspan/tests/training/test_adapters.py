@@ -61,7 +61,7 @@ def test_the_adapter_trains_alone_and_both_ways_to_load_it_agree(recipe: Recipe,
 
     folder = train(recipe, tmp_path / "run").folder
     assert not (folder / "tensorboard").exists()
-    base = published_model(recipe.built_task, recipe.model, folder / "random-bart")
+    base = published_model(recipe.task, recipe.model, folder / "random-bart")
     before = {name: weight.clone() for name, weight in base.state_dict().items()}
     merged, adapter = load_model(folder), load_file(folder / "adapter" / "adapter_model.safetensors")
 

@@ -26,7 +26,7 @@ from longspan.training.recipe_file import load_recipe
 )
 def test_the_published_rows(name, layers, width, inner, dropout, steps, weights):
     recipe = load_recipe(name)
-    task, optimisation = recipe.built_task, recipe.optimisation
+    task, optimisation = recipe.task, recipe.optimisation
     config = new_config(task, recipe.model, 261)
     with torch.device("meta"):
         model = task.model_class()(config)

@@ -20,7 +20,7 @@ from longspan.training.train import _configure
 def test_the_published_rows(name: str, score: dict[str, float]) -> None:
     recipe = load_recipe(name)
     assert recipe.published.scores == score
-    assert (recipe.task["max_tokens"], recipe.optimisation.learning_rate) == (8192, 5.8e-4)
+    assert (recipe.task.max_tokens, recipe.optimisation.learning_rate) == (8192, 5.8e-4)
     planned = open_planned(name)
     with torch.device("meta"):
         model = planned.model_class(planned.config)
@@ -42,4 +42,4 @@ def test_what_does_not_reach_its_layers_is_refused() -> None:
     with pytest.raises(
         InputError, match="float32_attention is true, but the layers of stack 'binary_partition' are its"
     ):
-        _configure(model, recipe, recipe.built_task, None)
+        _configure(model, recipe, recipe.task, None)

@@ -22,7 +22,7 @@ STAGES = {
 
 def model_of(recipe: Recipe) -> tuple[Any, int]:
     """The configuration of a recipe's model, and how many weights it has."""
-    task = recipe.built_task
+    task = recipe.task
     assert recipe.tokenizer.train is not None
     config = new_config(task, recipe.model, recipe.tokenizer.train)
     with torch.device("meta"):
@@ -43,7 +43,7 @@ def test_five_stages_as_in_the_tables(name: str, size: str, layers: int, weights
     """The paper has 41 and 102 million weights; ours count 256 bytes and five special tokens (0.13 million)."""
     recipe = load_recipe(name)
     stages = recipe.stage_recipes
-    assert [stage.task["max_tokens"] for stage in stages] == [2048, 4096, 8192, 16384, 23040]
+    assert [stage.task.max_tokens for stage in stages] == [2048, 4096, 8192, 16384, 23040]
     assert [(stage.optimisation.steps, stage.optimisation.batch_size) for stage in stages] == [
         (1000 * steps, batch) for steps, batch in STAGES[size]
     ]
@@ -63,7 +63,7 @@ def test_five_stages_as_in_the_tables(name: str, size: str, layers: int, weights
     assert all(set(each.dilations) == {1} for each in attention[:half])
     assert all(each.dilations[:6] == (1,) * 6 and each.dilations[6] == each.dilations[7] for each in attention[half:])
     assert [each.dilations[-1] for each in attention[half:]] == sorted([2, 3, 4] * (half // 3))
-    last = new_config(stages[-1].built_task, stages[-1].model, 261)
+    last = new_config(stages[-1].task, stages[-1].model, 261)
     assert {last.layer_attention(layer).left_tokens for layer in (0, layers - 1)} == {512, 8192}
 
 

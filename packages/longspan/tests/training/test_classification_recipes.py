@@ -16,7 +16,7 @@ PAPER = {"longformer-imdb": {"accuracy": 95.7}, "longformer-hyperpartisan": {"f1
 @pytest.mark.parametrize("name", PAPER)
 def test_the_settings_are_those_of_the_paper(name: str) -> None:
     recipe = load_recipe(name)
-    task, settings = recipe.built_task, recipe.optimisation
+    task, settings = recipe.task, recipe.optimisation
     assert task.max_tokens == 4096
     assert (settings.epochs, settings.batch_size, settings.learning_rate) == (15, 32, 3e-5)
     assert (settings.schedule, settings.warmup_fraction) == ("linear", 0.1)

@@ -22,7 +22,7 @@ ROWS = {"longformer-mlm-base": 1.705, "longformer-mlm-large": 1.358, "longformer
 @pytest.mark.parametrize("name", ROWS)
 def test_the_settings_are_those_of_the_paper(name: str) -> None:
     recipe = load_recipe(shipped_recipes()[name])
-    task, settings, model = recipe.built_task, recipe.optimisation, recipe.model
+    task, settings, model = recipe.task, recipe.optimisation, recipe.model
     assert (task.max_tokens, model.max_tokens, task.mask_probability) == (4096, 4096, 0.15)
     assert model.attention == {"mechanism": "longformer", "left_tokens": 256, "right_tokens": 256}
     assert (settings.steps, settings.batch_size, settings.learning_rate) == (65_000, 64, 3e-5)

@@ -24,7 +24,7 @@ def recipe_of(name: str, *, smoke: bool = False) -> Recipe:
 @pytest.mark.parametrize("kind", ["poolingformer", "fusion"])
 def test_the_settings_are_those_of_the_thesis(kind: str) -> None:
     recipe = recipe_of(f"{kind}-mlm")
-    task, settings, new = recipe.built_task, recipe.optimisation, recipe.model.new
+    task, settings, new = recipe.task, recipe.optimisation, recipe.model.new
     assert (task.name, task.max_tokens, task.mask_probability, task.cross_documents) == ("masked_lm", 4096, 0.15, False)
     assert (settings.batch_size, settings.learning_rate, settings.epochs) == (128, 1e-4, 4)
     assert new is not None

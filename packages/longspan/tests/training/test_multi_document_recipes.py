@@ -29,7 +29,7 @@ STORY = "the fame of karl is old . nobody knows more , but the pond of anna is d
 )
 def test_the_settings_are_those_of_the_paper(name: str, epochs: int, warmup: int, scores: dict[str, float]) -> None:
     recipe = load_recipe(name)
-    task, settings = recipe.built_task, recipe.optimisation
+    task, settings = recipe.task, recipe.optimisation
     assert (settings.epochs, settings.batch_size, settings.learning_rate) == (epochs, 32, 3e-5)
     assert (settings.schedule, settings.warmup_steps) == ("linear", warmup)
     assert task.max_tokens == 4096

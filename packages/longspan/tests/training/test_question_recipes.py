@@ -23,7 +23,7 @@ def recipe_of(name: str, *, smoke: bool = False) -> Recipe:
 @pytest.mark.parametrize("name", THESIS)
 def test_the_settings_are_those_of_the_thesis(name: str) -> None:
     recipe = recipe_of(name)
-    task, settings = recipe.built_task, recipe.optimisation
+    task, settings = recipe.task, recipe.optimisation
     assert (task.max_tokens, task.stride, task.keep_negatives) == (4096, 1568, 0.5)
     assert (settings.epochs, settings.batch_size, settings.learning_rate) == (2, 32, 3e-5)
     assert (settings.schedule, settings.warmup_fraction) == ("polynomial", 0.1)
@@ -37,7 +37,7 @@ def test_each_starts_from_the_pre_training_of_its_kind(name: str) -> None:
     assert source is not None
     before = recipe_of(Path(source).name)
     kind = name.removesuffix("-nq")
-    assert before.task["name"] == "masked_lm"
+    assert before.task.name == "masked_lm"
     layers = [attention_config(spec) for spec in layer_specs(before.model.attention, 24)]
     assert [layer for layer, spec in enumerate(layers) if spec.lengthening().first_level != spec] == [
         15,

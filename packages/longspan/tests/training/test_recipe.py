@@ -14,7 +14,7 @@ from longspan.errors import InputError
 from longspan.settings import from_plain, to_plain
 from longspan.training.recipe import Recipe, check_memory
 from longspan.training.recipe_file import load_recipe
-from longspan.training.shipped import shipped_recipes
+from longspan.training.shipped import read_recipe, shipped_recipes
 from longspan.training.train import train
 
 RECIPES = sorted(shipped_recipes().values())
@@ -113,8 +113,7 @@ def test_recipes_of_this_repository_are_valid(path: Path) -> None:
     full, small = load_recipe(path), load_recipe(path, smoke=True)
     assert full.name == path.stem
     assert small.data.train == ("synthetic",)
-    assert full.built_task.name == full.task["name"]
-    assert small.built_task.name == small.task["name"]
+    assert full.task.name == small.task.name == read_recipe(path)["task"]["name"]
 
 
 @needs_papers
@@ -131,7 +130,7 @@ def test_each_published_row_has_its_recipe(name: str) -> None:
     assert recipe.published is not None
     assert tuple(recipe.published.scores[key] for key in ("rouge1", "rouge2", "rougeL")) == EXPECTED[name]
     spec: dict[str, Any] = recipe.model.attention
-    assert recipe.model.max_tokens == recipe.task["max_source_tokens"] == (16384 if name.endswith("16k") else 4096)
+    assert recipe.model.max_tokens == recipe.task.max_source_tokens == (16384 if name.endswith("16k") else 4096)
     if "ablation-128" in name:
         _, near, far, kind = name.split("-")
         assert (spec["left_tokens"], spec["pooled_left_tokens"]) == (int(near), int(far))
@@ -156,7 +155,7 @@ def test_a_model_is_weighed_by_what_the_processes_of_a_machine_hold(
 ) -> None:
     """Weights, gradients and two moments in float32 are 16 bytes a weight, whole or divided."""
     recipe = load_recipe(file, ["model.new.num_hidden_layers=3"])
-    weights = sum(weight.numel() for weight in recipe.built_task.model_class()(recipe.smallest_config).parameters())
+    weights = sum(weight.numel() for weight in recipe.task.model_class()(recipe.smallest_config).parameters())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     def check(machine: int, *changes: str, processes: int = 1, here: int = 1) -> None:

@@ -34,7 +34,7 @@ def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_model_can_be_built(name: str, bart: Path) -> None:
     recipe = load_recipe(RECIPES[name], smoke=True)
-    model = published_model(recipe.built_task, recipe.model, bart)
+    model = published_model(recipe.task, recipe.model, bart)
     layers = [model.config.layer_attention(layer) for layer in range(4)]
     assert model.config.max_position_embeddings == 1024
     names = ["longformer"] * 4

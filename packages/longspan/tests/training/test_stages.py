@@ -212,7 +212,7 @@ def test_a_mistake_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_smoke_keeps_factors_and_no_sizes(tmp_path: Path) -> None:
     given = [{}, {"task.max_tokens": "x2", "optimisation.steps": 50000}, {"task.max_tokens": 5000}]
     staged = load_recipe(write(tmp_path, stages=given, smoke={"task.max_tokens": 16}), smoke=True)
-    assert [stage.task["max_tokens"] for stage in staged.stage_recipes] == [16, 32, 32]
+    assert [stage.task.max_tokens for stage in staged.stage_recipes] == [16, 32, 32]
     assert [stage.optimisation.steps for stage in staged.stage_recipes] == [4, 4, 4]
     assert [stage.optimisation.seed for stage in staged.stage_recipes] == [1, 2, 3]
 
@@ -220,7 +220,7 @@ def test_smoke_keeps_factors_and_no_sizes(tmp_path: Path) -> None:
 def test_shorter_texts_and_narrower_windows_are_allowed(tmp_path: Path) -> None:
     stages = [{}, {"task.max_tokens": 12, "model.attention.left_tokens": 2}, {"model.new.dropout": 0.3}]
     found = load_recipe(write(tmp_path, stages=stages)).stage_recipes
-    assert [stage.task["max_tokens"] for stage in found] == [24, 12, 12]
+    assert [stage.task.max_tokens for stage in found] == [24, 12, 12]
     wide = {**STAGED["model"], "attention": {**STAGED["model"]["attention"], "left_tokens": 500}}
     assert load_recipe(write(tmp_path, model=wide, stages=[{}, {"task.max_tokens": "x2"}]))  # attention to all of it
 

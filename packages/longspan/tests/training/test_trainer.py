@@ -54,7 +54,7 @@ def test_the_published_settings() -> None:
     assert recipe.published is not None
     assert recipe.published.scores == {"conll": 78.6}
     assert (recipe.optimisation.learning_rate, recipe.optimisation.head_learning_rate) == (1e-5, 1e-4)
-    fields = recipe.built_task.model_fields()
+    fields = recipe.task.model_fields()
     assert fields["global_tokens"] == "none"
     wanted = {"segment_tokens": 4096, "crossing": False, "antecedents": 50, "span_width": 30, "spans_per_word": 0.4}
     assert wanted.items() <= fields["head"].items()

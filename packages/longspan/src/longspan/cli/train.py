@@ -64,7 +64,7 @@ def train(
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        raise InputError("; ".join([memory_sentence(error), *_what_fits(recipe, settings)])) from error
+        raise InputError("; ".join([memory_sentence(error), *_what_fits(settings)])) from error
     if not is_main_process():  # one of several says it
         return
     scores = ", ".join(f"{name.removeprefix('eval_')} {value:.4g}" for name, value in result.best.items())
@@ -75,13 +75,13 @@ def train(
     say(f"model: {result.folder}")
 
 
-def _what_fits(source: str, recipe: "Recipe") -> list[str]:
+def _what_fits(recipe: "Recipe") -> list[str]:
     """What a plan of the recipe says, if there is memory for it."""
     try:
         from longspan.planning.plan import what_fits
         from longspan.planning.source import planned_recipe
 
-        said = what_fits(planned_recipe(source, recipe), recipe.optimisation.micro_batch_size, train=True)
+        said = what_fits(planned_recipe(recipe), recipe.optimisation.micro_batch_size, train=True)
         return [said] if said else []
     except Exception as error:
         if not is_out_of_memory(error):

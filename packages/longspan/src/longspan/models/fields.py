@@ -96,7 +96,9 @@ class ModelFields:
     def settle(self) -> None:
         """Fill in what follows from other fields, and refuse what no model can have."""
         for name, hint in FIELDS.items():
-            convert(hint, getattr(self, name), name)
+            value = getattr(self, name)
+            if value is not getattr(ModelFields, name):
+                convert(hint, value, name)
         self.is_encoder_decoder = self.decoder_layers > 0
         if self.decoder_attention_heads is None:
             self.decoder_attention_heads = self.num_attention_heads

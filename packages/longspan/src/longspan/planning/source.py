@@ -89,32 +89,32 @@ def _of_folder(folder: Path) -> Planned:
 def _of_recipe(source: str, changes: Sequence[str]) -> Planned:
     from longspan.training.recipe_file import load_recipe
 
-    return planned_recipe(source, load_recipe(source, list(changes)))
+    return replace(planned_recipe(load_recipe(source, changes)), name=source)
 
 
-def planned_recipe(source: str, recipe: Any) -> Planned:
-    """Returns the model of a recipe read from `source`, with or without changes.
+def planned_recipe(recipe: Any) -> Planned:
+    """Returns the model of a recipe.
 
     Raises:
         InputError: the recipe starts from a missing model.
     """
     from longspan.training.models import check_start, new_config, published_model
 
-    task = recipe.built_task
+    task = recipe.task
     if recipe.model.source is not None:
         check_start(recipe.model, recipe.tokenizer)
         start = Path(os.path.expanduser(recipe.model.source))
         if not (start / "config.json").is_file():
             raise InputError(
-                f"recipe {show(source)} starts from {recipe.model.source!r}, which is no folder here; name the folder "
-                "of a model, or give the recipe with model.from set to one"
+                f"recipe {show(recipe.name)} starts from {recipe.model.source!r}, which is no folder here; name the "
+                "folder of a model, or give the recipe with model.from set to one"
             )
         config = published_model(task, recipe.model, start).config
     else:
         config = new_config(task, recipe.model, recipe.tokenizer.train or 32_768)
     tokens = task.input_tokens or recipe.model.max_tokens or TOKENS
     return Planned(
-        name=source,
+        name=recipe.name,
         config=config,
         model_class=task.model_class(),
         tokens=tokens,

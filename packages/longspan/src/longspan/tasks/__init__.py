@@ -41,8 +41,14 @@ def task_class(name: str) -> Any:
     return entry(TASKS, name, "task.name")
 
 
-def build_task(options: Mapping[str, Any]) -> Any:
-    """The task of the `task` section of a recipe: its `name` and its options; unknown options raise."""
+def build_task(options: Any) -> Any:
+    """The task of the `task` section of a recipe, a mapping of its `name` and its options.
+
+    Raises:
+        InputError: an unknown task or option, or a value out of range.
+    """
+    if not isinstance(options, Mapping):
+        raise InputError(f"task is {show(options)}; it must be a mapping")
     name = options.get("name")
     if not isinstance(name, str):
         raise InputError(f"task.name is {show(name)}; give a task, such as summarization")

@@ -14,7 +14,7 @@ flavour of the metric, …). Training goes through these methods and nothing els
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -103,6 +103,11 @@ class Task(Protocol):
     def __post_init__(self) -> None:
         """Refuse options out of range; subclasses that override this call it first."""
         check(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with the task's name first, as in a recipe; `build_task` reverses it."""
+        options: Any = self  # a dataclass, in every class that inherits from this one
+        return {"name": self.name, **{field.name: getattr(self, field.name) for field in fields(options)}}
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
         """The rows of one data set or path, at most `limit`; `"synthetic"` gives made-up ones.

@@ -30,7 +30,7 @@ def training_card(card: str, recipe: Recipe, metrics: Mapping[str, Any], model_n
         tokenizer: that is saved with it.
     """
     _, front, text = card.split("---\n", 2)
-    task = recipe.stage_recipes[-1].built_task
+    task = recipe.stage_recipes[-1].task
     scores = {name.removeprefix("eval_"): value for name, value in metrics["best"].items() if name != "eval_loss"}
     plain = read_yaml(front, "the card") | _index(recipe, scores, auto_and_pipeline(model_name)[1])
     parts = [
@@ -63,7 +63,7 @@ def _facts(recipe: Recipe, metrics: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {environment[name]}" for name in ("longspan", "torch", "transformers", "python"))
     lines = {
         "Recipe": f"`{recipe.name}`" + (f": {' '.join(recipe.about.split())}" if recipe.about else ""),
-        "Task": f"`{recipe.built_task.name}`",
+        "Task": f"`{recipe.task.name}`",
         "Training data": _source(data.train, data.train_split, data.train_rows),
         "Validation data": _source(data.validation, data.validation_split, data.validation_rows),
         "Steps": f"{last:,}" + (f" in {len(recipe.stages)} stages" if recipe.stages else ""),

@@ -28,6 +28,7 @@ from longspan.settings import (
     check_arguments,
     from_plain,
     show,
+    to_plain,
 )
 from longspan.stacks import stack_config
 from longspan.tasks import RECIPE, build_task
@@ -158,7 +159,7 @@ def _open(folder: Path, options: Mapping[str, Any]) -> tuple[Any, Any, Generatio
         recipe = from_plain(Recipe, read_recipe(recipe_file)).stage_recipes[-1]
         if not (folder / "config.json").is_file():
             raise InputError(f"the run in {str(folder)!r} has not ended; finish it with `longspan train … --resume`")
-        task, model = _changed(recipe.task, options), load_model(folder)
+        task, model = _changed(to_plain(recipe.task), options), load_model(folder)
         if not isinstance(model, task.model_class()):
             raise InputError(
                 f"model {str(folder)!r} is a {type(model).__name__}; {task.name} needs a {task.model_class().__name__}"

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from longspan.checkpoints.folder import CONFIG
 from longspan.checkpoints.sources import RUNS, is_path
 from longspan.errors import InputError, one_sentence
 from longspan.models.configuration import LongspanConfig
-from longspan.settings import convert, show
+from longspan.settings import show
 from longspan.tasks import RECIPE
 from longspan.training.sections import Model, Tokenizer
 from longspan.training.shipped import shipped_recipes
@@ -97,8 +96,6 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
         options["attention"] = model.attention
     if model.stack is not None:
         options["stack"] = model.stack
-    for name, value in new.items():
-        convert(CONFIG.get(name, Any), value, f"model.new.{name}")
     with one_sentence("model.new is no configuration of a model"):
         return LongspanConfig(**options)
 

@@ -30,7 +30,7 @@ from typing import Any, Self, Union, get_args, get_origin
 
 from longspan.changes import STAGES, stages_of
 from longspan.errors import InputError
-from longspan.settings import FileName, check, from_plain, hints_of, join, key_of, near, show, to_plain
+from longspan.settings import FileName, check, convert, from_plain, hints_of, join, key_of, near, show, to_plain
 from longspan.tasks import build_task
 from longspan.training.optimisation import STATES, Optimisation, check_reports, check_schedule
 from longspan.training.sections import Data, Generation, Model, Published, Tokenizer
@@ -54,8 +54,8 @@ class Recipe:
     """The experiment in a sentence or two."""
     published: Published | None = None
     """The published row that it aims at."""
-    task: dict[str, Any]
-    """`name` of the task, and the task's own options."""
+    task: Any
+    """A mapping of the task's `name` and its options."""
     data: Data
     """Where the rows come from."""
     model: Model
@@ -74,8 +74,10 @@ class Recipe:
     """What `--smoke` changes besides its own list: values by dotted path."""
 
     def __post_init__(self) -> None:
-        """Check what concerns more than one section."""
+        """Parse the task, and check what concerns more than one section."""
         check(self)
+        if not is_dataclass(self.task):
+            object.__setattr__(self, "task", build_task(self.task))
         if len(self.stages) > MOST_STAGES:
             raise InputError(
                 f"stages has {len(self.stages):,} entries; give at most {MOST_STAGES}, each for more than one step"
@@ -94,11 +96,6 @@ class Recipe:
             raise InputError("model.from brings its own vocabulary; remove tokenizer.train")
 
     @cached_property
-    def built_task(self) -> Any:
-        """The task of the recipe with its options; unknown options raise."""
-        return build_task(self.task)
-
-    @cached_property
     def smallest_config(self) -> Any:
         """The configuration of a new model with as few entries as its vocabulary can have."""
         from longspan.training.models import new_config
@@ -107,9 +104,7 @@ class Recipe:
         cutoffs = (self.model.new or {}).get("cutoffs")  # what is no list of numbers is refused with the other fields
         numbers = [each for each in cutoffs if isinstance(each, int)] if isinstance(cutoffs, list | tuple) else []
         least = 1000 + max(numbers, default=0)
-        return new_config(
-            self.built_task, self.model, least if size is None else size + len(self.built_task.new_tokens())
-        )
+        return new_config(self.task, self.model, least if size is None else size + len(self.task.new_tokens()))
 
     @cached_property
     def stage_recipes(self) -> tuple[Recipe, ...]:
@@ -158,9 +153,7 @@ class Recipe:
 
 def _check_run(recipe: Recipe) -> None:
     """Raise `InputError` for the first thing in one run that could not work on any machine, wherever it is."""
-    task = recipe.built_task
-    for key in recipe.smoke:
-        check_key(key, "smoke")
+    task = recipe.task
     check_schedule(recipe.optimisation)
     check_reports(recipe.optimisation.report_to)
     if recipe.optimisation.lora is not None:
@@ -182,8 +175,11 @@ def _check_run(recipe: Recipe) -> None:
 
 def _check_new(recipe: Recipe, task: Any) -> None:
     """Build the configuration of a new model, with the largest vocabulary that it can have."""
+    from longspan.checkpoints.folder import CONFIG
     from longspan.training.models import new_config
 
+    for name, value in (recipe.model.new or {}).items():
+        convert(CONFIG.get(name, Any), value, f"model.new.{name}")
     bounded = recipe.tokenizer.train is not None
     config = recipe.smallest_config if bounded else new_config(task, recipe.model, 100_000_000)
     task.check_model(config)
@@ -284,7 +280,7 @@ def _check_models(stages: tuple[Recipe, ...]) -> None:
     first: dict[str, tuple[int, ...]] = {}
     before: list[Any] = []
     for number, stage in enumerate(stages):
-        task, config = stage.built_task, stage.smallest_config
+        task, config = stage.task, stage.smallest_config
         shapes = _shapes(stage) if len(stages) > 1 else {}
         first = first or shapes
         if changed := sorted(name for name in {**first, **shapes} if first.get(name) != shapes.get(name)):
@@ -306,7 +302,7 @@ def _shapes(recipe: Recipe) -> dict[str, tuple[int, ...]]:
     import torch
 
     with torch.device("meta"):
-        model = recipe.built_task.model_class()(recipe.smallest_config)
+        model = recipe.task.model_class()(recipe.smallest_config)
     return {name: tuple(weight.shape) for name, weight in model.named_parameters()}
 
 

@@ -79,8 +79,9 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
     check_several([] if isinstance(changes, str) else changes, "changes", "texts, such as ['optimisation.seed=3']")
     data = read_recipe(find_recipe(recipe))
     check_keys(data, (EXTENDS, *map(key_of, fields(Recipe))))  # so that a misspelt `extends` is told its near match
+    own = _smoke_section(data)
     if smoke:
-        for key, value in _smoke_changes(data).items():
+        for key, value in _smoke_changes(data, own).items():
             assign(data, key, copy.deepcopy(value))  # later changes go inside, and must leave the tables above alone
     for key, value in parse_changes(changes, "optimisation.seed=3").items():
         check_key(key, "")
@@ -105,13 +106,17 @@ def parse_changes(changes: Iterable[str], example: str) -> dict[str, Any]:
     return values
 
 
-def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
-    model, own = data.get("model"), data.get("smoke") or {}
+def _smoke_section(data: dict[str, Any]) -> dict[str, Any]:
+    own = data.get("smoke") or {}
     if not isinstance(own, dict):
         raise InputError(f"smoke is {show(own)}; it must be a mapping of dotted keys to values")
     for key in own:
         check_key(key, "smoke")
-    task = data.get("task")
+    return own
+
+
+def _smoke_changes(data: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    model, task = data.get("model"), data.get("task")
     name = task.get("name") if isinstance(task, dict) else None
     writes = isinstance(name, str) and name in TASKS and issubclass(task_class(name), WritingTask)
     begun = SMOKE_CHECKPOINT if writes else SMOKE_PRETRAINED

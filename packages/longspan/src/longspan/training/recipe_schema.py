@@ -67,6 +67,7 @@ def _full_recipe() -> dict[str, Any]:
     schema = _object(Recipe)
     properties = schema["properties"]
     properties["task"] |= {
+        "type": "object",
         "required": ["name"],
         "properties": {"name": {"enum": list(TASKS)}},
         "allOf": [

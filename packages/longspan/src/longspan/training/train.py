@@ -207,7 +207,7 @@ def _run(recipe: Recipe, folder: Path, stage: Stage, *, resume: bool) -> TrainRe
 
 def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
     check_start(recipe.model, recipe.tokenizer)
-    task = recipe.built_task
+    task = recipe.task
     rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
     task = task.of_rows(rows[0])
     with on_main_process_first():
