@@ -7,11 +7,13 @@ Uncertain entries refer to the authors' page. Nothing is downloaded: licences mu
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from longspan.errors import InputError
+from longspan.imports import added, load
 
 THEIR_PAGE = "see their page"
 
@@ -43,13 +45,11 @@ class Known:
 
 
 _JSONL = "train.jsonl.gz and validation.jsonl.gz"
-_CONLL = "train.conll.gz and validation.conll.gz"
 _COHAN = "the papers with their abstracts of Cohan et al. 2018"
 _GITHUB = "https://github.com"
 _LITBANK = "https://github.com/dbamman/litbank"
 
-KNOWN: Mapping[str, Known] = {
-    # As published.
+_OWN: Mapping[str, Known] = {
     "arxiv-dataset": Known(
         title=f"arXiv, {_COHAN}",
         size="203,037 papers to train on, 6,436 for validation; 4.5 GB to fetch with PubMed's",
@@ -61,36 +61,6 @@ KNOWN: Mapping[str, Known] = {
         size="119,924 papers to train on, 6,633 for validation; 4.5 GB to fetch with arXiv's",
         page=f"{_GITHUB}/armancohan/long-summarization",
         layout="train.txt and val.txt (JSON Lines)",
-    ),
-    "mediasum": Known(
-        title="MediaSum (Zhu et al. 2021)",
-        size="463,600 interviews",
-        page=f"{_GITHUB}/zcgzcgzcg1/MediaSum",
-        layout="news_dialogue.json and train_val_test_split.json",
-    ),
-    "opensubtitles": Known(
-        title="OpenSubtitles of OPUS",
-        page="https://opus.nlpl.eu/OpenSubtitles",
-        layout="XML files, plain or .gz, one film each",
-    ),
-    "ami": Known(
-        title="AMI's meetings as DialogLM's authors give them",
-        size="137 meetings",
-        licence="CC BY 4.0 (the corpus)",
-        page=f"{_GITHUB}/microsoft/DialogLM",
-        layout="train.json and val.json (JSON Lines with src and tgt)",
-    ),
-    "icsi": Known(
-        title="ICSI's meetings as DialogLM's authors give them",
-        size="59 meetings",
-        licence="CC BY 4.0 (the corpus)",
-        page=f"{_GITHUB}/microsoft/DialogLM",
-        layout="train.json and val.json (JSON Lines with src and tgt)",
-    ),
-    "tvmegasite": Known(
-        title="TVMegaSite of SummScreen (Chen et al. 2022)",
-        page=f"{_GITHUB}/mingdachen/SummScreen",
-        layout="train and dev files of JSON Lines, with Transcript and Recap or with src and tgt",
     ),
     "wikipedia": Known(
         title="articles of English Wikipedia as text",
@@ -151,61 +121,12 @@ KNOWN: Mapping[str, Known] = {
         page="https://gluebenchmark.com/tasks",
         layout="train.tsv and dev_matched.tsv",
     ),
-    "squad-v1.1": Known(
-        title="SQuAD 1.1",
-        size="87,599 questions to train on, 10,570 for validation",
-        licence="CC BY-SA 4.0",
-        page="https://rajpurkar.github.io/SQuAD-explorer",
-        layout="train-v1.1.json and dev-v1.1.json",
-    ),
-    "v1.0": Known(
-        title="Natural Questions",
-        size="307,373 questions to train on, 7,830 for validation",
-        licence="CC BY-SA 3.0",
-        page="https://ai.google.com/research/NaturalQuestions/download",
-        layout="train/nq-train-*.jsonl.gz and dev/nq-dev-*.jsonl.gz, or the simplified files",
-    ),
-    "tydiqa-v1.0": Known(
-        title="TyDi QA, primary tasks",
-        licence="Apache 2.0; the articles are CC BY-SA 3.0",
-        page=f"{_GITHUB}/google-research-datasets/tydiqa",
-        layout="tydiqa-v1.0-train.jsonl.gz and tydiqa-v1.0-dev.jsonl.gz",
-    ),
-    "triviaqa-rc": Known(
-        title="TriviaQA with its evidence",
-        size="110,648 pairs of a question and a Wikipedia page to train on",
-        licence="Apache 2.0; the pages have their own",
-        page="https://nlp.cs.washington.edu/triviaqa",
-        layout="qa/ and evidence/",
-    ),
-    "hotpot": Known(
-        title="HotpotQA, distractor setting",
-        size="90,447 questions to train on, 7,405 for validation",
-        licence="CC BY-SA 4.0",
-        page="https://hotpotqa.github.io",
-        layout="hotpot_train_v1.1.json and hotpot_dev_distractor_v1.json",
-    ),
-    "qangaroo_v1.1/wikihop": Known(
-        title="WikiHop of QAngaroo",
-        size="43,738 questions to train on, 5,129 for validation; 340 MB to fetch",
-        licence="CC BY-SA 3.0",
-        page="https://qangaroo.cs.ucl.ac.uk",
-        layout="train.json and dev.json",
-    ),
-    "conll-2012": Known(
-        title="CoNLL-2012, OntoNotes' coreference",
-        size="2,802 documents to train on, 343 for validation",
-        licence="that of the Linguistic Data Consortium",
-        page="https://catalog.ldc.upenn.edu/LDC2013T19",
-        layout="train/ and development/ with the *_conll files of the shared task",
-    ),
     "aclImdb": Known(
         title="IMDB's film reviews (Maas et al. 2011)",
         size="25,000 reviews to train on, 25,000 to test",
         page="https://ai.stanford.edu/~amaas/data/sentiment",
         layout="train/pos/*.txt, train/neg/*.txt and the same of test/",
     ),
-    # Subsets and conversions: the published data are the same, in other files.
     "squality": Known(
         title="SQuALITY 1.3",
         size="50 stories to train on, 25 for validation",
@@ -277,60 +198,6 @@ KNOWN: Mapping[str, Known] = {
         layout="gov_report_summ.jsonl.gz and the other tasks' files",
         names=("gov-report", "patents"),
     ),
-    "natural_questions": Known(
-        title="a sample of Natural Questions, with questions that L-Eval answers",
-        size="106 questions",
-        licence="CC BY-SA 3.0; L-Eval's are GPL-3.0",
-        page="https://ai.google.com/research/NaturalQuestions",
-        layout="derived_train.jsonl.gz, derived_validation.jsonl.gz and simplified_sample.jsonl.gz",
-        names=("natural-questions", "natural-questions-sample", "natural-questions-original"),
-    ),
-    "tydiqa": Known(
-        title="the small files of TyDi QA's own repository",
-        size="14 questions",
-        licence="Apache 2.0; the articles are CC BY-SA 3.0",
-        page=f"{_GITHUB}/google-research-datasets/tydiqa",
-        layout="tiny_dev.jsonl.gz and small_gold_annotation.jsonl.gz",
-        names=("tydiqa-gold",),
-    ),
-    "triviaqa": Known(
-        title="a sample of TriviaQA",
-        size="6 questions",
-        licence="Apache 2.0; the pages are CC BY-SA 3.0",
-        page=f"{_GITHUB}/allenai/allennlp-models",
-        layout="triviaqa-wikipedia-sample.tar.gz",
-        names=("triviaqa-sample",),
-    ),
-    "hotpotqa": Known(
-        title="a sample of HotpotQA",
-        size="100 questions",
-        licence="CC BY-SA 4.0",
-        page="https://hotpotqa.github.io",
-        layout="sample.jsonl.gz",
-        names=("hotpotqa-sample",),
-    ),
-    "wikihop": Known(
-        title="a sample of WikiHop",
-        size="2 questions",
-        licence="CC BY-SA 3.0",
-        page="https://qangaroo.cs.ucl.ac.uk",
-        layout="wikihop_sample.json.gz",
-        names=("wikihop-sample",),
-    ),
-    "litbank": Known(
-        title="LitBank's coreference",
-        size="80 documents to train on, 10 for validation",
-        licence="CC BY 4.0",
-        page=_LITBANK,
-        layout=_CONLL,
-    ),
-    "ontogum": Known(
-        title="OntoGUM's coreference",
-        size="84 documents to train on, 12 for validation",
-        licence="CC BY 4.0, and by genre CC BY and CC BY-SA",
-        page=f"{_GITHUB}/amir-zeldes/gum",
-        layout=_CONLL,
-    ),
     "hyperpartisan": Known(
         title="Hyperpartisan news, SemEval 2019 task 4, by article",
         size="516 articles to train on, 64 for validation",
@@ -353,6 +220,33 @@ KNOWN: Mapping[str, Known] = {
         layout="train.txt.gz and validation.txt.gz",
     ),
 }
+
+
+class Catalogue(Mapping[str, Known]):
+    """The data sets of this package and of all installed packages.
+
+    A package adds its own with an entry point of the group `longspan.data_sets`: a mapping from the path below
+    LONGSPAN_DATA to a `Known`.
+    """
+
+    @cached_property
+    def _entries(self) -> dict[str, Known]:
+        entries = dict(_OWN)
+        for entry in added("data_sets"):
+            entries |= load(entry)
+        return entries
+
+    def __getitem__(self, name: str) -> Known:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+KNOWN = Catalogue()
 """Path below LONGSPAN_DATA → data set."""
 
 
