@@ -45,7 +45,7 @@ LEFT_OUT = "english"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class AnswerLabel:
     """What one annotator or a system says to a question.
 
     Attributes:
@@ -138,40 +138,40 @@ def byte_overlap(gold: Place, predicted: Place) -> float:
     return 2 * both / lengths if both > 0 else 0.0
 
 
-def judge_long(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
+def judge_long(gold: Sequence[AnswerLabel], predicted: AnswerLabel, votes: int = VOTES) -> Judged:
     """The long answer of Natural Questions."""
-    has_gold = sum(lies_somewhere(said.long) for said in gold) >= votes
-    right = has_gold and any(same_place(said.long, predicted.long) for said in gold)
+    has_gold = sum(lies_somewhere(label.long) for label in gold) >= votes
+    right = has_gold and any(same_place(label.long, predicted.long) for label in gold)
     return Judged(has_gold, lies_somewhere(predicted.long), float(right), predicted.long_score)
 
 
-def judge_short(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
+def judge_short(gold: Sequence[AnswerLabel], predicted: AnswerLabel, votes: int = VOTES) -> Judged:
     """The short answer of Natural Questions."""
-    has_gold = sum(said.has_short for said in gold) >= votes
+    has_gold = sum(label.has_short for label in gold) >= votes
     if predicted.yes_no != "none":
-        right = any(said.yes_no == predicted.yes_no for said in gold)
+        right = any(label.yes_no == predicted.yes_no for label in gold)
     else:
-        right = any(same_spans(said.spans, predicted.spans) for said in gold)
+        right = any(same_spans(label.spans, predicted.spans) for label in gold)
     right = right and has_gold and predicted.has_short
     return Judged(has_gold, predicted.has_short, float(right), predicted.short_score)
 
 
-def judge_passage(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
+def judge_passage(gold: Sequence[AnswerLabel], predicted: AnswerLabel, votes: int = VOTES) -> Judged:
     """The passage of TyDi QA."""
-    has_gold = sum(said.candidate is not None for said in gold) >= votes
+    has_gold = sum(label.candidate is not None for label in gold) >= votes
     has_prediction = predicted.candidate is not None
-    right = has_gold and has_prediction and any(said.candidate == predicted.candidate for said in gold)
+    right = has_gold and has_prediction and any(label.candidate == predicted.candidate for label in gold)
     return Judged(has_gold, has_prediction, float(right), predicted.long_score)
 
 
-def judge_minimal(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
+def judge_minimal(gold: Sequence[AnswerLabel], predicted: AnswerLabel, votes: int = VOTES) -> Judged:
     """The minimal answer of TyDi QA."""
-    has_gold = sum(said.has_short for said in gold) >= votes
+    has_gold = sum(label.has_short for label in gold) >= votes
     credit = 0.0
     if has_gold and predicted.yes_no != "none":
-        credit = float(any(said.yes_no == predicted.yes_no for said in gold))
+        credit = float(any(label.yes_no == predicted.yes_no for label in gold))
     elif has_gold and predicted.spans:
-        overlaps = (byte_overlap(place, predicted.spans[0]) for said in gold for place in said.spans)
+        overlaps = (byte_overlap(place, predicted.spans[0]) for label in gold for place in label.spans)
         credit = max(overlaps, default=0.0)
     return Judged(has_gold, predicted.has_short, credit, predicted.short_score)
 
@@ -220,8 +220,10 @@ SCORES = (
 """The scores by which models can be compared; `*` is a language of TyDi QA."""
 
 
-def natural_questions_scores(gold: Sequence[Sequence[Said]], predicted: Sequence[Said]) -> dict[str, float]:
-    """The metric of Natural Questions: what annotators said of each question, and the prediction for it.
+def natural_questions_scores(
+    gold: Sequence[Sequence[AnswerLabel]], predicted: Sequence[AnswerLabel]
+) -> dict[str, float]:
+    """The metric of Natural Questions: what annotators label of each question, and the prediction for it.
 
     Returns:
         For `long` and `short` what `curve_scores` gives.
@@ -232,7 +234,7 @@ def natural_questions_scores(gold: Sequence[Sequence[Said]], predicted: Sequence
 
 
 def tydi_scores(
-    gold: Sequence[Sequence[Said]], predicted: Sequence[Said], languages: Sequence[str | None]
+    gold: Sequence[Sequence[AnswerLabel]], predicted: Sequence[AnswerLabel], languages: Sequence[str | None]
 ) -> dict[str, float]:
     """The metric of TyDi QA's primary tasks.
 
@@ -254,17 +256,22 @@ def tydi_scores(
     return scores
 
 
-def annotations_of(row: QuestionRow) -> list[Said]:
+def annotations_of(row: QuestionRow) -> list[AnswerLabel]:
     """What the annotators of a row said, in the units of the published document and as it was published."""
     return [
-        Said(candidate=said.candidate, long=row.long_place(said), short=row.short_places(said), yes_no=said.yes_no)
-        for said in row.annotations
+        AnswerLabel(
+            candidate=annotation.candidate,
+            long=row.long_place(annotation),
+            short=row.short_places(annotation),
+            yes_no=annotation.yes_no,
+        )
+        for annotation in row.annotations
     ]
 
 
-def votes_needed(gold: Iterable[Sequence[Said]]) -> int:
+def votes_needed(gold: Iterable[Sequence[AnswerLabel]]) -> int:
     """How many annotators of a question must have answered: two, but one where no question of the file has two."""
-    return VOTES if any(len(said) >= VOTES for said in gold) else 1
+    return VOTES if any(len(labels) >= VOTES for labels in gold) else 1
 
 
 def _units(place: Place) -> list[tuple[int, int] | None]:

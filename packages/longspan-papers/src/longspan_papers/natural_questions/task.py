@@ -27,7 +27,7 @@ from longspan_papers.natural_questions.features import collate
 from longspan_papers.natural_questions.metric import (
     SCORES,
     VOTES,
-    Said,
+    AnswerLabel,
     annotations_of,
     curve,
     judge_long,
@@ -38,7 +38,7 @@ from longspan_papers.natural_questions.metric import (
 )
 from longspan_papers.natural_questions.network import LABELS
 from longspan_papers.natural_questions.options import PassageTypes, QuestionOptions, marker_tokens
-from longspan_papers.natural_questions.predictions import line, official_files, said
+from longspan_papers.natural_questions.predictions import answer_label, line, official_files
 from longspan_papers.natural_questions.reading import QUESTIONS, read_questions
 
 GROUP = 64
@@ -160,7 +160,7 @@ class NaturalQuestions(QuestionOptions, Task):
             answers = answer_rows(model, tokenizer, group, self, batch_size)
             for row, answer in zip(group, answers, strict=True):
                 bare = replace(row, question="", text="", candidates=(), annotations=(), tokens=None)
-                judged.append(_Judged(bare, annotations_of(row), said(row, answer), answer.probability))
+                judged.append(_Judged(bare, annotations_of(row), answer_label(row, answer), answer.probability))
                 lines.append(line(row, answer))
         if not judged:
             raise InputError("the data gives no rows with annotations to score; name other data")
@@ -173,8 +173,8 @@ class _Judged:
     """What is kept of a row when its document is forgotten."""
 
     row: QuestionRow
-    gold: list[Said]
-    predicted: Said
+    gold: list[AnswerLabel]
+    predicted: AnswerLabel
     probability: float
 
     @property
