@@ -1,4 +1,4 @@
-"""Predictions as files: the official formats of Natural Questions and TyDi QA, and a readable line for each row."""
+"""Prediction files: the official formats of Natural Questions and TyDi QA, and a readable line for each row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from longspan_papers.natural_questions.metric import AnswerLabel
 
 
 def answer_label(row: QuestionRow, answer: Answer) -> AnswerLabel:
-    """An answer in the units of the published document, to be judged."""
+    """Converts an answer to the units of the published document, for the metric."""
     return AnswerLabel(
         candidate=answer.candidate,
         long=Place(**row.original(None if answer.candidate is None else row.candidates[answer.candidate])),
@@ -25,10 +25,9 @@ def answer_label(row: QuestionRow, answer: Answer) -> AnswerLabel:
 
 
 def natural_questions_prediction(row: QuestionRow, label: AnswerLabel) -> dict[str, Any]:
-    """One entry of `predictions` in the file that the official evaluation of Natural Questions reads.
+    """Returns one entry of `predictions` in the file for the official evaluation of Natural Questions.
 
-    Every answer is given with its score; the evaluation finds the threshold. Bytes and tokens are −1 where the row does
-    not know them.
+    Every answer has its score; the evaluation finds the threshold. Unknown byte and token offsets are −1.
     """
     return {
         "example_id": _number(row.id),
@@ -41,7 +40,7 @@ def natural_questions_prediction(row: QuestionRow, label: AnswerLabel) -> dict[s
 
 
 def tydi_prediction(row: QuestionRow, label: AnswerLabel) -> dict[str, Any]:
-    """One line of the file that the official evaluation of TyDi QA's primary tasks reads."""
+    """Returns one line of the file for the official evaluation of TyDi QA's primary tasks."""
     minimal = label.spans[0] if label.spans else Place()
     return {
         "example_id": _number(row.id),
@@ -55,7 +54,7 @@ def tydi_prediction(row: QuestionRow, label: AnswerLabel) -> dict[str, Any]:
 
 
 def official_files(pairs: Iterable[tuple[QuestionRow, AnswerLabel]]) -> dict[str, Any]:
-    """File name → content, for the formats that the rows belong to; plain rows go with Natural Questions."""
+    """Returns file name → content, in the formats of the rows; plain rows are written as Natural Questions."""
     pairs = list(pairs)
     questions = [natural_questions_prediction(row, label) for row, label in pairs if row.source != "tydi"]
     tydi = [tydi_prediction(row, label) for row, label in pairs if row.source == "tydi"]
@@ -64,7 +63,7 @@ def official_files(pairs: Iterable[tuple[QuestionRow, AnswerLabel]]) -> dict[str
 
 
 def line(row: QuestionRow, answer: Answer) -> dict[str, Any]:
-    """What was asked, answered and annotated, in words; scores are null where there was nothing to choose from."""
+    """Returns question, answer and annotations as text; scores are null if there was no candidate."""
     long = "" if answer.candidate is None else row.answer(row.candidates[answer.candidate].span)
     short = [row.answer(span) for span in answer.short]
     return {
@@ -93,10 +92,10 @@ def _gold(row: QuestionRow, annotation: Annotation) -> dict[str, Any]:
 
 
 def _score(score: float) -> float:
-    """JSON has no infinity; the score of no answer at all counts for nothing."""
+    """Replaces infinity, the score of no answer, by 0, since JSON has no infinity."""
     return score if math.isfinite(score) else 0.0
 
 
 def _number(name: str) -> int | str:
-    """The published ids are whole numbers."""
+    """Returns a published id as the integer that it is."""
     return int(name) if name.lstrip("-").isdecimal() and name.isascii() else name
