@@ -166,10 +166,10 @@ def _annotation(entry: Any, where: str, document: _Document, candidates: tuple[C
     index = candidate_index(long_answer, f"{where}.long_answer", len(candidates))
     place = Place() if index is None else candidates[index].place
     assert place is not None
-    listed = (long_answer.get("start_token", place.start_token), long_answer.get("end_token", place.end_token))
-    if listed != (place.start_token, place.end_token):
+    span = (long_answer.get("start_token", place.start_token), long_answer.get("end_token", place.end_token))
+    if span != (place.start_token, place.end_token):
         raise InputError(
-            f"{where}.long_answer is tokens {listed[0]}–{listed[1]}, but its candidate {-1 if index is None else index} "
+            f"{where}.long_answer is tokens {span[0]}–{span[1]}, but its candidate {-1 if index is None else index} "
             f"is tokens {place.start_token}–{place.end_token}"
         )
     published: tuple[Place, ...] = ()
