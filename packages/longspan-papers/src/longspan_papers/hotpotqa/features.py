@@ -79,8 +79,8 @@ def hop_features(row: HopRow, tokenizer: Any, options: Any) -> dict[str, Any]:
         "parts": written.parts[:most],
         "spans": written.spans[:most],
         "owners": written.owners,
-        "titles": [one for one in titles if one[0] < most],
-        "marks": [one for one in marks if one[0] < most],
+        "titles": [position for position in titles if position[0] < most],
+        "marks": [position for position in marks if position[0] < most],
     }
     if options.match_steps:
         features["token_type_ids"] = _types(row, features, options.match_steps)
@@ -91,7 +91,7 @@ def _write(
     row: HopRow, tokenizer: Any, options: Any
 ) -> tuple[Written, list[tuple[int, int]], list[tuple[int, int, int]]]:
     """Returns the sequence, at least up to the maximum length, with its titles and markers."""
-    marks, every = mark_ids(tokenizer), options.global_on == "marks"
+    marks, marks_global = mark_ids(tokenizer), options.global_on == "marks"
     written, titles, sentences = Written(), [], []
     written.add(special_ids(tokenizer)[0], is_global=True)
     question, _ = encode_text(tokenizer, f" {row.question.strip()}", f"the question of row {row.id!r}")
@@ -105,12 +105,12 @@ def _write(
     for number, paragraph in enumerate(row.paragraphs):
         if len(written.ids) >= options.max_tokens:
             break
-        titles.append((written.add(marks["<t>"], is_global=every), number))
+        titles.append((written.add(marks["<t>"], is_global=marks_global), number))
         _add_text(written, paragraph.title, (number, TITLE), tokenizer)
         written.add(marks["</t>"], is_global=False)
         for index, text in enumerate(paragraph.sentences):
             _add_text(written, text, (number, index), tokenizer)
-            sentences.append((written.add(marks["[s]"], is_global=every), number, index))
+            sentences.append((written.add(marks["[s]"], is_global=marks_global), number, index))
     return written, titles, sentences
 
 
@@ -197,11 +197,13 @@ def collate(features: Sequence[Mapping[str, Any]], *, padding: int) -> dict[str,
     labels = {"relevance_labels": float(IGNORED), "evidence_labels": float(IGNORED)}
     batch = pad(features, {"input_ids": padding, "is_global": 0, "token_type_ids": 0, **labels})
     batch["global_attention_mask"] = batch.pop("is_global").bool()
-    if all("answer_types" in one for one in features):
-        most = max(len(one["start_positions"]) for one in features)
+    if all("answer_types" in feature for feature in features):
+        most = max(len(feature["start_positions"]) for feature in features)
         for name in ("start_positions", "end_positions"):
-            batch[name] = torch.tensor([[*one[name], *[IGNORED] * (most - len(one[name]))] for one in features])
-        batch["answer_types"] = torch.tensor([one["answer_types"] for one in features])
+            batch[name] = torch.tensor(
+                [[*feature[name], *[IGNORED] * (most - len(feature[name]))] for feature in features]
+            )
+        batch["answer_types"] = torch.tensor([feature["answer_types"] for feature in features])
     return batch
 
 

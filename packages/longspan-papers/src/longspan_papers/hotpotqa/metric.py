@@ -40,7 +40,7 @@ class Match(NamedTuple):
 
     def joint(self, other: Match) -> Match:
         """Returns the match of two parts that must both be right."""
-        return Match(*(one * two for one, two in zip(self, other, strict=True)))
+        return Match(*(ours * theirs for ours, theirs in zip(self, other, strict=True)))
 
 
 NOTHING = Match(0.0, 0.0, 0.0)

@@ -114,11 +114,11 @@ def hop_row(record: Any, default_id: str = "", *, labelled: bool = True) -> HopR
     return row
 
 
-def _paragraph(given: Any, number: int) -> Paragraph:
+def _paragraph(entry: Any, number: int) -> Paragraph:
     where = f"paragraph {number} of field 'context'"
-    if not isinstance(given, list) or len(given) != 2 or not isinstance(given[1], list):
-        raise InputError(f"{where} is not [title, [sentence, …]] but {kind_of(given)}; give a title and its sentences")
-    title, sentences = given
+    if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], list):
+        raise InputError(f"{where} is not [title, [sentence, …]] but {kind_of(entry)}; give a title and its sentences")
+    title, sentences = entry
     check_text(title, f"the title of {where}")
     for sentence in sentences:  # the official files have empty ones, which keep their index
         if not isinstance(sentence, str):

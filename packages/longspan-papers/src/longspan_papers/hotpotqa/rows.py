@@ -189,11 +189,11 @@ class _World:
 
 def _world(draw: random.Random, people: list[str], places: list[str], count: int) -> _World:
     *persons, stranger = draw.sample(people, count + 1)
-    asked = draw.randrange(count)
+    subject = draw.randrange(count)
     near = 1 if count >= APART else 0
-    other = draw.choice([number for number in range(count) if abs(number - asked) > near])
-    friends = _friends(persons, asked, persons[other], stranger, draw)
-    return _World(persons, friends, draw.sample(places, count), draw.choices((True, False), k=count), asked, other)
+    other = draw.choice([number for number in range(count) if abs(number - subject) > near])
+    friends = _friends(persons, subject, persons[other], stranger, draw)
+    return _World(persons, friends, draw.sample(places, count), draw.choices((True, False), k=count), subject, other)
 
 
 def _friends(persons: list[str], asked: int, friend: str, stranger: str, draw: random.Random) -> list[str]:

@@ -96,7 +96,9 @@ def decode(
         for logits in (output.relevance_logits, output.evidence_logits, output.start_logits, output.end_logits)
     )
     kinds = output.type_logits.argmax(-1).tolist()
-    scores = [_by_paragraph(values, one, row) for values, one, row in zip(relevance, features, rows, strict=True)]
+    scores = [
+        _by_paragraph(values, feature, row) for values, feature, row in zip(relevance, features, rows, strict=True)
+    ]
     chosen = [best_paragraphs(values, PARAGRAPHS) for values in scores]
     places = _spans(start, end, features, chosen, max_answer_tokens)
     answers = []
@@ -131,19 +133,21 @@ def _spans(
 ) -> list[Occurrence | None]:
     """Returns the best span in the chosen paragraphs of each row; None if none of them is visible."""
     parts = torch.full(start.shape, -1)
-    for row, (one, numbers) in enumerate(zip(features, chosen, strict=True)):
-        usable = [part if part >= 0 and one["owners"][part][0] in numbers else -1 for part in one["parts"]]
+    for row, (feature, numbers) in enumerate(zip(features, chosen, strict=True)):
+        usable = [part if part >= 0 and feature["owners"][part][0] in numbers else -1 for part in feature["parts"]]
         parts[row, : len(usable)] = torch.tensor(usable)
     most = max(1, int(parts.max()) + 1)
     scores, first, last = best_spans(start, end, parts, most, longest)
     occurrences: list[Occurrence | None] = []
-    for row, one in enumerate(features):
+    for row, feature in enumerate(features):
         part = int(scores[row].argmax())
         if scores[row, part] == float("-inf"):
             occurrences.append(None)
             continue
-        (paragraph, sentence), places = one["owners"][part], (int(first[row, part]), int(last[row, part]))
-        occurrences.append(Occurrence(paragraph, sentence, one["spans"][places[0]][0], one["spans"][places[1]][1]))
+        (paragraph, sentence), places = feature["owners"][part], (int(first[row, part]), int(last[row, part]))
+        occurrences.append(
+            Occurrence(paragraph, sentence, feature["spans"][places[0]][0], feature["spans"][places[1]][1])
+        )
     return occurrences
 
 
@@ -262,20 +266,20 @@ class MultiHop(Task):
         answers = self.predict(model, tokenizer, rows, batch_size=batch_size)
         pairs = [*zip(rows, answers, strict=True)]
         limits = {"most": self.kept_paragraphs, "threshold": self.relevance_above, "least": self.least_paragraphs}
-        shorter = [reduced(row, one, **limits) for row, one in pairs]
+        shorter = [reduced(row, answer, **limits) for row, answer in pairs]
         predictions = {
-            "answer": {row.id: one.answer for row, one in pairs},
-            "sp": {row.id: [list(fact) for fact in one.facts] for row, one in pairs},
+            "answer": {row.id: answer.answer for row, answer in pairs},
+            "sp": {row.id: [list(fact) for fact in answer.facts] for row, answer in pairs},
         }
         lines = [
             {
                 "id": row.id,
                 "question": row.question,
-                "prediction": one.answer,
-                "evidence": one.facts,
+                "prediction": answer.answer,
+                "evidence": answer.facts,
                 "gold": row.answer,
             }
-            for row, one in pairs
+            for row, answer in pairs
         ]
         files = {"predictions-hotpotqa.json": predictions, "kept.json": [record_of(row) for row in shorter]}
         flavour = "HotpotQA's metric; paragraphs_found: questions whose needed paragraphs are all among those kept"
@@ -284,9 +288,12 @@ class MultiHop(Task):
 
 def _scores(rows: Sequence[HopRow], answers: Sequence[HopAnswer], shorter: Sequence[HopRow]) -> dict[str, float]:
     """Computes the scores of the rows with a gold answer; empty if there are none."""
-    known = [every for every in zip(rows, answers, shorter, strict=True) if every[0].answer is not None]
+    known = [entry for entry in zip(rows, answers, shorter, strict=True) if entry[0].answer is not None]
     if not known:
         return {}
-    matches = [(match_answer(one.answer, row.answer or ""), match_facts(one.facts, row.facts)) for row, one, _ in known]
+    matches = [
+        (match_answer(answer.answer, row.answer or ""), match_facts(answer.facts, row.facts))
+        for row, answer, _ in known
+    ]
     whole = [row.needed <= {paragraph.title for paragraph in less.paragraphs} for row, _, less in known]
     return multi_hop_scores(matches) | {"paragraphs_found": 100 * sum(whole) / len(whole)}

@@ -179,10 +179,10 @@ class _Merge:
 
     def answer(self) -> Answer:
         """Returns the best candidate, the first in ties, with its short answer."""
-        every = range(len(self.row.candidates))
-        scores = tuple(self.long[index][0] if index in self.long else None for index in every)
+        candidates = range(len(self.row.candidates))
+        scores = tuple(self.long[index][0] if index in self.long else None for index in candidates)
         if not self.long:
-            return Answer(candidate_scores=scores, candidate_probabilities=tuple(0.0 for _ in every))
+            return Answer(candidate_scores=scores, candidate_probabilities=tuple(0.0 for _ in candidates))
         chosen = min(self.long, key=lambda index: (-self.long[index][0], index))
         long_score, chunk = self.long[chosen]
         short_score, span = self.short[chosen]

@@ -133,8 +133,8 @@ def match_types(kinds: Mapping[str, int], text: str, spans: list[tuple[int, int]
         spans: characters of each token.
     """
     types = [1] * len(spans)
-    every = ((stem(one.group()), Span(*one.span())) for one in _WORD.finditer(text))
-    matches = sorted(((kinds[word], span) for word, span in every if word in kinds), key=lambda each: -each[0])
+    words = ((stem(match.group()), Span(*match.span())) for match in _WORD.finditer(text))
+    matches = sorted(((kinds[word], span) for word, span in words if word in kinds), key=lambda each: -each[0])
     for (kind, _), (first, end) in zip(matches, token_ranges(spans, [word for _, word in matches]), strict=True):
         types[first:end] = [kind] * (end - first)
     return types

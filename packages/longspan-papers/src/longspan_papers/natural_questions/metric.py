@@ -119,9 +119,12 @@ def lies_somewhere(place: Place) -> bool:
     return any(_units(place))
 
 
-def same_place(one: Place, other: Place) -> bool:
+def same_place(first: Place, second: Place) -> bool:
     """Whether two places have the same bytes or the same tokens; units unknown in one of them are not compared."""
-    return any(ours and ours == theirs for ours, theirs in zip(_units(one), _units(other), strict=True))
+    return any(
+        first_unit and first_unit == second_unit
+        for first_unit, second_unit in zip(_units(first), _units(second), strict=True)
+    )
 
 
 def same_spans(ours: Iterable[Place], theirs: Iterable[Place]) -> bool:

@@ -27,23 +27,23 @@ class ChunkReader:
         self.model = model
         self.tokenizer = tokenizer
         # All passages of a document are candidates; a model's markers are numbered up to the last one.
-        every = not task.markers or task.max_candidates in {None, 0, MARKED_CANDIDATES}
+        unlimited = not task.markers or task.max_candidates in {None, 0, MARKED_CANDIDATES}
         # Questions are not truncated: one that leaves no room for the document raises.
         whole = replace(task, max_question_tokens=None)
-        self.task = replace(whole, max_candidates=None) if every else whole
+        self.task = replace(whole, max_candidates=None) if unlimited else whole
 
     def best(
         self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
     ) -> ShortAnswer | None:
         """See `SpanReader.best`."""
         answers = []
-        for number in dict.fromkeys(one.document for one in passages):
+        for number in dict.fromkeys(passage.document for passage in passages):
             if (words := self.read(question, documents[number].text)) is not None:
-                weight = max(one.probability for one in passages if one.document == number)
+                weight = max(passage.probability for passage in passages if passage.document == number)
                 answers.append((weight * words.probability, number, words))
         if not answers:
             return None
-        _, number, words = max(answers, key=lambda one: one[0])
+        _, number, words = max(answers, key=lambda answer: answer[0])
         return short_answer(documents, number, words, 0)
 
     def read(self, question: str, text: str) -> Words | None:

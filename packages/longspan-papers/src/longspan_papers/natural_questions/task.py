@@ -165,7 +165,7 @@ class NaturalQuestions(QuestionOptions, Task):
                 lines.append(line(row, answer))
         if not judged:
             raise InputError("the data gives no rows with annotations to score; name other data")
-        files = official_files((one.row, one.predicted) for one in judged)
+        files = official_files((item.row, item.predicted) for item in judged)
         return Outcome(scores=_scores(judged), lines=lines, files=files, flavour=_flavour(judged))
 
 
@@ -184,29 +184,31 @@ class _Judged:
 
 
 def _scores(judged: list[_Judged]) -> dict[str, float]:
-    questions = [one for one in judged if not one.tydi]
-    tydi = [one for one in judged if one.tydi]
+    questions = [item for item in judged if not item.tydi]
+    tydi = [item for item in judged if item.tydi]
     scores: dict[str, float] = {}
     if questions:
-        scores |= natural_questions_scores([one.gold for one in questions], [one.predicted for one in questions])
+        scores |= natural_questions_scores([item.gold for item in questions], [item.predicted for item in questions])
     if tydi:
-        languages = [one.row.language for one in tydi]
-        scores |= tydi_scores([one.gold for one in tydi], [one.predicted for one in tydi], languages)
-    votes = votes_needed(one.gold for one in judged)
+        languages = [item.row.language for item in tydi]
+        scores |= tydi_scores([item.gold for item in tydi], [item.predicted for item in tydi], languages)
+    votes = votes_needed(item.gold for item in judged)
     by_probability = curve(
-        (judge_passage if one.tydi else judge_long)(one.gold, replace(one.predicted, long_score=one.probability), votes)
-        for one in judged
+        (judge_passage if item.tydi else judge_long)(
+            item.gold, replace(item.predicted, long_score=item.probability), votes
+        )
+        for item in judged
     )
     return scores | {"probability_threshold": by_probability.threshold}
 
 
 def _flavour(judged: list[_Judged]) -> str:
-    several = votes_needed(one.gold for one in judged) == VOTES
+    several = votes_needed(item.gold for item in judged) == VOTES
     votes = f"{VOTES} annotators must have answered" if several else "one annotator: the only vote decides"
     kinds = []
-    if any(not one.tydi for one in judged):
+    if any(not item.tydi for item in judged):
         kinds.append("Natural Questions' metric (long and short answers)")
-    if languages := {one.row.language for one in judged if one.tydi}:
+    if languages := {item.row.language for item in judged if item.tydi}:
         mean = f"mean over {len(languages - {'english'}) or 1} languages"
         kinds.append(f"TyDi QA's metric (passages and minimal answers, {mean})")
     return f"{' and '.join(kinds)}, best threshold on these rows; {votes}"

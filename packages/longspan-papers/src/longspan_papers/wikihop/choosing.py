@@ -136,9 +136,9 @@ def check_candidates(candidates: Sequence[str]) -> None:
     """Raises `InputError` for no candidates, blank ones and duplicates."""
     if not isinstance(candidates, list | tuple) or not candidates:
         raise InputError(f"candidates={show(candidates)} gives nothing to choose from; give a list of one text or more")
-    for one in candidates:
-        if not isinstance(one, str) or not one.strip():
-            raise InputError(f"candidate {show(one)} is blank; give texts with words in them")
-        check_characters(one, "a candidate")
-    if twice := [one for one in candidates if list(candidates).count(one) > 1]:
+    for candidate in candidates:
+        if not isinstance(candidate, str) or not candidate.strip():
+            raise InputError(f"candidate {show(candidate)} is blank; give texts with words in them")
+        check_characters(candidate, "a candidate")
+    if twice := [candidate for candidate in candidates if list(candidates).count(candidate) > 1]:
         raise InputError(f"candidate {twice[0]!r} is given twice; give each once")

@@ -79,10 +79,10 @@ class LongspanForCandidateScoring(LongspanWithHead):
             arguments = (part, part.pop("candidate_ids"), most)
             learns = torch.is_grad_enabled()
             outputs.append(checkpoint(self.read, *arguments, use_reentrant=False) if learns else self.read(*arguments))
-        losses = [one.stack_loss for one in outputs if one.stack_loss is not None]
+        losses = [output.stack_loss for output in outputs if output.stack_loss is not None]
         return CandidateStates(
-            states=torch.cat([one.states for one in outputs]),
-            exists=torch.cat([one.exists for one in outputs]),
+            states=torch.cat([output.states for output in outputs]),
+            exists=torch.cat([output.exists for output in outputs]),
             stack_loss=torch.stack(losses).mean() if losses else None,
         )
 

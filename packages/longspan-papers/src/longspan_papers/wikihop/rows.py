@@ -54,12 +54,12 @@ def made_up(count: int | None, seed: int) -> Iterator[ChoiceRow]:
         names, candidates = draw.sample(words["name"], 3), draw.sample(words["answer"], 8)
         kind = draw.choice(words["property"])
         supports = [
-            f"{' '.join(draw.choices(words['filler'], k=draw.randint(2, 6)))} . the {kind} of {name} is {one} ."
-            for name, one in zip(names, candidates, strict=False)
+            f"{' '.join(draw.choices(words['filler'], k=draw.randint(2, 6)))} . the {kind} of {name} is {value} ."
+            for name, value in zip(names, candidates, strict=False)
         ]
-        asked = draw.randrange(len(names))
-        name, query = f"synthetic-{seed}-{number}", f"{kind} {names[asked]}"
-        yield ChoiceRow(name, query, tuple(sorted(candidates)), tuple(supports), candidates[asked])
+        answer_index = draw.randrange(len(names))
+        name, query = f"synthetic-{seed}-{number}", f"{kind} {names[answer_index]}"
+        yield ChoiceRow(name, query, tuple(sorted(candidates)), tuple(supports), candidates[answer_index])
 
 
 CHOICES = Kind(
@@ -76,7 +76,7 @@ def read_choices(
 ) -> Iterator[ChoiceRow]:
     """Yields questions with candidates; arguments and errors as in `read_questions`."""
     check_on_error(on_error)
-    named = {Path(one) for one in ([data] if isinstance(data, str | Path) else data)}
+    named = {Path(source) for source in ([data] if isinstance(data, str | Path) else data)}
 
     def read_file(path: Path, _: object) -> Iterator[ChoiceRow]:
         return iter(()) if MASKED in path.name and path not in named else _in_file(path, Skipped(str(path), on_error))
@@ -111,13 +111,13 @@ def choice_row(record: Record, default_id: str = "") -> ChoiceRow:
         InputError: a field is missing or of another type; no candidates; an answer that is none of them.
     """
     query = check_text(value_of(record, "query"), "the query (field 'query')")
-    candidates = [check_text(one, "a candidate") for one in list_of(record, "candidates")]
+    candidates = [check_text(text, "a candidate") for text in list_of(record, "candidates")]
     if not candidates:
         raise InputError("field 'candidates' is empty, so that there is nothing to choose; give one candidate or more")
     supports = list_of(record, "supports")
-    if wrong := [one for one in supports if not isinstance(one, str)]:
+    if wrong := [text for text in supports if not isinstance(text, str)]:
         raise InputError(f"a support is {wrong[0]!r}; give a list of texts in field 'supports'")
-    supports = [check_text(one, "a support") for one in supports if one.strip()]
+    supports = [check_text(text, "a support") for text in supports if text.strip()]
     if not supports:
         raise InputError("field 'supports' has no text, so that there is nothing to read; give one document or more")
     answer = record.get("answer")

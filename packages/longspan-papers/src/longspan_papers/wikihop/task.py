@@ -133,10 +133,10 @@ class CandidateChoice(Task):
         padding = padding_id(tokenizer)
 
         def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
-            every = [piece for feature in features for piece in feature["rows"]]
+            pieces = [piece for feature in features for piece in feature["rows"]]
             owners = [number for number, feature in enumerate(features) for _ in feature["rows"]]
             leading = [features[owner]["leading"] for owner in owners]
-            batch: dict[str, Any] = pad(every, {"input_ids": padding, "candidate_ids": -1}, leading=leading)
+            batch: dict[str, Any] = pad(pieces, {"input_ids": padding, "candidate_ids": -1}, leading=leading)
             batch["example_ids"] = torch.tensor(owners)
             if all("label" in feature for feature in features):
                 batch["labels"] = torch.tensor([feature["label"] for feature in features])
@@ -160,7 +160,8 @@ class CandidateChoice(Task):
             with torch.no_grad():
                 shares = model(**batch).logits.cpu().double().softmax(-1).tolist()
             probabilities_of_rows += [
-                one[: len(row.candidates)] for one, row in zip(shares, rows[len(probabilities_of_rows) :], strict=False)
+                row_shares[: len(row.candidates)]
+                for row_shares, row in zip(shares, rows[len(probabilities_of_rows) :], strict=False)
             ]
         return probabilities_of_rows
 
