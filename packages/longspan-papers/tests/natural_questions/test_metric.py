@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from longspan.errors import InputError
 from longspan_documents.questions.rows import Annotation, Candidate, Place, QuestionRow, Span, plain_row
 from longspan_papers.natural_questions.metric import (
+    AnswerLabel,
     Judged,
-    Said,
     annotations_of,
     byte_overlap,
     curve,
@@ -35,15 +35,15 @@ def by_bytes(start: int, end: int) -> Place:
     return Place(start_byte=start, end_byte=end)
 
 
-def long(start: int, end: int, score: float = 0.0) -> Said:
-    return Said(long=tokens(start, end), long_score=score)
+def long(start: int, end: int, score: float = 0.0) -> AnswerLabel:
+    return AnswerLabel(long=tokens(start, end), long_score=score)
 
 
-def short(*spans: tuple[int, int], score: float = 0.0) -> Said:
-    return Said(short=tuple(tokens(*span) for span in spans), short_score=score)
+def short(*spans: tuple[int, int], score: float = 0.0) -> AnswerLabel:
+    return AnswerLabel(short=tuple(tokens(*span) for span in spans), short_score=score)
 
 
-SILENT = Said()
+SILENT = AnswerLabel()
 A, B, C = (10, 90), (200, 260), (300, 333)
 
 
@@ -117,20 +117,20 @@ class TestShort:
         assert judge_short(self.GOLD, SILENT) == Judged(True, False, 0, 0)  # silence matches no silent annotator
 
     def test_null_spans_do_not_count(self):
-        empty = Said(short=(Place(), Place()))
+        empty = AnswerLabel(short=(Place(), Place()))
         assert judge_short(self.GOLD, empty) == Judged(True, False, 0, 0)
-        assert judge_short(self.GOLD, Said(short=(Place(), tokens(3, 5)))).credit == 1
+        assert judge_short(self.GOLD, AnswerLabel(short=(Place(), tokens(3, 5)))).credit == 1
         assert judge_short([empty, empty], short((3, 5))) == Judged(False, True, 0, 0)
 
     def test_yes_and_no(self):
-        yes, no = Said(yes_no="yes"), Said(yes_no="no")
+        yes, no = AnswerLabel(yes_no="yes"), AnswerLabel(yes_no="no")
         gold = [yes, short((3, 5)), SILENT, SILENT, SILENT]  # one yes and one span: two answers
         assert judge_short(gold, yes) == Judged(True, True, 1, 0)
         assert judge_short(gold, no) == Judged(True, True, 0, 0)
         assert judge_short(gold, short((3, 5))).credit == 1
         assert judge_short([yes, SILENT, SILENT], yes) == Judged(False, True, 0, 0)
         with pytest.raises(InputError, match="'maybe'"):
-            Said(yes_no="maybe")
+            AnswerLabel(yes_no="maybe")
 
 
 class TestCurve:
@@ -207,14 +207,14 @@ class TestCurve:
 
 def test_long_and_short_have_their_own_thresholds():
     gold = [
-        [Said(long=tokens(*A), short=(tokens(12, 14),))],
-        [Said(long=tokens(*B))],  # long answer only
+        [AnswerLabel(long=tokens(*A), short=(tokens(12, 14),))],
+        [AnswerLabel(long=tokens(*B))],  # long answer only
         [SILENT],
     ]
     predicted = [
-        Said(long=tokens(*A), short=(tokens(12, 14),), long_score=3, short_score=1),
-        Said(long=tokens(*B), short=(tokens(201, 202),), long_score=2, short_score=5),
-        Said(long=tokens(*C), short=(tokens(301, 302),), long_score=1, short_score=0),
+        AnswerLabel(long=tokens(*A), short=(tokens(12, 14),), long_score=3, short_score=1),
+        AnswerLabel(long=tokens(*B), short=(tokens(201, 202),), long_score=2, short_score=5),
+        AnswerLabel(long=tokens(*C), short=(tokens(301, 302),), long_score=1, short_score=0),
     ]
     scores = natural_questions_scores(gold, predicted)
     # Long: both right before the wrong one. P 1, R 1, F 1 at score 2; all three: P 2/3, R 1, F 4/5.
@@ -244,36 +244,42 @@ class TestTydi:
         assert byte_overlap(by_bytes(15, 15), by_bytes(15, 15)) == 0
 
     def test_passage(self):
-        gold = [Said(candidate=0), Said(candidate=4), SILENT]
-        assert judge_passage(gold, Said(candidate=0, long_score=2.5)) == Judged(True, True, 1, 2.5)
-        assert judge_passage(gold, Said(candidate=4)).credit == 1
-        assert judge_passage(gold, Said(candidate=1)).credit == 0
+        gold = [AnswerLabel(candidate=0), AnswerLabel(candidate=4), SILENT]
+        assert judge_passage(gold, AnswerLabel(candidate=0, long_score=2.5)) == Judged(True, True, 1, 2.5)
+        assert judge_passage(gold, AnswerLabel(candidate=4)).credit == 1
+        assert judge_passage(gold, AnswerLabel(candidate=1)).credit == 0
         assert judge_passage(gold, SILENT) == Judged(True, False, 0, 0)
-        assert judge_passage([Said(candidate=0), SILENT, SILENT], Said(candidate=0)) == Judged(False, True, 0, 0)
+        assert judge_passage([AnswerLabel(candidate=0), SILENT, SILENT], AnswerLabel(candidate=0)) == Judged(
+            False, True, 0, 0
+        )
 
     def test_minimal(self):
-        gold = [Said(short=(by_bytes(10, 20),)), Said(short=(by_bytes(12, 30),)), Said(yes_no="no")]
+        gold = [
+            AnswerLabel(short=(by_bytes(10, 20),)),
+            AnswerLabel(short=(by_bytes(12, 30),)),
+            AnswerLabel(yes_no="no"),
+        ]
         # Against the first 2·2/(10+10), against the second 2·10/(18+10): the better one.
-        found = judge_minimal(gold, Said(short=(by_bytes(18, 28),), short_score=3))
+        found = judge_minimal(gold, AnswerLabel(short=(by_bytes(18, 28),), short_score=3))
         assert found == Judged(True, True, pytest.approx(20 / 28), 3)
-        assert judge_minimal(gold, Said(yes_no="no")).credit == 1
-        assert judge_minimal(gold, Said(yes_no="yes")).credit == 0
+        assert judge_minimal(gold, AnswerLabel(yes_no="no")).credit == 1
+        assert judge_minimal(gold, AnswerLabel(yes_no="yes")).credit == 0
         assert judge_minimal(gold, SILENT) == Judged(True, False, 0, 0)
-        alone = [Said(short=(by_bytes(10, 20),)), SILENT, SILENT]
-        assert judge_minimal(alone, Said(short=(by_bytes(10, 20),))) == Judged(False, True, 0, 0)
-        yes = [Said(yes_no="yes"), Said(yes_no="yes"), SILENT]
-        assert judge_minimal(yes, Said(short=(by_bytes(1, 2),))) == Judged(True, True, 0, 0)
+        alone = [AnswerLabel(short=(by_bytes(10, 20),)), SILENT, SILENT]
+        assert judge_minimal(alone, AnswerLabel(short=(by_bytes(10, 20),))) == Judged(False, True, 0, 0)
+        yes = [AnswerLabel(yes_no="yes"), AnswerLabel(yes_no="yes"), SILENT]
+        assert judge_minimal(yes, AnswerLabel(short=(by_bytes(1, 2),))) == Judged(True, True, 0, 0)
 
     def test_mean_over_languages_without_english(self):
-        def gold(candidate: int, span: tuple[int, int]) -> list[Said]:
-            return [Said(candidate=candidate, short=(by_bytes(*span),))] * 2 + [SILENT]
+        def gold(candidate: int, span: tuple[int, int]) -> list[AnswerLabel]:
+            return [AnswerLabel(candidate=candidate, short=(by_bytes(*span),))] * 2 + [SILENT]
 
         golds = [gold(0, (0, 10)), gold(1, (0, 10)), gold(2, (0, 10)), gold(3, (0, 10))]
         predicted = [
-            Said(candidate=0, short=(by_bytes(0, 10),), long_score=1, short_score=9),  # thai: right, right
-            Said(candidate=0, short=(by_bytes(5, 15),), long_score=5, short_score=1),  # thai: wrong, F 1/2
-            Said(candidate=2, short=(by_bytes(20, 30),), long_score=0, short_score=0),  # korean: right, wrong
-            Said(candidate=3, short=(by_bytes(0, 10),), long_score=7, short_score=7),  # english: right, right
+            AnswerLabel(candidate=0, short=(by_bytes(0, 10),), long_score=1, short_score=9),  # thai: right, right
+            AnswerLabel(candidate=0, short=(by_bytes(5, 15),), long_score=5, short_score=1),  # thai: wrong, F 1/2
+            AnswerLabel(candidate=2, short=(by_bytes(20, 30),), long_score=0, short_score=0),  # korean: right, wrong
+            AnswerLabel(candidate=3, short=(by_bytes(0, 10),), long_score=7, short_score=7),  # english: right, right
         ]
         scores = tydi_scores(golds, predicted, ["thai", "thai", "korean", "english"])
         # Thai passages: score 5 wrong, then both: P 1/2, R 1/2, F 1/2. Korean F 1. Mean 3/4.
@@ -289,7 +295,7 @@ class TestTydi:
         assert scores["minimal_threshold"] == 1
 
     def test_english_alone_counts(self):
-        scores = tydi_scores([[Said(candidate=0)] * 3], [Said(candidate=0)], ["english"])
+        scores = tydi_scores([[AnswerLabel(candidate=0)] * 3], [AnswerLabel(candidate=0)], ["english"])
         assert scores["passage_f1_english"] == 100
         assert scores["passage_f1"] == 100
 
@@ -303,8 +309,8 @@ def test_annotations_in_published_units():
     )
     # "ü" has two bytes: the second paragraph begins at character 19 and byte 20.
     first, second = annotations_of(row)
-    assert first == Said(candidate=1, long=by_bytes(20, 30), short=(by_bytes(20, 24),))
-    assert second == Said(yes_no="yes")
+    assert first == AnswerLabel(candidate=1, long=by_bytes(20, 30), short=(by_bytes(20, 24),))
+    assert second == AnswerLabel(yes_no="yes")
 
 
 def test_a_candidate_has_its_own_place():
@@ -367,9 +373,9 @@ def records(draw: st.DrawFn) -> dict:
 @settings(max_examples=600)
 @given(st.lists(records(), min_size=1, max_size=5), records())
 def test_judgements_are_those_of_the_published_rules(gold: list[dict], predicted: dict) -> None:
-    def said(record: dict) -> Said:
+    def said(record: dict) -> AnswerLabel:
         spans = tuple(Place(**span) for span in record["short_answers"])
-        return Said(long=Place(**record["long_answer"]), short=spans, yes_no=record["yes_no_answer"].lower())
+        return AnswerLabel(long=Place(**record["long_answer"]), short=spans, yes_no=record["yes_no_answer"].lower())
 
     expected = published_rules(gold, predicted)
     for name, judge in (("long", judge_long), ("short", judge_short)):

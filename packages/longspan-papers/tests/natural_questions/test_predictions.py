@@ -6,7 +6,7 @@ from array import array
 
 from longspan_documents.questions.rows import Annotation, Candidate, Place, QuestionRow, Span, TokenPlaces
 from longspan_papers.natural_questions.answering import Answer
-from longspan_papers.natural_questions.predictions import line, official_files, said
+from longspan_papers.natural_questions.predictions import answer_label, line, official_files
 
 # "<P> Bern is big </P> <Table> <Tr> 7 </Tr> </Table>": tokens 0–4 are the paragraph, 5–9 the table.
 ROW = QuestionRow(
@@ -35,7 +35,7 @@ def answer(**changes) -> Answer:
 
 
 def test_natural_questions():
-    (entry,) = official_files([(ROW, said(ROW, answer()))])["predictions-nq.json"]["predictions"]
+    (entry,) = official_files([(ROW, answer_label(ROW, answer()))])["predictions-nq.json"]["predictions"]
     assert entry == {
         "example_id": -8062182676792486818,
         "long_answer": {"start_byte": 100, "end_byte": 130, "start_token": 0, "end_token": 5},
@@ -44,13 +44,13 @@ def test_natural_questions():
         "short_answers_score": -1.0,
         "yes_no_answer": "NONE",
     }
-    yes = said(ROW, answer(short=(), yes_no="yes"))
+    yes = answer_label(ROW, answer(short=(), yes_no="yes"))
     (entry,) = official_files([(ROW, yes)])["predictions-nq.json"]["predictions"]
     assert (entry["short_answers"], entry["yes_no_answer"]) == ([], "YES")
 
 
 def test_no_answer_at_all():
-    (entry,) = official_files([(ROW, said(ROW, Answer()))])["predictions-nq.json"]["predictions"]
+    (entry,) = official_files([(ROW, answer_label(ROW, Answer()))])["predictions-nq.json"]["predictions"]
     null = {"start_byte": -1, "end_byte": -1, "start_token": -1, "end_token": -1}
     assert (entry["long_answer"], entry["short_answers"], entry["yes_no_answer"]) == (null, [], "NONE")
     assert (entry["long_answer_score"], entry["short_answers_score"]) == (0.0, 0.0)  # JSON has no infinity
@@ -65,7 +65,7 @@ def test_tydi():
         source="tydi",
         language="finnish",
     )
-    files = official_files([(row, said(row, answer(short=(Span(0, 4),)))), (row, said(row, Answer()))])
+    files = official_files([(row, answer_label(row, answer(short=(Span(0, 4),)))), (row, answer_label(row, Answer()))])
     assert list(files) == ["predictions-tydi.jsonl"]
     first, second = files["predictions-tydi.jsonl"]
     assert first == {
@@ -82,7 +82,7 @@ def test_tydi():
 
 def test_both_kinds_of_rows_have_their_file():
     row = QuestionRow(id="a:1", question="what", text="x", candidates=(), source="tydi")
-    files = official_files([(row, said(row, Answer())), (ROW, said(ROW, answer()))])
+    files = official_files([(row, answer_label(row, Answer())), (ROW, answer_label(ROW, answer()))])
     assert set(files) == {"predictions-nq.json", "predictions-tydi.jsonl"}
     assert files["predictions-tydi.jsonl"][0]["example_id"] == "a:1"
 

@@ -21,7 +21,7 @@ from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
 from longspan_documents.questions.made_up import synthetic_questions
 from longspan_documents.questions.rows import Annotation, Place, QuestionRow, Span, plain_row
-from longspan_papers.natural_questions.metric import Said, annotations_of, natural_questions_scores
+from longspan_papers.natural_questions.metric import AnswerLabel, annotations_of, natural_questions_scores
 from longspan_papers.natural_questions.task import NaturalQuestions, rows_of
 
 RECIPE = """
@@ -73,7 +73,7 @@ def test_from_the_recipe_to_the_official_file(run: Path, capsys: pytest.CaptureF
     rows = synthetic_questions(5, seed=1)
     assert [entry["example_id"] for entry in official["predictions"]] == [row.id for row in rows]
     predicted = [
-        Said(
+        AnswerLabel(
             long=Place(**entry["long_answer"]),
             short=tuple(Place(**place) for place in entry["short_answers"]),
             yes_no=entry["yes_no_answer"].lower(),
@@ -104,7 +104,7 @@ def test_it_learns(recipe: Path, tmp_path: Path) -> None:
     changes += ["optimisation.evaluate_every=30", "optimisation.learning_rate=1e-3"]
     result = train(load_recipe(recipe, changes), tmp_path / "run")
     rows = synthetic_questions(24, seed=1)
-    first = [Said(long=Place(**row.original(row.candidates[0]))) for row in rows]
+    first = [AnswerLabel(long=Place(**row.original(row.candidates[0]))) for row in rows]
     baseline = natural_questions_scores([annotations_of(row) for row in rows], first)["long_f1"]
     assert baseline < 15
     assert result.best["eval_long_f1"] > 40

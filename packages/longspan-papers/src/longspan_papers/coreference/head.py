@@ -123,15 +123,17 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
             )
         table, findable = self.cluster_table(words, labels)
         starts, lengths, valid = ranked.mentions
-        own = table.flatten(1).gather(1, starts * self.spans.longest + lengths).masked_fill(~valid, -1)
-        theirs = gather(own, ranked.antecedents.clamp(min=0)).masked_fill(ranked.antecedents < 0, -1)
-        same = (own[..., None] >= 0) & (theirs == own[..., None])
+        own_clusters = table.flatten(1).gather(1, starts * self.spans.longest + lengths).masked_fill(~valid, -1)
+        antecedent_clusters = gather(own_clusters, ranked.antecedents.clamp(min=0)).masked_fill(
+            ranked.antecedents < 0, -1
+        )
+        same = (own_clusters[..., None] >= 0) & (antecedent_clusters == own_clusters[..., None])
         gold = torch.cat([~same.any(-1, keepdim=True), same], -1)
         right = ranked.pair_scores.masked_fill(~gold, float("-inf")).logsumexp(-1)
         losses = (ranked.pair_scores.logsumexp(-1) - right).masked_fill(~valid, 0.0)
         loss = losses.sum(1) / valid.sum(1).clamp(min=1)
         if self.options.singletons:
-            loss = loss + self.mention_loss(words, ranked, labels, findable, valid & (own < 0))
+            loss = loss + self.mention_loss(words, ranked, labels, findable, valid & (own_clusters < 0))
         return loss.mean()
 
     def cluster_table(self, words: Words, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -99,7 +99,14 @@ def b_cubed(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[
 def ceaf(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
     """Returns the similarity φ4 of the best matching of clusters, and the number of clusters."""
     likeness = np.array(
-        [[2 * len(one & other) / (len(one) + len(other)) for other in predicted] for one in gold], np.float64
+        [
+            [
+                2 * len(gold_cluster & predicted_cluster) / (len(gold_cluster) + len(predicted_cluster))
+                for predicted_cluster in predicted
+            ]
+            for gold_cluster in gold
+        ],
+        np.float64,
     ).reshape(len(gold), len(predicted))
     return float(sum(likeness[pair] for pair in best_assignment(likeness))), len(gold)
 
@@ -150,8 +157,8 @@ def best_assignment(values: np.ndarray) -> list[tuple[int, int]]:
                 break
             current = int(taken[column])
             visited.append((current, reached))
-        for one, at in visited:
-            row_prices[one] += reached - at
+        for visited_row, at in visited:
+            row_prices[visited_row] += reached - at
         prices[done] += distance[done] - reached
         while column >= 0:
             previous = int(before[column])

@@ -38,7 +38,9 @@ class Resolved:
     @property
     def clusters(self) -> list[list[tuple[int, int]]]:
         """First character and end of each mention in `text`, in the order of the clusters."""
-        return [[(self.places[one][0], self.places[end][1]) for one, end in cluster] for cluster in self.row.clusters]
+        return [
+            [(self.places[start][0], self.places[end][1]) for start, end in cluster] for cluster in self.row.clusters
+        ]
 
     def pieces(self) -> Iterator[tuple[str, int | None]]:
         """Yields the text with its mentions in brackets, `[the old man]3`, split where clusters change: each piece with
@@ -160,11 +162,11 @@ def as_records(documents: Sequence[Resolved]) -> list[dict[str, Any]]:
 
     return [
         {
-            **record_of(one.row),
+            **record_of(document.row),
             "mentions": [
-                [{"start": start, "end": end, "text": one.text[start:end]} for start, end in cluster]
-                for cluster in one.clusters
+                [{"start": start, "end": end, "text": document.text[start:end]} for start, end in cluster]
+                for cluster in document.clusters
             ],
         }
-        for one in documents
+        for document in documents
     ]

@@ -139,10 +139,10 @@ def _piece(
         "word_ids": by_token(range(end - start)),
         "sentence_ids": by_token([number - sentences[start] for number in sentences[start:end]]),
         "labels": [
-            [one - start, other - start, number]
+            [mention - start, other - start, number]
             for number, cluster in enumerate(row.clusters)
-            for one, other in cluster
-            if start <= one and other < end
+            for mention, other in cluster
+            if start <= mention and other < end
         ],
     }
     names = [] if row.speakers is None else list(chain.from_iterable(row.speakers))[start:end]
@@ -154,7 +154,7 @@ def _piece(
 def around(tokenizer: Any) -> tuple[list[int], list[int]]:
     """Returns the special tokens before and after a text: CLS or BOS, and SEP or EOS."""
     pairs = ((tokenizer.cls_token_id, tokenizer.bos_token_id), (tokenizer.sep_token_id, tokenizer.eos_token_id))
-    first, last = ([one for one in pair if one is not None][:1] for pair in pairs)
+    first, last = ([token for token in pair if token is not None][:1] for pair in pairs)
     return first, last
 
 
@@ -162,9 +162,9 @@ def collate(features: Sequence[Mapping[str, Any]], *, padding: int) -> dict[str,
     """Collates documents to `input_ids`, `attention_mask` and ids `(B, T)`, `labels` `(B, M, 3)`."""
     ids = {"input_ids": padding, "word_ids": NONE, "sentence_ids": NONE, "speaker_ids": NONE}
     batch = pad(features, ids)
-    if all("labels" in one for one in features):
-        most = max(1, *(len(one["labels"]) for one in features))
-        rows = [[*one["labels"], *[[NONE] * 3] * (most - len(one["labels"]))] for one in features]
+    if all("labels" in feature for feature in features):
+        most = max(1, *(len(feature["labels"]) for feature in features))
+        rows = [[*feature["labels"], *[[NONE] * 3] * (most - len(feature["labels"]))] for feature in features]
         batch["labels"] = torch.tensor(rows)
     return batch
 

@@ -77,13 +77,13 @@ def noise(
     *,
     count: Callable[[str], int] = words_of_line,
 ) -> Noised:
-    """Disturb a window of a dialogue; the same generator in the same state gives the same noise.
+    """Disturbs a window of a dialogue; the same generator state gives the same noise.
 
     Args:
-        turns: the dialogue; those without words are left as they are.
-        rng: where chance comes from.
-        config: how much noise of which kind; None is the paper's.
-        count: the length of a line, such as its tokens.
+        turns: the dialogue; turns without words are kept unchanged.
+        rng: the random generator.
+        config: amount of each noise; None is the paper's.
+        count: the length function of a line, such as its number of tokens.
 
     Raises:
         InputError: there are no turns.

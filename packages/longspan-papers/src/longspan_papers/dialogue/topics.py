@@ -214,7 +214,7 @@ class TopicSegmentation(Task):
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Dialogue], *, batch_size: int) -> Outcome:
         """Computes mean P_k and WindowDiff over the dialogues, in percent."""
         likely = self.probabilities(model, tokenizer, rows, batch_size)
-        predicted = [self.borders(one) for one in likely]
+        predicted = [self.borders(probabilities) for probabilities in likely]
         lines = [
             {"id": row.id, "turns": len(row.turns), "prediction": list(borders), "references": [list(row.topics or ())]}
             for row, borders in zip(rows, predicted, strict=True)
@@ -223,7 +223,10 @@ class TopicSegmentation(Task):
             name: 100
             * float(
                 np.mean(
-                    [measure(len(row.turns), row.topics or (), one) for row, one in zip(rows, predicted, strict=True)]
+                    [
+                        measure(len(row.turns), row.topics or (), borders)
+                        for row, borders in zip(rows, predicted, strict=True)
+                    ]
                 )
             )
             for name, measure in (("pk", pk), ("window_diff", window_diff))

@@ -98,13 +98,13 @@ class Distillation(Task):
         pieces = [piece for row in rows if row.document for piece in self._pieces(row)]
         draw.shuffle(pieces)
         groups = [pieces[first : first + self.windows] for first in range(0, len(pieces), self.windows)]
-        loose = [one for row in rows if not row.document for one in _alone(row.texts, row.teacher_vectors)]
+        loose = [single for row in rows if not row.document for single in _alone(row.texts, row.teacher_vectors)]
         for piece in pieces:
             loose += self._loose(piece, draw)
         draw.shuffle(loose)
         for first in range(0, len(loose), POOL * self.loose_texts):
             near = loose[first : first + POOL * self.loose_texts]
-            groups += self._split(near, lengths([one.texts[0] for one in near]))
+            groups += self._split(near, lengths([single.texts[0] for single in near]))
         draw.shuffle(groups)
         return groups
 
@@ -124,9 +124,9 @@ class Distillation(Task):
     def _loose(self, piece: Row, draw: random.Random) -> Iterator[Row]:
         """Yields some texts of a document, each as its own row."""
         chosen = draw.randrange(self.loose_share)
-        for index, one in enumerate(_alone(piece.texts, piece.teacher_vectors)):
-            if index % self.loose_share == chosen or one.texts[0].endswith("?"):
-                yield one
+        for index, single in enumerate(_alone(piece.texts, piece.teacher_vectors)):
+            if index % self.loose_share == chosen or single.texts[0].endswith("?"):
+                yield single
         if piece.passage_vectors is not None:
             joined = [" ".join(piece.texts[first:end]) for first, end in piece.passages]
             yield from list(_alone(joined, piece.passage_vectors))[chosen :: self.loose_share]

@@ -1,12 +1,12 @@
-"""HotpotQA, distractor setting: an answer from two of several paragraphs, with the sentences that support it.
+"""HotpotQA, distractor setting: an answer from two of several paragraphs, with its supporting sentences.
 
 Longformer's system (Beltagy et al. 2020, appendix), in two stages with the same heads. From data to score::
 
-    rows      questions with paragraphs, made-up ones    reading  files in HotpotQA's format
-    features  what the model reads of a question         head     the model class: paragraphs, sentences, words, type
-    task      answers out of logits; two stages          metric   answer, evidence, both together
+    rows      questions with paragraphs; synthetic ones  reading  files in HotpotQA's format
+    features  model input of a question                  head     the model class: paragraphs, sentences, words, type
+    task      answers from logits; two stages            metric   answer, evidence, both together
 
-Here stands what the head can be told.
+This module defines the options of the head.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from longspan.settings import Dropout
 
 @dataclass(frozen=True, kw_only=True)
 class MultiHopHead(HeadSpec):
-    """Paragraphs, sentences and words that answer a question together (HotpotQA).
+    """Joint prediction of paragraphs, sentences and answer words (HotpotQA).
 
     Attributes:
         loss_weights: of the losses of paragraphs, sentences, words and answer type.
-        dropout: before the last layers of the first two; None means the model's.
+        dropout: before the last layers of the first two; None takes the model's.
     """
 
     head: ClassVar[str] = "multi_hop"
@@ -38,6 +38,6 @@ class MultiHopHead(HeadSpec):
     dropout: Dropout | None = None
 
     def __post_init__(self) -> None:
-        """Refuse other than four weights."""
+        """Raises `InputError` unless there are four weights."""
         super().__post_init__()
         four_weights(self.loss_weights, "paragraphs, sentences, words, type")

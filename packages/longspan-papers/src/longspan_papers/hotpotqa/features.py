@@ -1,8 +1,8 @@
 """A question and its paragraphs as one sequence: `[CLS] [q] question [/q] <t> title </t> sentence [s] sentence [s] …`.
 
-The five marks are tokens of their own. Titles and sentences are tokenised one by one, as if a space stood before them,
-so that each knows its tokens; every token knows its characters, from which answers are read. What is longer than
-`max_tokens` is cut at the end, and a sentence whose mark is cut off is not there for evidence.
+The five markers are special tokens. Titles and sentences are tokenised separately, with a space before each, so that
+the tokens of each are known; answers are extracted by the character offsets of tokens. Input longer than `max_tokens`
+is truncated at the end; a sentence whose marker is cut off cannot be predicted as evidence.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ from longspan_papers.natural_questions.document import asked_words, match_types,
 from longspan_papers.natural_questions.features import special_ids
 
 MARKS = ("[q]", "[/q]", "<t>", "</t>", "[s]")
-"""The question's two, the title's two, and the one behind each sentence."""
+"""The two markers of the question, the two of a title, and the one after each sentence."""
 
 TITLE = -1
-"""The number of a title among the sentences of its paragraph."""
+"""The index of a title among the sentences of its paragraph."""
 
 
 @dataclass
 class Written:
-    """What is written so far: T tokens, and where things are in them."""
+    """The sequence while it is built: T tokens and their origin."""
 
     ids: list[int] = field(default_factory=list)
     is_global: list[bool] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
-    """(T) characters of each token in its title or sentence; `NOWHERE` for others."""
+    """(T) character span of each token in its title or sentence; `NOWHERE` for others."""
     parts: list[int] = field(default_factory=list)
-    """(T) the title or sentence of each token, as index of `owners`; −1 = none."""
+    """(T) the title or sentence of each token, as index into `owners`; −1 = none."""
     owners: list[tuple[int, int]] = field(default_factory=list)
     """(N) paragraph and sentence of each part."""
 
     def add(self, token: int, *, is_global: bool) -> int:
-        """One token that is no text; returns its place."""
+        """Appends a token that is not text; returns its position."""
         self.add_all([token], [NOWHERE], -1, is_global=is_global)
         return len(self.ids) - 1
 
     def add_all(self, ids: list[int], spans: list[tuple[int, int]], part: int, *, is_global: bool) -> None:
-        """Append tokens of one part, each with its place in the text; `NOWHERE` belongs to no part."""
+        """Appends tokens of one part with their character spans; tokens at `NOWHERE` belong to no part."""
         self.ids += ids
         self.spans += spans
         self.parts += [part if span != NOWHERE else -1 for span in spans]
@@ -58,18 +58,18 @@ class Written:
 
 
 def hop_features(row: HopRow, tokenizer: Any, options: Any) -> dict[str, Any]:
-    """What the model reads of a row, as plain lists.
+    """Returns the model input of a row, as plain lists.
 
-    `input_ids`, `is_global` and `parts` have T entries; `titles` and `marks` are `(token, paragraph)` and `(token,
-    paragraph, sentence)` of what can be judged; labels are there where the row has an answer.
+    `input_ids`, `is_global` and `parts` have T entries; `titles` and `marks` are the `(token, paragraph)` and `(token,
+    paragraph, sentence)` positions that are classified; labels are present if the row has an answer.
 
     Args:
         row: the question.
-        tokenizer: of transformers, with the marks.
+        tokenizer: of transformers, with the markers.
         options: the task, `MultiHop`.
 
     Raises:
-        InputError: the tokenizer has no offsets, no first token or no marks; the question leaves no room.
+        InputError: the tokenizer has no offsets, no first token or no markers; the question leaves no room.
     """
     written, titles, marks = _write(row, tokenizer, options)
     most = options.max_tokens
@@ -79,8 +79,8 @@ def hop_features(row: HopRow, tokenizer: Any, options: Any) -> dict[str, Any]:
         "parts": written.parts[:most],
         "spans": written.spans[:most],
         "owners": written.owners,
-        "titles": [one for one in titles if one[0] < most],
-        "marks": [one for one in marks if one[0] < most],
+        "titles": [position for position in titles if position[0] < most],
+        "marks": [position for position in marks if position[0] < most],
     }
     if options.match_steps:
         features["token_type_ids"] = _types(row, features, options.match_steps)
@@ -90,8 +90,8 @@ def hop_features(row: HopRow, tokenizer: Any, options: Any) -> dict[str, Any]:
 def _write(
     row: HopRow, tokenizer: Any, options: Any
 ) -> tuple[Written, list[tuple[int, int]], list[tuple[int, int, int]]]:
-    """The sequence, as far as it is needed at most, and its titles and marks."""
-    marks, every = mark_ids(tokenizer), options.global_on == "marks"
+    """Returns the sequence, at least up to the maximum length, with its titles and markers."""
+    marks, marks_global = mark_ids(tokenizer), options.global_on == "marks"
     written, titles, sentences = Written(), [], []
     written.add(special_ids(tokenizer)[0], is_global=True)
     question, _ = encode_text(tokenizer, f" {row.question.strip()}", f"the question of row {row.id!r}")
@@ -105,17 +105,17 @@ def _write(
     for number, paragraph in enumerate(row.paragraphs):
         if len(written.ids) >= options.max_tokens:
             break
-        titles.append((written.add(marks["<t>"], is_global=every), number))
+        titles.append((written.add(marks["<t>"], is_global=marks_global), number))
         _add_text(written, paragraph.title, (number, TITLE), tokenizer)
         written.add(marks["</t>"], is_global=False)
         for index, text in enumerate(paragraph.sentences):
             _add_text(written, text, (number, index), tokenizer)
-            sentences.append((written.add(marks["[s]"], is_global=every), number, index))
+            sentences.append((written.add(marks["[s]"], is_global=marks_global), number, index))
     return written, titles, sentences
 
 
 def mark_ids(tokenizer: Any) -> dict[str, int]:
-    """Mark → id; `InputError` where the tokenizer lacks one."""
+    """Returns marker → id; raises `InputError` if the tokenizer lacks one."""
     vocabulary = tokenizer.get_vocab()
     if lacking := [mark for mark in MARKS if mark not in vocabulary]:
         raise InputError(
@@ -126,7 +126,7 @@ def mark_ids(tokenizer: Any) -> dict[str, int]:
 
 
 def _add_text(written: Written, text: str, owner: tuple[int, int], tokenizer: Any) -> None:
-    """A title or a sentence; one without words adds nothing but its number."""
+    """Appends a title or a sentence; one without words adds only its entry in `owners`."""
     written.owners.append(owner)
     begins = len(text) - len(text.lstrip())
     if begins == len(text):
@@ -139,7 +139,8 @@ def _add_text(written: Written, text: str, owner: tuple[int, int], tokenizer: An
 
 
 def _types(row: HopRow, features: Mapping[str, Any], steps: int) -> list[int]:
-    """The type of each token, see `word_types`; 0 for the question and the marks. What is cut off leads nowhere."""
+    """Returns the type of each token, see `word_types`; 0 for the question and the markers. Truncated text is
+    ignored."""
     whole = {number: [row.paragraphs[number].title] for _, number in features["titles"]}
     for _, number, index in features["marks"]:
         whole[number].append(row.paragraphs[number].sentences[index])
@@ -158,7 +159,7 @@ def _types(row: HopRow, features: Mapping[str, Any], steps: int) -> list[int]:
 
 
 def _labels(row: HopRow, features: Mapping[str, Any]) -> dict[str, Any]:
-    """What is learned of a row, as far as it is not cut off."""
+    """Returns the labels of a row, as far as they are not truncated."""
     relevance, evidence = ([float(IGNORED)] * len(features["input_ids"]) for _ in range(2))
     for place, number in features["titles"]:
         relevance[place] = float(row.paragraphs[number].title in row.needed)
@@ -177,7 +178,7 @@ def _labels(row: HopRow, features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokens_of(place: Occurrence, features: Mapping[str, Any]) -> tuple[int, int] | None:
-    """First and last token that touch some characters; None where they are cut off."""
+    """Returns the first and last token that overlap a character span; None if truncated."""
     owner = (place.paragraph, place.sentence)
     if owner not in features["owners"]:
         return None
@@ -192,41 +193,46 @@ def _tokens_of(place: Occurrence, features: Mapping[str, Any]) -> tuple[int, int
 
 
 def collate(features: Sequence[Mapping[str, Any]], *, padding: int) -> dict[str, Tensor]:
-    """Rows to tensors: `input_ids`, both masks, `parts` and the labels where all rows have them."""
+    """Collates rows to tensors: `input_ids`, both masks, `parts`, and the labels if all rows have them."""
     labels = {"relevance_labels": float(IGNORED), "evidence_labels": float(IGNORED)}
     batch = pad(features, {"input_ids": padding, "is_global": 0, "token_type_ids": 0, **labels})
     batch["global_attention_mask"] = batch.pop("is_global").bool()
-    if all("answer_types" in one for one in features):
-        most = max(len(one["start_positions"]) for one in features)
+    if all("answer_types" in feature for feature in features):
+        most = max(len(feature["start_positions"]) for feature in features)
         for name in ("start_positions", "end_positions"):
-            batch[name] = torch.tensor([[*one[name], *[IGNORED] * (most - len(one[name]))] for one in features])
-        batch["answer_types"] = torch.tensor([one["answer_types"] for one in features])
+            batch[name] = torch.tensor(
+                [[*feature[name], *[IGNORED] * (most - len(feature[name]))] for feature in features]
+            )
+        batch["answer_types"] = torch.tensor([feature["answer_types"] for feature in features])
     return batch
 
 
 BESIDE = 3
-"""The type of a word that stands beside one of the question; see `match_types` for the others."""
+"""The type of a rare word next to a word of the question; see `match_types` for the others."""
 
 RARE = 3
-"""A word is rare that stands in one of so many paragraphs at most, or in two."""
+"""A word is rare if it is in at most one in this many paragraphs, or in at most two."""
 
 
 def word_types(question: str, paragraphs: Sequence[Sequence[str]], steps: int) -> dict[str, int]:
-    """Stem → type: 2 for the question's words; with two steps, 3 for rare words in a text with a rare one of these.
+    """Returns stem → type: 2 for the question's words; with two steps, 3 for rare words in a text with a rare word of
+    type 2.
 
-    The second step is what query expansion does, or following a link: a name beside the one that was asked for often
-    titles the next paragraph. Words that stand everywhere would lead everywhere, so they lead nowhere.
+    The second step resembles query expansion, or following a link: a name next to the requested one is often the title
+    of the next paragraph. Frequent words do not discriminate and are excluded.
 
     Args:
         question: in words.
-        paragraphs: the texts of each that the model sees: title and sentences.
+        paragraphs: the texts of each visible to the model: title and sentences.
         steps: 1 or 2.
     """
-    asked = asked_words(question)
+    question_words = asked_words(question)
     if steps < 2:
-        return asked
+        return question_words
     texts = [[set(map(stem, words_in(text))) for text in paragraph] for paragraph in paragraphs]
     counts = Counter(word for paragraph in texts for word in set[str]().union(*paragraph))
     rare = {word for word, count in counts.items() if count <= max(2, len(texts) // RARE)}
-    beside = set[str]().union(*(text for paragraph in texts for text in paragraph if text & rare & asked.keys()))
-    return dict.fromkeys(beside & rare, BESIDE) | asked
+    beside = set[str]().union(
+        *(text for paragraph in texts for text in paragraph if text & rare & question_words.keys())
+    )
+    return dict.fromkeys(beside & rare, BESIDE) | question_words

@@ -1,15 +1,15 @@
-"""Questions that need two paragraphs: which ones, which sentences in them, and the words, yes or no that answer.
+"""Multi-hop question answering: relevant paragraphs, supporting sentences, and the answer span, yes or no.
 
 The heads of Longformer's HotpotQA system (Beltagy et al. 2020, appendix) over `[CLS] [q] question [/q] <t> title </t>
 sentence [s] sentence [s] … <t> …` with states `h_i`::
 
-    relevance_i = w_r · gelu(W_r h_i)      read at the first token of a title: whether its paragraph is needed
-    evidence_i  = w_e · gelu(W_e h_i)      read at the token behind a sentence: whether it is
+    relevance_i = w_r · gelu(W_r h_i)      at the first token of a title: whether its paragraph is needed
+    evidence_i  = w_e · gelu(W_e h_i)      at the token after a sentence: whether it is supporting
     s_i, e_i    = W_se h_i                 first and last token of the answer
     type        = W_t h_0                  words, yes, no
 
-Logits of every token are computed and the task reads those that mean something. The loss is a weighted sum: binary
-cross-entropies of relevance and evidence, the loss of the span, of which any occurrence is right, and the
+Logits are computed for every token; the task uses those at the positions named. The loss is a weighted sum: binary
+cross-entropies of relevance and evidence, the loss of the span, for which any occurrence is correct, and the
 cross-entropy of the type.
 """
 
@@ -31,7 +31,7 @@ from longspan.models.network import first_token
 from longspan_papers.hotpotqa import MultiHopHead
 
 LABELS = ("relevance_labels", "evidence_labels", "start_positions", "end_positions", "answer_types")
-"""What is learned of a question and its paragraphs."""
+"""The labels of a question and its paragraphs."""
 
 WORDS, YES, NO = range(3)
 """Answer types."""
@@ -39,16 +39,16 @@ WORDS, YES, NO = range(3)
 
 @dataclass
 class MultiHopOutput(ModelOutput):
-    """What B questions make of their paragraphs; `-inf` on padding.
+    """Output for B questions; logits are `-inf` on padding.
 
     Attributes:
         loss: scalar, see `LongspanForMultiHop`.
         relevance_logits: `(B, T)`, of a paragraph at the first token of its title.
-        evidence_logits: `(B, T)`, of a sentence at the token behind it.
+        evidence_logits: `(B, T)`, of a sentence at the token after it.
         start_logits: `(B, T)` of the answer's first token.
         end_logits: `(B, T)` of its last token.
         type_logits: `(B, 3)`: words, yes, no.
-        hidden_states: per layer `(B, T, E)`, when asked for.
+        hidden_states: per layer `(B, T, E)`, with `output_hidden_states`.
     """
 
     loss: Tensor | None = None
@@ -61,12 +61,12 @@ class MultiHopOutput(ModelOutput):
 
 
 class LongspanForMultiHop(LongspanWithHead):
-    """Paragraphs, sentences and words that answer a question."""
+    """Multi-hop question answering: paragraphs, sentences and answer words."""
 
     spec = MultiHopHead
 
     def add_layers(self, config: Any) -> None:
-        """Make the layers above the encoder."""
+        """Creates the layers above the encoder."""
         width = config.states_width
         dropout = config.dropout if self.options.dropout is None else self.options.dropout
         self.relevance, self.evidence = (Scorer(width, nn.GELU(), dropout) for _ in range(2))
@@ -84,14 +84,14 @@ class LongspanForMultiHop(LongspanWithHead):
         end_positions: Tensor | None = None,
         answer_types: Tensor | None = None,
     ) -> MultiHopOutput:
-        """Logits of B questions, and the loss where all five labels are given.
+        """Returns logits of B questions, and the loss if all five labels are present.
 
         Args:
             relevance_labels: `(B, T)` float, 0 or 1 at the first token of a title, −100 elsewhere.
-            evidence_labels: `(B, T)` float, 0 or 1 at the token behind a sentence, −100 elsewhere.
-            start_positions: `(B, K)` int64, the first token of each occurrence of the answer; negative = none.
+            evidence_labels: `(B, T)` float, 0 or 1 at the token after a sentence, −100 elsewhere.
+            start_positions: `(B, K)` int64, the first token of each occurrence of the answer; negative = padding.
             end_positions: `(B, K)`, their last tokens.
-            answer_types: `(B,)` int64: 0 words, 1 yes, 2 no; −100 = not counted.
+            answer_types: `(B,)` int64: 0 words, 1 yes, 2 no; −100 = ignored.
 
         Raises:
             InputError: some labels without the others, or of another shape; an empty input.
@@ -118,22 +118,22 @@ class LongspanForMultiHop(LongspanWithHead):
     def loss(
         self, logits: list[Tensor], kinds: Tensor, labels: tuple[Tensor | None, ...], mask: Tensor | None
     ) -> Tensor | None:
-        """The scalar sum of the four losses, each with its weight of `loss_weights`; `None` without labels.
+        """Computes the scalar sum of the four losses, weighted by `loss_weights`; `None` without labels.
 
         Args:
-            logits: those of paragraphs, of sentences, of starts and of ends, each `(B, T)`.
-            kinds: `(B, kinds)`, logits of the kind of answer.
+            logits: of paragraphs, sentences, starts and ends, each `(B, T)`.
+            kinds: `(B, kinds)`, logits of the answer type.
             labels: those of `LABELS`, in that order.
-            mask: `(B, T)` bool, the real tokens.
+            mask: `(B, T)` bool, True for real tokens.
 
         Raises:
-            InputError: some labels are given and some are not.
+            InputError: some labels are passed without the others.
         """
-        given = dict(zip(LABELS, labels, strict=True))
+        labels_by_name = dict(zip(LABELS, labels, strict=True))
         wanted = [each for each in labels if each is not None]
         if not wanted:
             return None
-        if missing := [name for name, each in given.items() if each is None]:
+        if missing := [name for name, each in labels_by_name.items() if each is None]:
             raise InputError(f"{missing[0]} is missing; give all of {', '.join(LABELS)}, or none of them")
         relevant, evident, starts, ends, types = wanted
         losses = (

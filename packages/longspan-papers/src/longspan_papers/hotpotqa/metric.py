@@ -1,12 +1,12 @@
-"""HotpotQA's scores: of the answer, of the supporting facts, and of both together (Yang et al. 2018, section 4).
+"""HotpotQA's scores of the answer, of the supporting facts, and of both together (Yang et al. 2018, section 4).
 
-As its official evaluation computes them. For one question, with precision P, recall R and exact match of the answer's
-words and of the set of (title, sentence) pairs::
+As in the official evaluation. For one question, with precision P, recall R and exact match of the answer's words and of
+the set of (title, sentence) pairs::
 
     joint P = P_answer · P_facts,    joint R = R_answer · R_facts,    joint F1 = 2 · P · R / (P + R)
     joint exact match = EM_answer · EM_facts
 
-Every score is the mean over all questions, in percent; one without a prediction counts 0.
+Every score is the mean over all questions, in percent; a question without a prediction counts 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCORES = tuple(f"{kind}{name}" for kind in ("answer_", "evidence_", "joint_") fo
 
 
 class Match(NamedTuple):
-    """How well one prediction fits, as shares between 0 and 1."""
+    """Agreement of one prediction with the annotation, as shares between 0 and 1."""
 
     exact: float
     precision: float
@@ -39,15 +39,15 @@ class Match(NamedTuple):
         return 2 * self.precision * self.recall / both if both else 0.0
 
     def joint(self, other: Match) -> Match:
-        """Of two that must be right together."""
-        return Match(*(one * two for one, two in zip(self, other, strict=True)))
+        """Returns the match of two parts that must both be right."""
+        return Match(*(ours * theirs for ours, theirs in zip(self, other, strict=True)))
 
 
 NOTHING = Match(0.0, 0.0, 0.0)
 
 
 def match_answer(predicted: str | None, said: str) -> Match:
-    """Of the words of an answer, without case, articles and punctuation; None is no prediction."""
+    """Compares the words of an answer, ignoring case, articles and punctuation; None is no prediction."""
     if predicted is None:
         return NOTHING
     words, wanted = normalized(predicted), normalized(said)
@@ -61,7 +61,7 @@ def match_answer(predicted: str | None, said: str) -> Match:
 
 
 def match_facts(predicted: Collection[Fact] | None, said: Collection[Fact]) -> Match:
-    """Of a set of sentences; None is no prediction."""
+    """Compares sets of sentences; None is no prediction."""
     if predicted is None:
         return NOTHING
     facts, wanted = set(predicted), set(said)
@@ -70,7 +70,7 @@ def match_facts(predicted: Collection[Fact] | None, said: Collection[Fact]) -> M
 
 
 def multi_hop_scores(matches: Iterable[tuple[Match, Match]]) -> dict[str, float]:
-    """`SCORES` of questions, each with the matches of its answer and of its facts."""
+    """Computes `SCORES` over questions, each with the matches of its answer and of its facts."""
     parts = [(answer, facts, answer.joint(facts)) for answer, facts in matches]
     columns = zip(*((number for part in row for number in (part.exact, part.f1)) for row in parts), strict=True)
     return dict(zip(SCORES, (100 * fmean(column) for column in columns), strict=True))

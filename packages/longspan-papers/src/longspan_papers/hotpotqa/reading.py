@@ -1,12 +1,12 @@
-"""Questions that need two paragraphs, in the format of HotpotQA's distractor setting (Yang et al. 2018).
+"""Multi-hop questions in the format of HotpotQA's distractor setting (Yang et al. 2018).
 
 - `read_multi_hop("hotpotqa", "validation")`: the sample of the data folder; or a folder with the official files
 - `read_multi_hop("hotpot_dev_distractor_v1.json")`: an official file, one JSON array; `.gz` and `.xz` too
 - `read_multi_hop("rows.jsonl")`: the same objects, one per line
-- `read_multi_hop("synthetic", limit=64)`: made up in code, see `longspan_papers.hotpotqa.rows`
+- `read_multi_hop("synthetic", limit=64)`: generated, see `longspan_papers.hotpotqa.rows`
 
-A record is `{"_id", "question", "context": [[title, [sentence, …]], …], "answer", "supporting_facts": [[title,
-sentence index], …]}`; further fields are passed over. Sentences after the first begin with a space.
+A record is `{"_id", "question", "context": [[title, [sentence, …]], …], "answer", "supporting_facts": [[title, sentence
+index], …]}`; other fields are ignored. Sentences after the first begin with a space.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MULTI_HOP = Kind(
     made_up=lambda count, seed: two_step_rows(16 if count is None else count, seed=seed, paragraphs=4, fillers=1),
     suffixes=("json", "jsonl"),
 )
-"""Where such questions come from."""
+"""The data source of multi-hop questions."""
 
 
 def read_multi_hop(
@@ -55,18 +55,18 @@ def read_multi_hop(
     on_error: str = "raise",
     labelled: bool = True,
 ) -> Iterator[HopRow]:
-    """Stream questions with their paragraphs; arguments and errors as in `read_questions`.
+    """Yields questions with their paragraphs; arguments and errors as in `read_questions`.
 
-    What a question's annotation says of paragraphs or sentences that are not there cannot be learned, but the official
-    files have such questions and score them: they are kept, and the log says once for each file how many there are.
-    Without `labelled`, answers and facts may be missing.
+    Annotations that refer to missing paragraphs or sentences cannot be learned, but the official files contain and
+    score such questions: they are kept, and their number is logged once per file. With `labelled=False`, answers and
+    facts may be missing.
     """
     check_on_error(on_error)
     return read(data, split, MULTI_HOP, lambda path, _: _in_file(path, Skipped(str(path), on_error), labelled), limit)
 
 
 def _in_file(path: Path, skipped: Skipped, labelled: bool) -> Iterator[HopRow]:
-    """Rows of one file; the malformed ones go to `skipped`, with their place."""
+    """Yields the rows of one file; malformed rows go to `skipped`, with their location."""
     stem, notes = path.name.split(".")[0], _Notes(path)
 
     def parse(record: Any, number: int) -> HopRow:
@@ -78,12 +78,12 @@ def _in_file(path: Path, skipped: Skipped, labelled: bool) -> Iterator[HopRow]:
     records = read_jsonl(path, skipped.add) if by_line else _records(path)
     try:
         yield from parsed(records, parse, skipped, "line" if by_line else "question")
-    finally:  # also where the reading stops at a limit
+    finally:  # also if reading stops at a limit
         notes.report()
 
 
 def _records(path: Path) -> Iterator[tuple[int, Any]]:
-    """The questions of an official file, counted from 1."""
+    """Yields the questions of an official file, numbered from 1."""
     whole = read_json(path, FORMAT)
     if not isinstance(whole, list):
         raise InputError(f"{path} holds {kind_of(whole)} instead of a list; {FORMAT}")
@@ -91,15 +91,15 @@ def _records(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def hop_row(record: Any, default_id: str = "", *, labelled: bool = True) -> HopRow:
-    """The row of one record; paragraphs without sentences are left out, since nothing in them can be evidence.
+    """Parses one record; paragraphs without sentences are dropped, since they contain no evidence.
 
-    An empty 'context' is that of a question of which a first stage kept no paragraph; it is asked all the same.
+    An empty 'context' is a question for which the first stage kept no paragraph; it is kept.
 
     Raises:
-        InputError: a field is missing or of another type, or there are paragraphs, and none has a sentence.
+        InputError: a field is missing or of another type, or there are paragraphs but none has a sentence.
     """
     question = check_text(value_of(record, "question"), "the question (field 'question')")
-    paragraphs = [_paragraph(given, number) for number, given in enumerate(list_of(record, "context"))]
+    paragraphs = [_paragraph(entry, number) for number, entry in enumerate(list_of(record, "context"))]
     row = HopRow(
         id=name_of(record, "_id", name_of(record, "id", default_id)),
         question=question,
@@ -114,13 +114,13 @@ def hop_row(record: Any, default_id: str = "", *, labelled: bool = True) -> HopR
     return row
 
 
-def _paragraph(given: Any, number: int) -> Paragraph:
+def _paragraph(entry: Any, number: int) -> Paragraph:
     where = f"paragraph {number} of field 'context'"
-    if not isinstance(given, list) or len(given) != 2 or not isinstance(given[1], list):
-        raise InputError(f"{where} is not [title, [sentence, …]] but {kind_of(given)}; give a title and its sentences")
-    title, sentences = given
+    if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[1], list):
+        raise InputError(f"{where} is not [title, [sentence, …]] but {kind_of(entry)}; give a title and its sentences")
+    title, sentences = entry
     check_text(title, f"the title of {where}")
-    for sentence in sentences:  # the official files have empty ones, which keep their place
+    for sentence in sentences:  # the official files have empty ones, which keep their index
         if not isinstance(sentence, str):
             raise InputError(f"{where} holds {kind_of(sentence)} among its sentences; give texts")
         check_characters(sentence, where)
@@ -137,7 +137,7 @@ def _facts(record: Record) -> tuple[Fact, ...]:
 
 
 def record_of(row: HopRow) -> Record:
-    """A row as such a record."""
+    """Returns the JSON record of a row."""
     record: Record = {"_id": row.id, "question": row.question}
     if row.answer is not None:
         record |= {"answer": row.answer, "supporting_facts": [list(fact) for fact in row.facts]}
@@ -145,7 +145,7 @@ def record_of(row: HopRow) -> Record:
 
 
 class _Notes:
-    """How many questions of a file have annotations that point nowhere."""
+    """Counts the questions of a file whose annotations refer to missing text."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,15 +1,16 @@
-"""What one question over several titled paragraphs is, whatever file it came from; and made-up ones.
+"""A question over several titled paragraphs, independent of the file format; and synthetic questions.
 
-Only two facts in two paragraphs answer a made-up question, among paragraphs with the same kinds of facts. Every
-paragraph is about one person and says whom they like, where they sleep and whether they are at home: "Bado likes
-Kifu .", "Bado sleeps in Mura .", "Bado is out .", among sentences of made-up words. As in HotpotQA there are two kinds:
+A synthetic question is answered by exactly two facts in two paragraphs, among paragraphs with the same kinds of facts.
+Every paragraph is about one person and states whom they like, where they sleep and whether they are at home: "Bado
+likes Kifu .", "Bado sleeps in Mura .", "Bado is out .", among sentences of random words. As in HotpotQA there are two
+types:
 
-- **bridge**: "Where does someone sleep , the friend of Bado ?" Whom Bado likes stands in Bado's paragraph, where that
-  person sleeps in theirs.
+- **bridge**: "Where does someone sleep , the friend of Bado ?" Bado's paragraph names the friend, whose paragraph names
+  the place.
 - **comparison**: "Are Bado and Kifu both in ?" Half of the answers are yes; for no, one of the two is out.
 
-Nothing else tells: all places differ, half of all persons are in, and each of them but the one asked about, and one
-more who has no paragraph, is liked by exactly one other.
+There are no shortcuts: all places differ, half of all persons are in, and every person except the one in the question,
+plus one without a paragraph, is liked by exactly one other.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ YES_NO = ("yes", "no")
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A title and the sentences under it, as they are in the file; joined without anything they are the text."""
+    """A title and the sentences under it, as in the file; concatenated without separators they are the text."""
 
     title: str
     sentences: tuple[str, ...]
 
 
 class Occurrence(NamedTuple):
-    """Characters `start … end − 1` of a sentence, or of the title where `sentence` is −1, of a paragraph."""
+    """Characters `start … end − 1` of a sentence of a paragraph, or of its title if `sentence` is −1."""
 
     paragraph: int
     sentence: int
@@ -45,14 +46,14 @@ class Occurrence(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class HopRow:
-    """A question, the paragraphs that may answer it, and what annotators said.
+    """A question, its paragraphs, and the annotations.
 
     Attributes:
-        id: names the row in predictions.
+        id: identifies the row in predictions.
         question: in words.
-        paragraphs: in the order of the file; every one has a sentence, which may be empty.
-        answer: words of a paragraph, "yes" or "no"; None where the file does not say.
-        facts: the sentences that are needed, some of which may not be there.
+        paragraphs: in the order of the file; each has at least one sentence, which may be empty.
+        answer: words of a paragraph, "yes" or "no"; None if the file has none.
+        facts: the supporting sentences, some of which may not exist.
     """
 
     id: str
@@ -64,28 +65,30 @@ class HopRow:
     @property
     def answer_type(self) -> str:
         """`words`, `yes` or `no`."""
-        said = (self.answer or "").strip().lower()
-        return said if said in YES_NO else "words"
+        answer = (self.answer or "").strip().lower()
+        return answer if answer in YES_NO else "words"
 
     @property
     def needed(self) -> frozenset[str]:
-        """Titles of the paragraphs that hold a supporting fact."""
+        """Titles of the paragraphs with a supporting fact."""
         return frozenset(title for title, _ in self.facts)
 
     def holds(self, fact: Fact) -> bool:
-        """Whether there is such a sentence."""
-        return any(one.title == fact[0] and 0 <= fact[1] < len(one.sentences) for one in self.paragraphs)
+        """Whether the sentence exists."""
+        return any(
+            paragraph.title == fact[0] and 0 <= fact[1] < len(paragraph.sentences) for paragraph in self.paragraphs
+        )
 
     def occurrences(self) -> list[Occurrence]:
-        """Every place of the answer's words, as whole words, in a title or a sentence of a needed paragraph.
+        """Returns every occurrence of the answer, as whole words, in a title or a sentence of a needed paragraph.
 
-        Annotators marked the words in no place: any of these is right. Other paragraphs are left out, where the same
-        words mostly stand by chance.
+        Annotators did not mark the position, so any of these is right. Other paragraphs are excluded, where the same
+        words mostly occur by chance.
         """
         if self.answer is None or self.answer_type != "words":
             return []
         words = self.answer.strip()
-        # No word goes on before or behind, where the answer itself begins and ends with one.
+        # Matches whole words only, where the answer begins and ends with a letter or digit.
         before, behind = (r"(?<!\w)" if words[0].isalnum() else "", r"(?!\w)" if words[-1].isalnum() else "")
         wanted = re.compile(before + re.escape(words) + behind)
         return [
@@ -97,23 +100,23 @@ class HopRow:
         ]
 
     def text(self, place: Occurrence) -> str:
-        """The words of a place."""
+        """Returns the words at an occurrence."""
         return self.text_of(place.paragraph, place.sentence)[place.start : place.end]
 
     def text_of(self, paragraph: int, sentence: int) -> str:
-        """A sentence of a paragraph, or its title where `sentence` is −1."""
+        """Returns a sentence of a paragraph, or its title if `sentence` is −1."""
         whole = self.paragraphs[paragraph]
         return whole.title if sentence < 0 else whole.sentences[sentence]
 
 
 MOST_PARAGRAPHS = 24
-"""A row has at most so many, since there is a name for each and one more."""
+"""Maximum number of paragraphs of a row, since there is a name for each and one more."""
 
 APART = 8
-"""From so many paragraphs on, the two that are needed are never neighbours; among fewer, that would tell too much."""
+"""From this number of paragraphs on, the two needed ones are never adjacent; with fewer, that would be a shortcut."""
 
 FILLER_WORDS = (4, 10)
-"""Fewest and most words of a sentence that says nothing."""
+"""Minimum and maximum number of words of a filler sentence."""
 
 LIKES, SLEEPS, IS = range(3)
 """The facts of a paragraph."""
@@ -129,17 +132,17 @@ def two_step_rows(
     comparisons: float = 0.5,
     told: float = 0.0,
 ) -> list[HopRow]:
-    """Rows of made-up words; the same arguments give the same rows on every machine, all seeds share one vocabulary.
+    """Generates questions of random words; deterministic across machines, with one vocabulary for all seeds.
 
     Args:
         count: number of rows.
-        seed: of everything that is drawn.
+        seed: of the random generator.
         paragraphs: in a row, 3 to `MOST_PARAGRAPHS`.
-        fillers: sentences without a fact in each paragraph, about 10 tokens each; one more or fewer by chance.
-        names: draw persons and places from the first so many of each; None takes all.
-        comparisons: share of the questions that compare; the others need a bridge.
-        told: share of the bridge questions that name the friend in the place of "someone". Such questions need one
-            step; they teach a model that begins to find a name, before it has to find out which one.
+        fillers: number of sentences without a fact in each paragraph, about 10 tokens each; varies by one at random.
+        names: number of persons and of places to draw from; None takes all.
+        comparisons: share of comparison questions; the others are bridge questions.
+        told: share of the bridge questions that name the friend instead of "someone". Such questions need one step;
+            they teach a model at the start of training to find a name before it has to infer which one.
     """
     people, places, words = _words(random.Random(11))
     names = MOST_PARAGRAPHS + 1 if names is None else names
@@ -164,7 +167,7 @@ def two_step_rows(
 
 
 def _words(draw: random.Random) -> tuple[list[str], list[str], list[str]]:
-    """Persons, places and words for filling, all different."""
+    """Returns persons, places and filler words, all different."""
     syllables = ["".join(pair) for pair in product("bdfgklmnprst", "aeiou")]
     named = 2 * MOST_PARAGRAPHS + 2
     made = draw.sample(["".join(pair) for pair in product(syllables, syllables)], named + 24)
@@ -174,7 +177,7 @@ def _words(draw: random.Random) -> tuple[list[str], list[str], list[str]]:
 
 @dataclass
 class _World:
-    """P persons with whom they like, where they sleep and whether they are in; and two of them, whom a row is about."""
+    """P persons, whom they like, where they sleep and whether they are in; and the two persons of the question."""
 
     persons: list[str]
     friends: list[str]
@@ -186,15 +189,15 @@ class _World:
 
 def _world(draw: random.Random, people: list[str], places: list[str], count: int) -> _World:
     *persons, stranger = draw.sample(people, count + 1)
-    asked = draw.randrange(count)
+    subject = draw.randrange(count)
     near = 1 if count >= APART else 0
-    other = draw.choice([number for number in range(count) if abs(number - asked) > near])
-    friends = _friends(persons, asked, persons[other], stranger, draw)
-    return _World(persons, friends, draw.sample(places, count), draw.choices((True, False), k=count), asked, other)
+    other = draw.choice([number for number in range(count) if abs(number - subject) > near])
+    friends = _friends(persons, subject, persons[other], stranger, draw)
+    return _World(persons, friends, draw.sample(places, count), draw.choices((True, False), k=count), subject, other)
 
 
 def _friends(persons: list[str], asked: int, friend: str, stranger: str, draw: random.Random) -> list[str]:
-    """Whom each likes: the one asked about their friend; nobody themselves, or the one asked about."""
+    """Returns whom each person likes: the subject likes their friend; nobody likes themselves or the subject."""
     left = [person for person in (*persons, stranger) if person not in (persons[asked], friend)]
     while True:
         draw.shuffle(left)
@@ -204,7 +207,7 @@ def _friends(persons: list[str], asked: int, friend: str, stranger: str, draw: r
 
 
 def _bridge(world: _World, told: bool) -> tuple[str, str, list[tuple[int, int]]]:
-    """Question, answer, and the facts that are needed, as person and fact."""
+    """Returns question, answer, and the needed facts, as person and fact."""
     who = world.persons[world.other] if told else "someone"
     question = f"Where does {who} sleep , the friend of {world.persons[world.asked]} ?"
     return question, world.places[world.other], [(world.asked, LIKES), (world.other, SLEEPS)]
@@ -222,7 +225,7 @@ def _comparison(world: _World, draw: random.Random) -> tuple[str, str, list[tupl
 def _paragraphs(
     world: _World, draw: random.Random, words: list[str], fillers: int
 ) -> tuple[tuple[Paragraph, ...], list[list[int]]]:
-    """The paragraphs, and of each the places of its facts among its sentences."""
+    """Returns the paragraphs, and the sentence indices of the facts of each."""
     paragraphs, facts = [], []
     for person, friend, place, is_in in zip(world.persons, world.friends, world.places, world.is_in, strict=True):
         needed = [

@@ -1,18 +1,18 @@
-"""HotpotQA in the distractor setting: the answer to a question, and the sentences of two paragraphs that support it.
+"""HotpotQA in the distractor setting: the answer to a question, and its supporting sentences in two paragraphs.
 
-Longformer's system has two stages with the same heads. A first model reads all paragraphs; evaluating it on a data set
-writes, beside the predictions, the data set with the paragraphs that it finds relevant, at most five. A second model is
-trained and evaluated on those files. Scores count what the first stage lost: annotations are never reduced.
+Longformer's system has two stages with the same heads. The first model reads all paragraphs; its evaluation writes, in
+addition to the predictions, the data set reduced to the paragraphs it finds relevant, at most five. The second model is
+trained and evaluated on those files. Scores include the losses of the first stage: annotations are never reduced.
 
 From a model's logits over a question and its paragraphs:
 
-- **Paragraphs**: the two with the highest relevance, of equal ones the earlier (the paper says that evidence comes from
+- **Paragraphs**: the two with the highest relevance, ties broken by order (the paper states that evidence comes from
   exactly two, not which; this is our rule).
-- **Evidence**: their sentences whose logit is above 0, and of each at least the best one.
-- **Answer**: yes or no where that is the likeliest type; else the span of the two paragraphs with the highest `s_i +
-  e_j`, inside one sentence or title, read from the original text.
-- **Second stage**: at most five paragraphs, the best, whose relevance is above −3, as in the paper, which names no
-  least number; or else so many at least, whatever their relevance; in the order of the row.
+- **Evidence**: their sentences whose logit is above 0, and at least the best one of each.
+- **Answer**: yes or no if that is the most likely type; else the span of the two paragraphs with the highest `s_i +
+  e_j`, inside one sentence or title, taken from the original text.
+- **Second stage**: at most the five best paragraphs with a relevance above −3, as in the paper, which states no
+  minimum number; optionally a minimum number regardless of relevance; in the order of the row.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from longspan_papers.hotpotqa.reading import read_multi_hop, record_of
 from longspan_papers.hotpotqa.rows import Fact, HopRow, Occurrence
 
 PARAGRAPHS = 2
-"""Evidence comes from so many."""
+"""Number of paragraphs with evidence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HopAnswer:
-    """What a model answers to a row.
+    """A model's answer to a row.
 
     Attributes:
-        answer: words of the row, "yes" or "no"; empty where the model saw no words.
-        facts: the sentences that it rests on.
-        relevance: of each paragraph, before the sigmoid; -inf for those that were cut off.
-        place: where the words stand; None for yes and no.
+        answer: words of the row, "yes" or "no"; empty if no words were visible.
+        facts: the supporting sentences.
+        relevance: logit of each paragraph; -inf for truncated paragraphs.
+        place: the occurrence of the words; None for yes and no.
     """
 
     answer: str
@@ -60,7 +60,7 @@ class HopAnswer:
 
 
 def best_paragraphs(relevance: Sequence[float], count: int) -> list[int]:
-    """The `count` most relevant of those that the model saw, best first."""
+    """Returns the `count` most relevant visible paragraphs, best first."""
     visible = [number for number, value in enumerate(relevance) if value > float("-inf")]
     return sorted(visible, key=lambda number: (-relevance[number], number))[:count]
 
@@ -68,14 +68,14 @@ def best_paragraphs(relevance: Sequence[float], count: int) -> list[int]:
 def selected_paragraphs(
     relevance: Sequence[float], *, most: int, threshold: float, least: int = PARAGRAPHS
 ) -> list[int]:
-    """The paragraphs that a second stage reads, in their order: of the `most` best those above the threshold, and the
+    """Returns the paragraphs for the second stage, in order: those of the `most` best above the threshold, and the
     `least` best in any case."""
     best = best_paragraphs(relevance, most)
     return sorted(number for place, number in enumerate(best) if place < least or relevance[number] > threshold)
 
 
 def reduced(row: HopRow, answer: HopAnswer, *, most: int, threshold: float, least: int = PARAGRAPHS) -> HopRow:
-    """The row with those paragraphs only, maybe none; what annotators said of it stays as it is."""
+    """Returns the row with the selected paragraphs only, possibly none; its annotations are unchanged."""
     numbers = selected_paragraphs(answer.relevance, most=most, threshold=threshold, least=least)
     return replace(row, paragraphs=tuple(row.paragraphs[number] for number in numbers))
 
@@ -83,12 +83,12 @@ def reduced(row: HopRow, answer: HopAnswer, *, most: int, threshold: float, leas
 def decode(
     output: Any, features: Sequence[Mapping[str, Any]], rows: Sequence[HopRow], max_answer_tokens: int
 ) -> list[HopAnswer]:
-    """The answers of a batch.
+    """Returns the answers of a batch.
 
     Args:
         output: of `LongspanForMultiHop`.
         features: of each row, see `hop_features`.
-        rows: what the features were made of.
+        rows: the rows of the features.
         max_answer_tokens: the longest answer.
     """
     relevance, evidence, start, end = (
@@ -96,15 +96,17 @@ def decode(
         for logits in (output.relevance_logits, output.evidence_logits, output.start_logits, output.end_logits)
     )
     kinds = output.type_logits.argmax(-1).tolist()
-    scores = [_by_paragraph(values, one, row) for values, one, row in zip(relevance, features, rows, strict=True)]
+    scores = [
+        _by_paragraph(values, feature, row) for values, feature, row in zip(relevance, features, rows, strict=True)
+    ]
     chosen = [best_paragraphs(values, PARAGRAPHS) for values in scores]
     places = _spans(start, end, features, chosen, max_answer_tokens)
     answers = []
     for index, row in enumerate(rows):
         place = places[index] if kinds[index] == WORDS else None
-        said = {YES: "yes", NO: "no"}.get(kinds[index], "" if place is None else row.text(place))
+        answer = {YES: "yes", NO: "no"}.get(kinds[index], "" if place is None else row.text(place))
         facts = _facts(evidence[index], features[index], chosen[index], row)
-        answers.append(HopAnswer(answer=said, facts=facts, relevance=scores[index], place=place))
+        answers.append(HopAnswer(answer=answer, facts=facts, relevance=scores[index], place=place))
     return answers
 
 
@@ -116,7 +118,7 @@ def _by_paragraph(values: Tensor, features: Mapping[str, Any], row: HopRow) -> t
 
 
 def _facts(values: Tensor, features: Mapping[str, Any], chosen: Sequence[int], row: HopRow) -> tuple[Fact, ...]:
-    """Sentences of the chosen paragraphs, in the order of these."""
+    """Returns the predicted sentences of the chosen paragraphs, in the order of the paragraphs."""
     facts: list[Fact] = []
     for number in chosen:
         scores = {index: float(values[token]) for token, owner, index in features["marks"] if owner == number}
@@ -129,41 +131,43 @@ def _facts(values: Tensor, features: Mapping[str, Any], chosen: Sequence[int], r
 def _spans(
     start: Tensor, end: Tensor, features: Sequence[Mapping[str, Any]], chosen: Sequence[Sequence[int]], longest: int
 ) -> list[Occurrence | None]:
-    """The best words of the chosen paragraphs of each row; None where the model saw none of them."""
+    """Returns the best span in the chosen paragraphs of each row; None if none of them is visible."""
     parts = torch.full(start.shape, -1)
-    for row, (one, numbers) in enumerate(zip(features, chosen, strict=True)):
-        usable = [part if part >= 0 and one["owners"][part][0] in numbers else -1 for part in one["parts"]]
+    for row, (feature, numbers) in enumerate(zip(features, chosen, strict=True)):
+        usable = [part if part >= 0 and feature["owners"][part][0] in numbers else -1 for part in feature["parts"]]
         parts[row, : len(usable)] = torch.tensor(usable)
     most = max(1, int(parts.max()) + 1)
     scores, first, last = best_spans(start, end, parts, most, longest)
     occurrences: list[Occurrence | None] = []
-    for row, one in enumerate(features):
+    for row, feature in enumerate(features):
         part = int(scores[row].argmax())
         if scores[row, part] == float("-inf"):
             occurrences.append(None)
             continue
-        (paragraph, sentence), places = one["owners"][part], (int(first[row, part]), int(last[row, part]))
-        occurrences.append(Occurrence(paragraph, sentence, one["spans"][places[0]][0], one["spans"][places[1]][1]))
+        (paragraph, sentence), places = feature["owners"][part], (int(first[row, part]), int(last[row, part]))
+        occurrences.append(
+            Occurrence(paragraph, sentence, feature["spans"][places[0]][0], feature["spans"][places[1]][1])
+        )
     return occurrences
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultiHop(Task):
-    """Answer a question from two of several paragraphs, and name the sentences that say so.
+    """Answers a question from two of several paragraphs, with the supporting sentences.
 
     Attributes:
-        max_tokens: of a row in all; what is longer is cut at the end.
-        max_question_tokens: longer questions are cut to so many.
+        max_tokens: maximum tokens of a row, which is truncated at the end.
+        max_question_tokens: maximum tokens of a question, which is truncated.
         max_answer_tokens: the longest answer.
-        global_on: what sees all and is seen by all. "marks": the question, the token before each title and the one
-            behind each sentence, as in the paper; "question": the question alone, which a small model from scratch
-            learns sooner.
-        match_steps: 1: `token_type_ids` tell which tokens are words of the question, whatever their capitals and
-            endings; 2: also which are rare words beside one of these in a sentence, see `word_types`; 0: no types.
-        kept_paragraphs: what is written for a second stage has at most so many paragraphs of each question.
-        relevance_above: of these only such whose relevance, before the sigmoid, is above this.
-        least_paragraphs: but so many in any case, the best; 0 keeps none that is not above, as in the paper, so that a
-            second stage may have to answer a question without any paragraph.
+        global_on: the global tokens. "marks": the question, the token before each title and the one after each
+            sentence, as in the paper; "question": only the question, which a small model trained from scratch learns
+            faster.
+        match_steps: 1: `token_type_ids` mark the words of the question, ignoring case and endings; 2: also rare words
+            next to one of these in a sentence, see `word_types`; 0: no types.
+        kept_paragraphs: maximum number of paragraphs per question written for the second stage.
+        relevance_above: minimum relevance logit of these paragraphs.
+        least_paragraphs: number of best paragraphs kept regardless of relevance; 0 may keep none, as in the paper, so
+            that the second stage answers without any paragraph.
     """
 
     name: ClassVar[str] = "multi_hop"
@@ -188,20 +192,20 @@ class MultiHop(Task):
             )
 
     def model_fields(self) -> dict[str, Any]:
-        """The head, and the token types that the options ask for."""
+        """Returns the head, and the number of token types."""
         return super().model_fields() | ({"type_vocab_size": self._types} if self._types else {})
 
     @property
     def _types(self) -> int:
-        """How many token types the options need."""
+        """Number of token types."""
         return BESIDE + 1 if self.match_steps == 2 else BESIDE * self.match_steps
 
     def new_tokens(self) -> Sequence[str]:
-        """The marks of questions, titles and sentences."""
+        """Returns the markers of questions, titles and sentences."""
         return MARKS
 
     def check_model(self, config: Any) -> None:
-        """Refuse longer rows than the model has positions for, and types that it does not have."""
+        """Raises `InputError` for rows longer than the model's positions, and for missing token types."""
         check_room(self.max_tokens, config)
         if config.type_vocab_size < self._types:
             raise InputError(
@@ -210,15 +214,16 @@ class MultiHop(Task):
             )
 
     def fitted(self, config: Any) -> Self:
-        """Rows as long as the model has positions for, at most."""
+        """Limits rows to the model's number of positions."""
         return replace(self, max_tokens=room_for(self.max_tokens, config))
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[HopRow]:
-        """Questions with their paragraphs; those of the split "test" may be without answers, as the official one is."""
+        """Reads questions with their paragraphs; those of the split "test" may lack answers, as the official ones
+        do."""
         return list(read_multi_hop(source, split, limit, on_error=on_error, labelled=split != "test"))
 
     def corpus(self, rows: Sequence[HopRow]) -> Iterator[str]:
-        """Each question, and each paragraph with its title, as they are tokenised."""
+        """Yields each question, and each paragraph with its title, as they are tokenised."""
         for row in rows:
             yield f" {row.question}"
             for paragraph in row.paragraphs:
@@ -227,17 +232,17 @@ class MultiHop(Task):
     def dataset(
         self, rows: Sequence[HopRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
-        """A sequence for each row, tokenised when it is asked for; all need an answer."""
+        """Returns a sequence per row, tokenised on access; all rows need an answer."""
         if silent := next((row for row in rows if row.answer is None), None):
             raise InputError(f"row {silent.id!r} has no answer to learn or to validate by; name other data")
         return FeatureRows(rows, partial(hop_features, tokenizer=tokenizer, options=self))
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads rows to a batch, with their global tokens."""
+        """Returns the collator, which pads rows to a batch with their global tokens."""
         return partial(collate, padding=padding_id(tokenizer))
 
     def predict(self, model: Any, tokenizer: Any, rows: Sequence[HopRow], *, batch_size: int = 1) -> list[HopAnswer]:
-        """The answer to each row; annotations are not looked at."""
+        """Predicts the answer to each row, without using annotations."""
         features = FeatureRows(rows, partial(hop_features, tokenizer=tokenizer, options=self))
         padding, answers = padding_id(tokenizer), []
 
@@ -252,29 +257,29 @@ class MultiHop(Task):
         return answers
 
     def losses(self) -> Losses:
-        """Those of several heads, over the rows."""
+        """The losses of several heads, averaged over the rows."""
         return Losses(labels=LABELS)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[HopRow], *, batch_size: int) -> Outcome:
-        """Answer every row and score the answers as HotpotQA does, where they are known; `files` has its prediction
-        file, and the rows with the paragraphs that a second stage reads, in its format."""
+        """Answers every row and scores the answers with HotpotQA's metric, where gold answers exist; `files` has its
+        prediction file, and the rows with the paragraphs for a second stage, in HotpotQA's format."""
         answers = self.predict(model, tokenizer, rows, batch_size=batch_size)
         pairs = [*zip(rows, answers, strict=True)]
         limits = {"most": self.kept_paragraphs, "threshold": self.relevance_above, "least": self.least_paragraphs}
-        shorter = [reduced(row, one, **limits) for row, one in pairs]
+        shorter = [reduced(row, answer, **limits) for row, answer in pairs]
         predictions = {
-            "answer": {row.id: one.answer for row, one in pairs},
-            "sp": {row.id: [list(fact) for fact in one.facts] for row, one in pairs},
+            "answer": {row.id: answer.answer for row, answer in pairs},
+            "sp": {row.id: [list(fact) for fact in answer.facts] for row, answer in pairs},
         }
         lines = [
             {
                 "id": row.id,
                 "question": row.question,
-                "prediction": one.answer,
-                "evidence": one.facts,
+                "prediction": answer.answer,
+                "evidence": answer.facts,
                 "gold": row.answer,
             }
-            for row, one in pairs
+            for row, answer in pairs
         ]
         files = {"predictions-hotpotqa.json": predictions, "kept.json": [record_of(row) for row in shorter]}
         flavour = "HotpotQA's metric; paragraphs_found: questions whose needed paragraphs are all among those kept"
@@ -282,10 +287,13 @@ class MultiHop(Task):
 
 
 def _scores(rows: Sequence[HopRow], answers: Sequence[HopAnswer], shorter: Sequence[HopRow]) -> dict[str, float]:
-    """The scores of the rows whose answer is known; none where no answer is."""
-    known = [every for every in zip(rows, answers, shorter, strict=True) if every[0].answer is not None]
+    """Computes the scores of the rows with a gold answer; empty if there are none."""
+    known = [entry for entry in zip(rows, answers, shorter, strict=True) if entry[0].answer is not None]
     if not known:
         return {}
-    matches = [(match_answer(one.answer, row.answer or ""), match_facts(one.facts, row.facts)) for row, one, _ in known]
+    matches = [
+        (match_answer(answer.answer, row.answer or ""), match_facts(answer.facts, row.facts))
+        for row, answer, _ in known
+    ]
     whole = [row.needed <= {paragraph.title for paragraph in less.paragraphs} for row, _, less in known]
     return multi_hop_scores(matches) | {"paragraphs_found": 100 * sum(whole) / len(whole)}

@@ -1,14 +1,15 @@
-"""From a model's logits over the chunks of a document to one answer: passage, short answer, yes or no, probability.
+"""Combines a model's logits over the chunks of a document into one answer: passage, short answer, yes or no,
+probability.
 
-A passage's tokens may be in several chunks; every chunk makes its offer, and the best one counts (s, e, a, t as in
+A passage may be in several chunks; each chunk scores it, and the maximum counts (s, e, a, t as in
 `longspan_papers.natural_questions.head`)::
 
-    log-odds    = log of p(any answer) / p(no answer)              from t, for each chunk
-    long score  = a_c + log-odds                                   for each passage, maximum over chunks
+    log-odds    = log of p(any answer) / p(no answer)              from t, per chunk
+    long score  = a_c + log-odds                                   per passage, maximum over chunks
     short score = s_i + e_j − (s_0 + e_0), 0 ≤ j − i < limit       both ends within the passage, maximum over chunks
 
-The short answer is looked for in the chosen passage only. Nothing is decided here: every answer comes with its scores,
-and who asked compares them with thresholds, such as those that `longspan evaluate` finds.
+The short answer is searched in the chosen passage only. Every answer is returned with its scores; callers apply
+thresholds, such as those found by `longspan evaluate`.
 """
 
 from __future__ import annotations
@@ -32,20 +33,21 @@ from longspan_papers.natural_questions.network import LABELS
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a model answers to the question of a row.
+    """A model's answer to the question of a row.
 
     Attributes:
-        candidate: the long answer as index in `QuestionRow.candidates`; None where there was no passage to choose from.
+        candidate: the long answer as index into `QuestionRow.candidates`; None if there was no passage to choose from.
         long_score: of the candidate, see above; -inf without one.
-        short: the short answer, at most one span of `QuestionRow.text`, inside the candidate; empty with a yes or no.
-        short_score: of the span, see above: above 0 where the model prefers it to "no short answer"; or the log of
-            p(yes) / p(no answer) and the like.
-        yes_no: "yes" or "no" where a model with five answer types finds one of them the likeliest kind of answer.
-        probability: that the document answers the question: the sigmoid of the log-odds of the chunk which the long
-            answer is from. It is as calibrated as the model is; training on a part of the negative chunks raises it.
-        candidate_scores: for every candidate of the row its long score; None where no chunk offered it.
-        candidate_probabilities: for every candidate, that the document answers and that this is the passage:
-            probability times the softmax of the long scores; 0 where no chunk offered it. The chosen one has the most.
+        short: the short answer, at most one span of `QuestionRow.text`, inside the candidate; empty for yes or no.
+        short_score: of the span, see above: above 0 if the model prefers it to "no short answer"; for yes or no, the
+            log of p(yes) / p(no answer) or p(no) / p(no answer).
+        yes_no: "yes" or "no" if a model with five answer types finds one of them the most likely type.
+        probability: that the document answers the question: the sigmoid of the log-odds of the chunk with the long
+            answer. Its calibration is the model's; training on a part of the negative chunks raises it.
+        candidate_scores: the long score of every candidate of the row; None for candidates in no chunk.
+        candidate_probabilities: for every candidate, the probability that the document answers and that this is the
+            passage: probability times the softmax of the long scores; 0 for candidates in no chunk. The chosen one has
+            the highest.
     """
 
     candidate: int | None = None
@@ -59,39 +61,40 @@ class Answer:
 
 
 class ChunkReading(NamedTuple):
-    """What a model says of one chunk with C passages; plain numbers."""
+    """A model's output for one chunk with C passages, as Python numbers."""
 
     offers: list[tuple[int, float, float, Span]]
-    """(C) each passage as index in `QuestionRow.candidates`, its a_c, the score of the best short answer, and that."""
+    """(C) each passage as index into `QuestionRow.candidates`, its a_c, the score of its best short answer, and that
+    span."""
     answer: list[float]
     """Logits of the answer types."""
 
     @property
     def log_odds(self) -> float:
-        """Log-odds of any answer against none: log Σ exp of the types of answers, less the score of none."""
+        """Log-odds of any answer against none: logsumexp of the answer types' logits, minus the logit of no answer."""
         types = torch.tensor(self.answer, dtype=torch.float64)
         return float(types[NULL + 1 :].logsumexp(0) - types[NULL])
 
 
 def answer_row(model: Any, tokenizer: Any, row: QuestionRow, options: Any, batch_size: int = 1) -> Answer:
-    """The answer to one row's question, see `answer_rows`."""
+    """Returns the answer to one row's question, see `answer_rows`."""
     return answer_rows(model, tokenizer, [row], options, batch_size)[0]
 
 
 def answer_rows(
     model: Any, tokenizer: Any, rows: Sequence[QuestionRow], options: Any, batch_size: int = 1
 ) -> list[Answer]:
-    """The answers to the questions of rows; annotations are not looked at.
+    """Returns the answers to the questions of rows, without using annotations.
 
     Args:
         model: a `LongspanForNaturalQuestions`.
-        tokenizer: of that model, with its marker tokens where the options ask for them.
+        tokenizer: of that model, with its marker tokens if the options use them.
         rows: questions over documents of any length.
-        options: the task, `NaturalQuestions`: how documents are cut into chunks, and `max_answer_tokens`.
-        batch_size: how many chunks, of one row or several, are read at once; it changes the time, not the result.
+        options: the task, `NaturalQuestions`: chunking and `max_answer_tokens`.
+        batch_size: number of chunks, of one row or several, per forward pass; affects only speed.
 
     Raises:
-        InputError: batch_size below 1; a question or tokenizer that `chunk_features` refuses.
+        InputError: batch_size is below 1; `chunk_features` rejects the question or tokenizer.
     """
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size} is less than 1; give the number of chunks to read at once")
@@ -114,7 +117,7 @@ def answer_rows(
 def read_chunks(
     model: Any, batch: dict[str, Tensor], chunks: Sequence[ChunkFeatures], max_answer_tokens: int
 ) -> list[ChunkReading]:
-    """What the model says of each chunk of a collated batch, in one forward pass; labels in the batch are ignored.
+    """Returns the model's output for each chunk of a collated batch, in one forward pass; labels are ignored.
 
     Answers have at most `max_answer_tokens` tokens.
     """
@@ -137,7 +140,7 @@ def read_chunks(
 
 
 def _usable(chunks: Sequence[ChunkFeatures], width: int) -> Tensor:
-    """`(B, width)` bool: which tokens can begin or end an answer, since they are words of the document."""
+    """Returns `(B, width)` bool: tokens that can begin or end an answer, which are words of the document."""
     usable = torch.zeros(len(chunks), width, dtype=torch.bool)
     for row, chunk in enumerate(chunks):
         usable[row, : len(chunk["token_spans"])] = torch.tensor([start >= 0 for start, _ in chunk["token_spans"]])
@@ -145,7 +148,7 @@ def _usable(chunks: Sequence[ChunkFeatures], width: int) -> Tensor:
 
 
 class _Chunks(IterableDataset[tuple[int, ChunkFeatures]]):
-    """The chunks of some rows that offer a passage, each with the number of its row; one row is tokenised at a time."""
+    """The chunks of some rows that contain a passage, with the index of their row; tokenises one row at a time."""
 
     def __init__(self, rows: Sequence[QuestionRow], tokenizer: Any, options: Any) -> None:
         self.rows, self.tokenizer, self.options = rows, tokenizer, options
@@ -159,14 +162,14 @@ class _Chunks(IterableDataset[tuple[int, ChunkFeatures]]):
 
 @dataclass
 class _Merge:
-    """The best offers of a row's chunks."""
+    """The best scores over a row's chunks."""
 
     row: QuestionRow
     long: dict[int, tuple[float, ChunkReading]] = field(default_factory=dict)
     short: dict[int, tuple[float, Span]] = field(default_factory=dict)
 
     def add(self, chunk: ChunkReading) -> None:
-        """Of equal offers the earlier chunk's stays."""
+        """Adds a chunk; ties keep the earlier chunk."""
         odds = chunk.log_odds
         for candidate, logit, score, span in chunk.offers:
             if candidate not in self.long or logit + odds > self.long[candidate][0]:
@@ -175,11 +178,11 @@ class _Merge:
                 self.short[candidate] = (score, span)
 
     def answer(self) -> Answer:
-        """The best candidate (of equal ones the first) with what stands in it."""
-        every = range(len(self.row.candidates))
-        scores = tuple(self.long[index][0] if index in self.long else None for index in every)
+        """Returns the best candidate, the first in ties, with its short answer."""
+        candidates = range(len(self.row.candidates))
+        scores = tuple(self.long[index][0] if index in self.long else None for index in candidates)
         if not self.long:
-            return Answer(candidate_scores=scores, candidate_probabilities=tuple(0.0 for _ in every))
+            return Answer(candidate_scores=scores, candidate_probabilities=tuple(0.0 for _ in candidates))
         chosen = min(self.long, key=lambda index: (-self.long[index][0], index))
         long_score, chunk = self.long[chosen]
         short_score, span = self.short[chosen]
@@ -201,7 +204,7 @@ class _Merge:
 
 
 def _yes_or_no(types: list[float]) -> str:
-    """The likeliest kind of answer, where it is one of these."""
+    """Returns "yes" or "no" if it is the most likely answer type, else "none"."""
     if len(types) == 2:
         return "none"
     kind = max(range(NULL + 1, len(types)), key=types.__getitem__)

@@ -1,7 +1,7 @@
-"""The chunks that a question-answering model trains on, on disk: tokenised once, read by index through a memory map.
+"""The training chunks of a question-answering model on disk: tokenised once, read by index through a memory map.
 
-A `Ragged` with a row for each chunk: its ids, the passage of every token (−1 = none) and its type, where the options
-ask for types; its question's tokens and its labels. Neither documents nor chunks are ever all in memory.
+A `Ragged` with a row for each chunk: its ids, the passage of every token (−1 = none) and its type, if the options use
+types; the length of its question and its labels. Documents and chunks are never all in memory.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def question_chunks(
     training: bool,
     seed: int,
 ) -> Ragged:
-    """The chunks in this folder: those that are there, or else made now, of which none without a passage.
+    """Returns the chunks in a folder, all with a passage; writes them if they do not exist yet.
 
     Args:
-        folder: where they are, or will be.
-        rows: read only where there are no chunks yet.
+        folder: of the chunks.
+        rows: read only if there are no chunks yet.
         tokenizer: of transformers, with the marker tokens.
-        options: how documents are cut.
-        sources: what tells these rows from others, as plain data.
-        training: leave out negatives, as the options say.
-        seed: decides which.
+        options: how documents are split.
+        sources: identifies these rows, as plain data.
+        training: whether negatives are dropped, according to the options.
+        seed: of the choice of negatives.
 
     Raises:
-        InputError: no chunk to train on; what `chunk_features` refuses; a folder made from something else.
+        InputError: there is no chunk to train on; `chunk_features` rejects a row; the folder has chunks of other data.
     """
     fingerprint = fingerprint_of(tokenizer, asdict(options), list(sources), training, seed)
 

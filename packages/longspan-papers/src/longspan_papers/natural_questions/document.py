@@ -1,6 +1,6 @@
-"""A question's document as one stream of tokens: which characters each token is, and which passage it belongs to.
+"""A question's document as one token stream, with the character span and the passage of each token.
 
-The document is tokenized once, whole; chunks are slices of the stream.
+The document is tokenized once as a whole; chunks are slices of the stream.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _ENDING = re.compile(r"(?<=[a-z]{4})(?:at(?:es?|ed|ing|ors?|ions?)|ions?|ings?|e
 
 @dataclass(frozen=True)
 class Stream:
-    """The tokens of a document, markers among them (N tokens).
+    """The N tokens of a document, markers included.
 
     Attributes:
         ids: token ids.
-        spans: characters `(start, end)` of each in `QuestionRow.text`, without white space at either end; `NOWHERE`
-            for markers and for tokens that are white space.
-        passages: for each token the index in `QuestionRow.candidates` of the passage it belongs to, −1 for none.
+        spans: characters `(start, end)` of each in `QuestionRow.text`, without surrounding white space; `NOWHERE` for
+            markers and for tokens that are white space.
+        passages: the passage of each token as index into `QuestionRow.candidates`, −1 for none.
         markers: which tokens are markers.
         types: token types, see `QuestionOptions.match_types`; packed with `passage_types`.
     """
@@ -42,19 +42,19 @@ class Stream:
     types: list[int]
 
     def columns(self) -> tuple[list[Any], ...]:
-        """The fields in order; all have N entries."""
+        """Returns the fields in order; all have N entries."""
         return self.ids, self.spans, self.passages, self.markers, self.types
 
     def tokens_of(self, span: Span) -> tuple[int, int] | None:
-        """The first and the last token that touch a span, both inclusive; None where no token does."""
+        """Returns the first and the last token that overlap a span, both inclusive; None if no token does."""
         first, end = token_ranges(self.spans, [span])[0]
         return (first, end - 1) if first < end else None
 
 
 def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions) -> Stream:
-    """Tokenize a document in one call and find the passage of each token.
+    """Tokenizes a document in one call and assigns each token to its passage.
 
-    Special tokens written in the document stay plain text. A token across the border of two passages belongs to the
+    Special tokens in the document's text stay plain text. A token across the border of two passages belongs to the
     later one.
 
     Raises:
@@ -68,7 +68,7 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     passages = [-1] * len(ids)
     chosen = usable_candidates(row, options)
     ranges = token_ranges(spans, [row.candidates[index].span for index in chosen])
-    # Outer passages first, so that inner ones are written over them.
+    # Outer passages first, so that inner ones overwrite them.
     order = sorted(range(len(chosen)), key=lambda place: (row.candidates[chosen[place]].span.start, -ranges[place][1]))
     for place in order:
         first, end = ranges[place]
@@ -81,13 +81,14 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
         return stream
     codes = marker_ids(tokenizer, options)
     names = _marker_names(row, chosen, options)
-    owners = set(passages)  # a passage whose tokens all belong to inner ones needs no markers
+    owners = set(passages)  # a passage whose tokens all belong to inner passages needs no markers
     marked = [(ranges[place][0], chosen[place], names[place]) for place in order if chosen[place] in owners]
     return _with_markers(stream, [(first, index, [codes[name] for name in pair]) for first, index, pair in marked])
 
 
 def usable_candidates(row: QuestionRow, options: QuestionOptions) -> list[int]:
-    """The candidates that can be answers, as indices: with text, top-level (if so asked), the first so many."""
+    """Returns the indices of candidates that can be answers: with text, top-level if required, up to the maximum
+    number."""
     usable = [
         index
         for index, candidate in enumerate(row.candidates)
@@ -97,9 +98,9 @@ def usable_candidates(row: QuestionRow, options: QuestionOptions) -> list[int]:
 
 
 def _add_marks(text: str, spans: list[tuple[int, int]]) -> None:
-    """Extend tokens over combining marks behind them that no token has, because the tokenizer drops or composes them.
+    """Extends tokens over following combining marks that belong to no token, as the tokenizer drops or composes them.
 
-    An answer would otherwise lose the last accent or vowel sign: vocabularies without accents drop those of Thai.
+    An answer would otherwise lose its last accent or vowel sign: vocabularies without accents drop those of Thai.
     """
     following = len(text)
     for place in range(len(spans) - 1, -1, -1):
@@ -114,33 +115,33 @@ def _add_marks(text: str, spans: list[tuple[int, int]]) -> None:
 
 
 def asked_words(question: str) -> dict[str, int]:
-    """The stems of a question's words, as words of type 2."""
+    """Returns the stems of a question's words, as words of type 2."""
     return dict.fromkeys(map(stem, words_in(question)), 2)
 
 
 def words_in(text: str) -> list[str]:
-    """The words of a text, in order."""
+    """Returns the words of a text, in order."""
     return _WORD.findall(text)
 
 
 def match_types(kinds: Mapping[str, int], text: str, spans: list[tuple[int, int]]) -> list[int]:
-    """The type of each token of a text: that of the word which it touches, by its stem, or 1 where that has none.
+    """Returns the type of each token of a text: that of the word it overlaps, by its stem, or 1 if it has none.
 
     Args:
-        kinds: stem → type; where a token touches several words, the lowest counts.
-        text: whatever its capitals and endings.
+        kinds: stem → type; for a token that overlaps several words, the lowest counts.
+        text: in any case and with any endings.
         spans: characters of each token.
     """
     types = [1] * len(spans)
-    every = ((stem(one.group()), Span(*one.span())) for one in _WORD.finditer(text))
-    matches = sorted(((kinds[word], span) for word, span in every if word in kinds), key=lambda each: -each[0])
+    words = ((stem(match.group()), Span(*match.span())) for match in _WORD.finditer(text))
+    matches = sorted(((kinds[word], span) for word, span in words if word in kinds), key=lambda each: -each[0])
     for (kind, _), (first, end) in zip(matches, token_ranges(spans, [word for _, word in matches]), strict=True):
         types[first:end] = [kind] * (end - first)
     return types
 
 
 def _passage_types(row: QuestionRow, candidates: list[int], passages: list[int], matches: list[int]) -> list[int]:
-    """Match, place and kind of the passage of each token, packed; tokens in no passage keep their match."""
+    """Returns match, position and kind of the passage of each token, packed; tokens in no passage keep their match."""
     codes = {-1: 0}
     for number, index in enumerate(candidates, 1):
         candidate = row.candidates[index]
@@ -151,9 +152,9 @@ def _passage_types(row: QuestionRow, candidates: list[int], passages: list[int],
 
 @lru_cache(maxsize=100_000)
 def stem(word: str) -> str:
-    """A word without its capitals and, where four letters are left, without a common English ending.
+    """Returns a word in lower case and, if four letters are left, without a common English ending.
 
-    Coarse on purpose: "nominate", "nominated" and "nomination" should agree, and few other words do.
+    Deliberately coarse: "nominate", "nominated" and "nomination" should agree, and few other words.
     """
     word = word.casefold()
     ending = _ENDING.search(word)
@@ -161,7 +162,7 @@ def stem(word: str) -> str:
 
 
 def _marker_names(row: QuestionRow, candidates: list[int], options: QuestionOptions) -> list[tuple[str, str]]:
-    """The two markers of each kept candidate."""
+    """Returns the two markers of each kept candidate."""
     most = options.max_candidates or MARKED_CANDIDATES
     counts: Counter[str] = Counter()
     names = []
@@ -173,7 +174,7 @@ def _marker_names(row: QuestionRow, candidates: list[int], options: QuestionOpti
 
 
 def _with_markers(stream: Stream, marked: list[tuple[int, int, list[int]]]) -> Stream:
-    """The stream with marker ids put before tokens: `(token, candidate, ids)`, ascending by token."""
+    """Returns the stream with marker ids inserted before tokens: `(token, candidate, ids)`, ascending by token."""
     whole = Stream([], [], [], [], [])
 
     def copy(first: int, end: int) -> None:

@@ -1,15 +1,15 @@
-"""A question and its document as chunks that a model reads: `<s> question </s> part of the document </s>`.
+"""A question and its document as chunks for the model: `<s> question </s> part of the document </s>`.
 
 - **Chunks** begin every `stride` tokens of the document (`longspan_documents.text.passages.chunk_map`); every token of
-the
-  document is in one or more of them, and all question tokens are in each.
-- **The answer that is trained on** (BERT-joint, Alberti et al. 2019): of the annotations whose long answer can be
-  chosen, sorted by candidate, the first with short answers, else the first. The short target reaches from its first
-  short span to its last.
-- **A chunk holds the short answer** if it shows all of it. A short answer that a border cuts counts as absent.
-- **A chunk holds the long answer** if it holds the short one, or shows at least half of the passage's tokens, or half
-  of what it shows is the passage (which may be longer than a chunk). A passage is pooled over its visible tokens.
-- **A chunk that holds neither** is a negative: start and end are 0 (the first token), no passage is right.
+  the document is in one or more of them, and all question tokens are in each.
+- **The target answer** (BERT-joint, Alberti et al. 2019): of the annotations whose long answer can be chosen, sorted by
+  candidate, the first with short answers, else the first. The short target reaches from its first short span to its
+  last.
+- **A chunk contains the short answer** if it contains all of it. A short answer cut by a chunk border counts as absent.
+- **A chunk contains the long answer** if it contains the short one, or at least half of the passage's tokens, or if at
+  least half of the chunk is the passage (which may be longer than a chunk). A passage is pooled over its visible
+  tokens.
+- **A chunk that contains neither** is a negative: start and end are 0 (the first token), no passage is right.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from longspan_papers.natural_questions.options import PassageTypes, QuestionOpti
 logger = logging.getLogger(f"longspan.{__name__}")
 
 NULL, YES, NO, SHORT, LONG = range(5)
-"""The five answer types; with two, everything but `NULL` is 1."""
+"""The five answer types; with two, all except `NULL` are 1."""
 
 LEAST_SHARE = 8
-"""A question must leave a chunk at least 1 of so many tokens for the document."""
+"""A question must leave at least one in this many tokens of a chunk for the document."""
 
 
 class ChunkFeatures(TypedDict):
-    """One chunk (T tokens, C passages), as plain lists. The labels are absent where the row has no annotations."""
+    """One chunk (T tokens, C passages), as plain lists. The labels are absent if the row has no annotations."""
 
     input_ids: list[int]
     question_tokens: int
-    """So many first tokens, special ones included, are the question: they are global."""
+    """Number of leading tokens, special ones included, that are the question: they are global."""
     paragraph_ids: list[int]
-    """(T) for each token its passage, 0 … C − 1 in order of appearance, or −1."""
+    """(T) passage of each token, 0 … C − 1 in order of appearance, or −1."""
     token_type_ids: NotRequired[list[int]]
     """(T) see `QuestionOptions.match_types`."""
     start_positions: NotRequired[int]
@@ -63,14 +63,14 @@ class ChunkFeatures(TypedDict):
     token_spans: list[tuple[int, int]]
     """(T) characters of each token in `QuestionRow.text`; (−1, −1) for question, special, marker and blank tokens."""
     candidates: list[int]
-    """(C) the passages as indices in `QuestionRow.candidates`."""
+    """(C) the passages as indices into `QuestionRow.candidates`."""
     chunk: int
-    """Its number in the document, from 0."""
+    """Its index in the document, from 0."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What to train on: a candidate, the tokens of the short answer (both inclusive) in the stream, yes or no."""
+    """The training target: a candidate, the tokens of the short answer (both inclusive) in the stream, yes or no."""
 
     candidate: int
     short: tuple[int, int] | None
@@ -80,11 +80,11 @@ class Target:
 def chunk_features(
     row: QuestionRow, tokenizer: Any, options: QuestionOptions, *, training: bool = False, seed: int = 0
 ) -> list[ChunkFeatures]:
-    """All chunks of a row, in order; for training, without most negatives.
+    """Returns all chunks of a row, in order; for training, without most negatives.
 
-    In training a negative chunk stays with probability `keep_negatives`, drawn from the seed, the row's id and the
-    chunk's number alone, and one that shows no passage never does: there is nothing to learn from it. Otherwise every
-    chunk is there.
+    In training a negative chunk is kept with probability `keep_negatives`, which depends only on the seed, the row's id
+    and the chunk's index; a chunk without a passage is always dropped, since it has no gradient. Otherwise every chunk
+    is returned.
 
     Raises:
         InputError: the question is empty, or so long that it leaves no room for the document; the document has no
@@ -111,7 +111,7 @@ def chunk_features(
 
 
 def special_ids(tokenizer: Any) -> tuple[int, int]:
-    """The ids of the token that begins a sequence and of the one that separates its parts."""
+    """Returns the ids of the token that begins a sequence and of the one that separates its parts."""
     first = next((i for i in (tokenizer.cls_token_id, tokenizer.bos_token_id) if i is not None), None)
     separator = next((i for i in (tokenizer.sep_token_id, tokenizer.eos_token_id) if i is not None), None)
     if first is None or separator is None:
@@ -131,7 +131,7 @@ def _question_ids(row: QuestionRow, tokenizer: Any, options: QuestionOptions) ->
 
 
 def find_target(row: QuestionRow, stream: Stream, options: QuestionOptions) -> Target | None:
-    """The annotation to train on, as tokens of the stream; None where no annotation's answer can be chosen."""
+    """Returns the annotation to train on, as tokens of the stream; None if no annotation's answer can be chosen."""
     candidates = set(usable_candidates(row, options))
     usable = [note for note in row.annotations if note.candidate in candidates]
     usable.sort(key=lambda note: note.candidate or 0)  # stable: annotators in order within a candidate
@@ -150,7 +150,7 @@ def _features(
 ) -> ChunkFeatures:
     inside = slice(chunk.start, chunk.end)
     passages, spans, before = stream.passages[inside], stream.spans[inside], len(question)
-    # A passage of which only the markers are visible is not there.
+    # A passage of which only the markers are visible does not count as visible.
     visible = (place for place, span in zip(passages, spans, strict=True) if place >= 0 and span != NOWHERE)
     candidates = list(dict.fromkeys(visible))
     local = {index: place for place, index in enumerate(candidates)}
@@ -170,7 +170,7 @@ def _features(
 def _label(
     features: ChunkFeatures, chunk: Chunk, stream: Stream, target: Target | None, options: QuestionOptions
 ) -> None:
-    """Put start, end, passage and type of the answer into the features of one chunk."""
+    """Adds start, end, passage and type of the answer to the features of one chunk."""
     features["start_positions"] = features["end_positions"] = 0
     features["paragraph_labels"], features["answer_types"] = IGNORED, NULL
     if target is None or target.candidate not in features["candidates"]:
@@ -189,7 +189,7 @@ def _label(
 
 
 def _is_trained_on(features: ChunkFeatures, name: str, probability: float, seed: int) -> bool:
-    """Whether a chunk is trained on; the same for the same seed, row and chunk, whatever else there is."""
+    """Whether a chunk is trained on; depends only on seed, row and chunk."""
     if features.get("answer_types", NULL) != NULL:
         return True
     if not features["candidates"]:
@@ -201,11 +201,11 @@ def _is_trained_on(features: ChunkFeatures, name: str, probability: float, seed:
 def collate(
     features: Sequence[Mapping[str, Any]], *, padding: int, multiple: int = 1, passage_types: bool = False
 ) -> dict[str, Tensor]:
-    """Chunks to tensors (B chunks, T tokens); what belongs to inference alone (`token_spans`, …) is left out.
+    """Collates chunks to tensors (B chunks, T tokens), without the fields for inference (`token_spans`, …).
 
-    `input_ids`, both masks (a question's tokens are global), `paragraph_ids` (B, T), −1 where a token has no passage;
-    `token_type_ids` (B, T) where all chunks have them, or (B, T, 3) where they are packed, as `passage_types` says;
-    `start_positions`, `end_positions`, `paragraph_labels`, `answer_types` (B) where all chunks have labels.
+    `input_ids`, both masks (a question's tokens are global), `paragraph_ids` (B, T), −1 for tokens in no passage;
+    `token_type_ids` (B, T) if all chunks have them, or (B, T, 3) if packed, see `passage_types`; `start_positions`,
+    `end_positions`, `paragraph_labels`, `answer_types` (B) if all chunks have labels.
     """
     fillers = {"input_ids": padding, "paragraph_ids": -1, "token_type_ids": 0}
     batch = pad(features, fillers, leading=[chunk["question_tokens"] for chunk in features], multiple=multiple)
@@ -219,5 +219,5 @@ def collate(
 
 @cache
 def _warn_of_cut_questions(limit: int) -> None:
-    """Log it once for each limit."""
+    """Logs the truncation once per limit."""
     logger.warning("some questions have more tokens than max_question_tokens=%d and are cut", limit)

@@ -43,7 +43,7 @@ _KINDS = {"p": "paragraph", "table": "table", "ul": "list", "ol": "list", "dl": 
 
 @dataclass(frozen=True)
 class _Document:
-    """Tokens of a document, which of them are text, where those lie in the text, and the bytes of all if known."""
+    """Tokens of a document, which of them are text, their offsets in the text, and their byte offsets if known."""
 
     tokens: list[str]
     is_text: list[bool]
@@ -54,19 +54,19 @@ class _Document:
 
 
 def natural_question(record: Record, default_id: str = "") -> QuestionRow:
-    """The row of one record of either format.
+    """Parses one record of either format.
 
-    The title is the field `document_title`, else the document's first heading (`<H1>`). As a label, a short answer that
-    begins or ends with tags is taken without them, and one of nothing but tags not at all; the annotation keeps its
-    published place, see `Annotation.short_places`.
+    The title is the field `document_title`, else the document's first heading (`<H1>`). As a label, a short answer is
+    stripped of tags at its ends, and dropped if it has only tags; the annotation keeps its published place, see
+    `Annotation.short_places`.
 
     Args:
-        record: as the file has it.
-        default_id: names the row where the record has no `example_id`.
+        record: as in the file.
+        default_id: identifies the row if the record has no `example_id`.
 
     Raises:
         InputError: a field is missing or of a wrong type; the document has no text; a candidate lies outside the
-            document; an annotation names a candidate that is not there, or contradicts its tokens; a short answer lies
+            document; an annotation refers to a missing candidate, or contradicts its tokens; a short answer lies
             outside the long one.
     """
     if "question_text" not in record and "question_tokens" in record:
@@ -131,7 +131,7 @@ def _check_types(tokens: list[Any], markup: list[Any], offsets: list[Any]) -> No
 
 
 def _heading(document: _Document) -> str:
-    """The text between the first `<H1>` and its end."""
+    """Returns the text of the first `<H1>` element."""
     tokens = document.tokens
     begin = next((place for place, token in enumerate(tokens) if re.fullmatch(r"<H1(_.*)?>", token)), len(tokens))
     end = next((place for place in range(begin, len(tokens)) if tokens[place] == "</H1>"), begin)
@@ -154,7 +154,7 @@ def _candidates(record: Record, document: _Document) -> tuple[Candidate, ...]:
 
 
 def _tokens(entry: Any, where: str, document: _Document) -> tuple[int, int]:
-    """The tokens that an entry names; `InputError` where the document has not so many."""
+    """Returns the token range of an entry; raises `InputError` if the document is shorter."""
     start, end = number_of(entry, "start_token", where), number_of(entry, "end_token", where)
     if not 0 <= start < end <= len(document.tokens):
         raise InputError(f"{where} is tokens {start}–{end} of a document with {len(document.tokens)} tokens")
@@ -166,10 +166,10 @@ def _annotation(entry: Any, where: str, document: _Document, candidates: tuple[C
     index = candidate_index(long_answer, f"{where}.long_answer", len(candidates))
     place = Place() if index is None else candidates[index].place
     assert place is not None
-    given = (long_answer.get("start_token", place.start_token), long_answer.get("end_token", place.end_token))
-    if given != (place.start_token, place.end_token):
+    span = (long_answer.get("start_token", place.start_token), long_answer.get("end_token", place.end_token))
+    if span != (place.start_token, place.end_token):
         raise InputError(
-            f"{where}.long_answer is tokens {given[0]}–{given[1]}, but its candidate {-1 if index is None else index} "
+            f"{where}.long_answer is tokens {span[0]}–{span[1]}, but its candidate {-1 if index is None else index} "
             f"is tokens {place.start_token}–{place.end_token}"
         )
     published: tuple[Place, ...] = ()
@@ -194,7 +194,7 @@ def _annotation(entry: Any, where: str, document: _Document, candidates: tuple[C
 
 
 def _with_bytes(entry: Record, where: str, place: Place) -> Place:
-    """A place with the bytes that its record names; where it names none, as it is."""
+    """Returns a place with the byte offsets of its record, if it has any."""
     if "start_byte" not in entry or "end_byte" not in entry:
         return place
     start, end = number_of(entry, "start_byte", where), number_of(entry, "end_byte", where)
@@ -202,7 +202,7 @@ def _with_bytes(entry: Record, where: str, place: Place) -> Place:
 
 
 def annotations_of(record: Record, read: Callable[[Any, str], Annotation]) -> tuple[Annotation, ...]:
-    """The field `annotations`, each entry read with its place."""
+    """Parses each entry of the field `annotations` with its location."""
     entries = list_of(record, "annotations")
     if not entries:
         raise InputError("field 'annotations' is empty; a row needs at least one")
@@ -210,7 +210,7 @@ def annotations_of(record: Record, read: Callable[[Any, str], Annotation]) -> tu
 
 
 def candidate_index(entry: Any, where: str, count: int) -> int | None:
-    """The field `candidate_index`, None for −1; `InputError` where there is no such candidate."""
+    """Returns the field `candidate_index`, None for −1; raises `InputError` if there is no such candidate."""
     index = number_of(entry, "candidate_index", where)
     if not -1 <= index < count:
         raise InputError(f"{where} names candidate {index}, but the document has {count} candidates")
@@ -218,7 +218,7 @@ def candidate_index(entry: Any, where: str, count: int) -> int | None:
 
 
 def yes_no_of(entry: Record, where: str) -> str:
-    """The field `yes_no_answer` in small letters; a record without it says neither."""
+    """Returns the field `yes_no_answer` in lower case; "none" if it is missing."""
     value = entry.get("yes_no_answer", "none")
     if not isinstance(value, str) or value.lower() not in YES_NO:
         raise InputError(f"field 'yes_no_answer' of {where} is {value!r}; it must be 'NONE', 'YES' or 'NO'")
@@ -226,10 +226,10 @@ def yes_no_of(entry: Record, where: str) -> str:
 
 
 def tydi_question(record: Record, default_id: str = "") -> QuestionRow:
-    """The row of one record of the primary task; arguments and errors as `natural_question` has them.
+    """Parses one record of the primary task; arguments and errors as in `natural_question`.
 
     Raises:
-        InputError: also where an offset lies within a character.
+        InputError: also if an offset lies within a character.
     """
     question = check_text(value_of(record, "question_text"), "the question (field 'question_text')")
     text = check_text(value_of(record, "document_plaintext"), "the document (field 'document_plaintext')")

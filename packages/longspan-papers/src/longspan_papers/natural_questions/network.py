@@ -1,4 +1,5 @@
-"""Questions over a chunk as plain PyTorch: the four logits of the thesis's chapter 3 from the encoder's states."""
+"""Question answering over a chunk in plain PyTorch: the four logits of the thesis's chapter 3 from the encoder's
+states."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from longspan.models.network import first_token
 from longspan_papers.natural_questions import NaturalQuestionsHead
 
 LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
-"""What is learned of a chunk, in the order of `ChunkLogits`."""
+"""The labels of a chunk, in the order of `ChunkLogits`."""
 
 
 class ChunkLogits(NamedTuple):
-    """What a chunk of a document says to a question; shapes as in `NaturalQuestionsOutput`."""
+    """Logits of a chunk of a document; shapes as in `NaturalQuestionsOutput`."""
 
     start_logits: Tensor
     end_logits: Tensor
@@ -26,7 +27,7 @@ class ChunkLogits(NamedTuple):
 
 
 class ReadsChunks(nn.Module):
-    """What every reader has above its encoder: three layers and their logits."""
+    """The layers of a reader above its encoder: three linear layers and their logits."""
 
     model: Any
     qa_outputs: nn.Linear
@@ -34,18 +35,19 @@ class ReadsChunks(nn.Module):
     answer: nn.Linear
 
     def add_layers(self, config: Any) -> None:
-        """Make the layers above the encoder."""
+        """Creates the layers above the encoder."""
         options = config.head_options(NaturalQuestionsHead)
         self.qa_outputs = nn.Linear(config.states_width, 2)
-        # Without the null slot a bias would shift all paragraphs alike, and never learn anything.
+        # Without the null class a bias would shift all paragraphs equally and receive no gradient.
         self.paragraph = nn.Linear(config.states_width, 1, bias=options.null_paragraph)
         self.answer = nn.Linear(config.states_width, options.answer_types)
 
     def logits(
         self, hidden: Tensor, attention_mask: Tensor | None, paragraph_ids: Tensor | None, max_paragraphs: int | None
     ) -> ChunkLogits:
-        """The logits of B chunks with states `(B, T, E)`; arguments and errors as in `LongspanForNaturalQuestions`."""
-        first_token(hidden)  # refuses an empty input, which has no token 0 to point at
+        """Computes the logits of B chunks with states `(B, T, E)`; arguments and errors as in
+        `LongspanForNaturalQuestions`."""
+        first_token(hidden)  # raises for an empty input, which has no token 0
         real = hidden.new_ones(hidden.shape[:2], dtype=torch.bool) if attention_mask is None else attention_mask.bool()
         means, exists = paragraph_means(hidden, paragraph_ids, real, max_paragraphs)
         start, end = torch.unbind(projected(self.qa_outputs, hidden).masked_fill(~real[..., None], float("-inf")), -1)
@@ -60,7 +62,7 @@ class ReadsChunks(nn.Module):
 def paragraph_means(
     hidden: Tensor, paragraph_ids: Tensor | None, real: Tensor, max_paragraphs: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Mean state of each paragraph's real tokens.
+    """Computes the mean state of each paragraph's real tokens.
 
     Args:
         hidden: `(B, T, E)`.
@@ -69,13 +71,13 @@ def paragraph_means(
         max_paragraphs: C, or `None` for as many as there are.
 
     Returns:
-        `(B, C, E)` means, 0 where a paragraph has no token; `(B, C)` bool, True where it has.
+        `(B, C, E)` means, 0 for a paragraph without tokens; `(B, C)` bool, True where it has tokens.
     """
     return mean_by_sentence(hidden, *checked_ids("paragraph", paragraph_ids, hidden, real, max_paragraphs))
 
 
 def document_mean(means: Tensor, exists: Tensor, hidden: Tensor, real: Tensor) -> Tensor:
-    """`(B, E)`: mean of the paragraphs that exist; where a chunk has none, of its real tokens; 0 where it has neither.
+    """Computes `(B, E)`: mean of the existing paragraphs; else of the real tokens; 0 if there are neither.
 
     Args:
         means: `(B, C, E)`.

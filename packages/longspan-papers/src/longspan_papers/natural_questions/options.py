@@ -1,4 +1,4 @@
-"""How a question and its document become chunks: the options, and the marker tokens that introduce passages."""
+"""Options for chunking a question and its document, and the marker tokens before passages."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from longspan.settings import LARGEST, Count, Range, Share, check
 from longspan_documents.questions.rows import KINDS
 
 MARKED_CANDIDATES = 48
-"""How many passages have markers of their own where `max_candidates` sets no limit; later ones share the last."""
+"""Number of passages with markers of their own if `max_candidates` sets no limit; later ones share the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionOptions:
-    """How documents are cut into chunks and labelled; a task inherits these fields.
+    """How documents are split into chunks and labelled; a task inherits these fields.
 
     Defaults are those of Poolingformer's experiment (chunks of 4 096 that begin every 1 568 tokens, half of the
     negative chunks) and, for the passages, those of BERT-joint (Alberti et al. 2019).
 
     Attributes:
-        max_tokens: of a chunk in all: `<s> question </s> part of the document </s>`.
-        stride: tokens of the document, markers included, from the beginning of one chunk to that of the next. Where a
-            long question leaves less room than that, chunks follow each other without a gap.
-        max_question_tokens: longer questions are cut to so many; None never cuts one.
-        keep_negatives: probability, in training, of keeping a chunk that does not hold the answer.
+        max_tokens: maximum tokens of a chunk: `<s> question </s> part of the document </s>`.
+        stride: document tokens, markers included, from the beginning of one chunk to that of the next. If a long
+            question leaves less room, chunks follow each other without a gap.
+        max_question_tokens: maximum tokens of a question, which is truncated; None never truncates.
+        keep_negatives: probability, in training, of keeping a chunk without the answer.
         markers: two tokens before each passage: its number, and its kind with the number among its kind.
-        max_candidates: only the first so many passages can be answers; 0 or None takes all of them.
-        top_level_only: passages within passages cannot be answers. False lets them; then a token belongs to the
-            innermost passage around it, and a passage that leaves no token to itself cannot be an answer.
-        match_types: `token_type_ids` tell which tokens of the document are words of the question, but for capitals and
-            English endings (the match of DrQA, Chen et al. 2017): 0 question, special and marker tokens, 1 document,
-            2 a word of the question.
-        passage_types: with `match_types`, each token also has types for the place and the kind of its passage, whose
-            embeddings are added to it (`PassageTypes`). Markers say the same in two tokens of a passage, of which its
-            mean hardly tells; where rows are too few to learn that, this is the way to say it.
+        max_candidates: only this many leading passages can be answers; 0 or None takes all of them.
+        top_level_only: passages within passages cannot be answers. False allows them; then a token belongs to the
+            innermost passage around it, and a passage without tokens of its own cannot be an answer.
+        match_types: `token_type_ids` mark the document's tokens that are words of the question, ignoring case and
+            English endings (the match of DrQA, Chen et al. 2017): 0 question, special and marker tokens, 1 document, 2
+            a word of the question.
+        passage_types: with `match_types`, each token also has types for the position and the kind of its passage, whose
+            embeddings are added to it (`PassageTypes`). Markers encode the same in two tokens of a passage, which
+            hardly affect its mean; use this option if there are too few rows to learn from markers.
         answer_types: 2 (0 null, 1 answer) or 5 (0 null, 1 yes, 2 no, 3 short, 4 long only).
     """
 
@@ -55,7 +55,7 @@ class QuestionOptions:
     answer_types: Literal[2, 5] = 2
 
     def __post_init__(self) -> None:
-        """Refuse impossible options."""
+        """Raises `InputError` for invalid options."""
         check(self)
         if not 1 <= self.stride < self.max_tokens:
             raise InputError(
@@ -72,10 +72,10 @@ class QuestionOptions:
 
 
 class PassageTypes:
-    """Three types per token, packed into one byte: match, place of the passage, kind of the passage.
+    """Three types per token, packed into one byte: match, position of the passage, kind of the passage.
 
-    Match is that of `match_types`. Places are 1, 2, 3, 4, then wider and wider steps; the kinds are those of candidates
-    and "brief", a passage of a few words, such as a link or a heading; 0 of both means no passage.
+    Match is that of `match_types`. Positions are 1, 2, 3, 4, then in increasing steps; the kinds are those of
+    candidates and "brief", a passage of a few words, such as a link or a heading; 0 of both means no passage.
     """
 
     MATCHES = 3
@@ -91,20 +91,20 @@ class PassageTypes:
 
     @classmethod
     def pack(cls, match: int, number: int, kind: str) -> int:
-        """One byte for a token of the passage with this number (from 1) and kind."""
+        """Returns the byte of a token of the passage with this number (from 1) and kind."""
         place = bisect_right(cls.PLACE_STARTS, number)
         return match + cls.MATCHES * (place + (len(cls.PLACE_STARTS) + 1) * (1 + cls.KINDS.index(kind)))
 
     @classmethod
     def unpack(cls, packed: Tensor) -> Tensor:
-        """`(B, T)` bytes → `(B, T, 3)` rows of the embedding table; 0 is a token outside the document."""
+        """Unpacks `(B, T)` bytes to `(B, T, 3)` rows of the embedding table; 0 is a token outside the document."""
         rest, places = packed // cls.MATCHES, len(cls.PLACE_STARTS) + 1
         columns = (packed % cls.MATCHES, rest % places + cls.PLACES_AT, rest // places + cls.KINDS_AT)
         return torch.stack(columns, dim=-1)
 
 
 def marker_tokens(options: QuestionOptions) -> list[str]:
-    """The marker tokens that the options need, in a fixed order; none without markers."""
+    """Returns the marker tokens of the options, in a fixed order; empty without markers."""
     if not options.markers:
         return []
     numbers = range(1, (options.max_candidates or MARKED_CANDIDATES) + 1)
@@ -112,7 +112,7 @@ def marker_tokens(options: QuestionOptions) -> list[str]:
 
 
 def marker_ids(tokenizer: Any, options: QuestionOptions) -> dict[str, int]:
-    """Marker token → id; `InputError` where the tokenizer lacks one."""
+    """Returns marker token → id; raises `InputError` if the tokenizer lacks one."""
     wanted = marker_tokens(options)
     vocabulary = tokenizer.get_vocab() if wanted else {}
     if lacking := [token for token in wanted if token not in vocabulary]:

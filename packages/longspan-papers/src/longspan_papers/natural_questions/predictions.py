@@ -1,4 +1,4 @@
-"""Predictions as files: the official formats of Natural Questions and TyDi QA, and a readable line for each row."""
+"""Prediction files: the official formats of Natural Questions and TyDi QA, and a readable line for each row."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from longspan_documents.questions.rows import Annotation, Place, QuestionRow
 from longspan_papers.natural_questions.answering import Answer
-from longspan_papers.natural_questions.metric import Said
+from longspan_papers.natural_questions.metric import AnswerLabel
 
 
-def said(row: QuestionRow, answer: Answer) -> Said:
-    """An answer in the units of the published document, to be judged."""
-    return Said(
+def answer_label(row: QuestionRow, answer: Answer) -> AnswerLabel:
+    """Converts an answer to the units of the published document, for the metric."""
+    return AnswerLabel(
         candidate=answer.candidate,
         long=Place(**row.original(None if answer.candidate is None else row.candidates[answer.candidate])),
         short=tuple(Place(**row.original(span)) for span in answer.short),
@@ -24,47 +24,46 @@ def said(row: QuestionRow, answer: Answer) -> Said:
     )
 
 
-def natural_questions_prediction(row: QuestionRow, said: Said) -> dict[str, Any]:
-    """One entry of `predictions` in the file that the official evaluation of Natural Questions reads.
+def natural_questions_prediction(row: QuestionRow, label: AnswerLabel) -> dict[str, Any]:
+    """Returns one entry of `predictions` in the file for the official evaluation of Natural Questions.
 
-    Every answer is given with its score; the evaluation finds the threshold. Bytes and tokens are −1 where the row does
-    not know them.
+    Every answer has its score; the evaluation finds the threshold. Unknown byte and token offsets are −1.
     """
     return {
         "example_id": _number(row.id),
-        "long_answer": asdict(said.long),
-        "long_answer_score": _score(said.long_score),
-        "short_answers": [asdict(place) for place in said.short],
-        "short_answers_score": _score(said.short_score),
-        "yes_no_answer": said.yes_no.upper(),
+        "long_answer": asdict(label.long),
+        "long_answer_score": _score(label.long_score),
+        "short_answers": [asdict(place) for place in label.short],
+        "short_answers_score": _score(label.short_score),
+        "yes_no_answer": label.yes_no.upper(),
     }
 
 
-def tydi_prediction(row: QuestionRow, said: Said) -> dict[str, Any]:
-    """One line of the file that the official evaluation of TyDi QA's primary tasks reads."""
-    minimal = said.spans[0] if said.spans else Place()
+def tydi_prediction(row: QuestionRow, label: AnswerLabel) -> dict[str, Any]:
+    """Returns one line of the file for the official evaluation of TyDi QA's primary tasks."""
+    minimal = label.spans[0] if label.spans else Place()
     return {
         "example_id": _number(row.id),
         "language": row.language or "",
-        "passage_answer_index": -1 if said.candidate is None else said.candidate,
-        "passage_answer_score": _score(said.long_score),
+        "passage_answer_index": -1 if label.candidate is None else label.candidate,
+        "passage_answer_score": _score(label.long_score),
         "minimal_answer": {"start_byte_offset": minimal.start_byte, "end_byte_offset": minimal.end_byte},
-        "minimal_answer_score": _score(said.short_score),
-        "yes_no_answer": said.yes_no.upper(),
+        "minimal_answer_score": _score(label.short_score),
+        "yes_no_answer": label.yes_no.upper(),
     }
 
 
-def official_files(pairs: Iterable[tuple[QuestionRow, Said]]) -> dict[str, Any]:
-    """File name → content, for the formats that the rows belong to; plain rows go with Natural Questions."""
+def official_files(pairs: Iterable[tuple[QuestionRow, AnswerLabel]]) -> dict[str, Any]:
+    """Returns file name → content, in the formats of the rows; plain rows are written as Natural Questions."""
     pairs = list(pairs)
-    questions = [natural_questions_prediction(row, said) for row, said in pairs if row.source != "tydi"]
-    tydi = [tydi_prediction(row, said) for row, said in pairs if row.source == "tydi"]
+    questions = [natural_questions_prediction(row, label) for row, label in pairs if row.source != "tydi"]
+    tydi = [tydi_prediction(row, label) for row, label in pairs if row.source == "tydi"]
     files: dict[str, Any] = {"predictions-nq.json": {"predictions": questions}} if questions else {}
     return files | ({"predictions-tydi.jsonl": tydi} if tydi else {})
 
 
 def line(row: QuestionRow, answer: Answer) -> dict[str, Any]:
-    """What was asked, answered and annotated, in words; scores are null where there was nothing to choose from."""
+    """Returns question, answer and annotations as text; scores are null if there was no candidate."""
     long = "" if answer.candidate is None else row.answer(row.candidates[answer.candidate].span)
     short = [row.answer(span) for span in answer.short]
     return {
@@ -93,10 +92,10 @@ def _gold(row: QuestionRow, annotation: Annotation) -> dict[str, Any]:
 
 
 def _score(score: float) -> float:
-    """JSON has no infinity; the score of no answer at all counts for nothing."""
+    """Replaces infinity, the score of no answer, by 0, since JSON has no infinity."""
     return score if math.isfinite(score) else 0.0
 
 
 def _number(name: str) -> int | str:
-    """The published ids are whole numbers."""
+    """Returns a published id as the integer that it is."""
     return int(name) if name.lstrip("-").isdecimal() and name.isascii() else name

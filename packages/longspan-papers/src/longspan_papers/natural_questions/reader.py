@@ -1,4 +1,4 @@
-"""Reads documents for `longspan answer` with a model that was trained for Natural Questions."""
+"""Reads documents for `longspan answer` with a model trained for Natural Questions."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ _ENDS_SENTENCE = re.compile(r"[.!?。！？।…:;,][\"'”’»)\]]*$|\n")
 
 
 class ChunkReader:
-    """Reads whole documents with a `LongspanForNaturalQuestions`, in chunks as its task says."""
+    """Reads whole documents with a `LongspanForNaturalQuestions`, in the chunks of its task."""
 
     def __init__(self, model: Any, tokenizer: Any, task: Any) -> None:
         from longspan_papers.natural_questions.options import MARKED_CANDIDATES
 
         self.model = model
         self.tokenizer = tokenizer
-        # All passages of a document compete; its markers, where a model has them, are numbered up to the last one.
-        every = not task.markers or task.max_candidates in {None, 0, MARKED_CANDIDATES}
-        # No question is cut: one that leaves no room for the document is refused.
+        # All passages of a document are candidates; a model's markers are numbered up to the last one.
+        unlimited = not task.markers or task.max_candidates in {None, 0, MARKED_CANDIDATES}
+        # Questions are not truncated: one that leaves no room for the document raises.
         whole = replace(task, max_question_tokens=None)
-        self.task = replace(whole, max_candidates=None) if every else whole
+        self.task = replace(whole, max_candidates=None) if unlimited else whole
 
     def best(
         self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
     ) -> ShortAnswer | None:
         """See `SpanReader.best`."""
         answers = []
-        for number in dict.fromkeys(one.document for one in passages):
+        for number in dict.fromkeys(passage.document for passage in passages):
             if (words := self.read(question, documents[number].text)) is not None:
-                weight = max(one.probability for one in passages if one.document == number)
+                weight = max(passage.probability for passage in passages if passage.document == number)
                 answers.append((weight * words.probability, number, words))
         if not answers:
             return None
-        _, number, words = max(answers, key=lambda one: one[0])
+        _, number, words = max(answers, key=lambda answer: answer[0])
         return short_answer(documents, number, words, 0)
 
     def read(self, question: str, text: str) -> Words | None:
-        """The short answer, or yes or no; None where the model finds no answer, or only a passage."""
+        """Returns the short answer, or yes or no; None if the model finds no answer, or only a passage."""
         from longspan.progress import without_bars
         from longspan_papers.natural_questions.answering import answer_row
 
@@ -61,7 +61,7 @@ class ChunkReader:
 
 
 def headed(row: QuestionRow) -> QuestionRow:
-    """The row with each heading joined to the passage below it: a heading alone answers nothing."""
+    """Joins each heading to the passage below it, since a heading alone is no answer."""
     joined: list[Span] = []
     waiting: int | None = None
     for span in (candidate.span for candidate in row.candidates):
@@ -76,7 +76,8 @@ def headed(row: QuestionRow) -> QuestionRow:
 
 
 def chunk_reader(model: Any, tokenizer: Any, folder: Path) -> ChunkReader:
-    """A reader with the task of the recipe beside the model; without a recipe, as model and tokenizer tell of it."""
+    """Returns a reader with the task of the recipe in the model's folder; else with a task inferred from model and
+    tokenizer."""
     from longspan.tasks import task_beside
     from longspan_papers.natural_questions.options import QuestionOptions, marker_tokens
     from longspan_papers.natural_questions.task import NaturalQuestions

@@ -1,9 +1,9 @@
-"""Question data sets, by name, file or directory: a stream of `QuestionRow`, whatever the format.
+"""Question data sets by name, file or directory: a stream of `QuestionRow` from any format.
 
 - `read_questions("natural-questions", "validation")`: one of `QUESTION_DATA_SETS`, or any folder of LONGSPAN_DATA
-- `read_questions("nq-dev-00.jsonl.gz")`: Natural Questions (original or simplified) or TyDi QA, known by their fields
+- `read_questions("nq-dev-00.jsonl.gz")`: Natural Questions (original or simplified) or TyDi QA, detected by fields
 - `read_questions("v1.0/", "train")`: the folder `v1.0/train/`, else the files with "train" in their names
-- `read_questions("synthetic", limit=64)`: made up in code
+- `read_questions("synthetic", limit=64)`: generated
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUESTIONS = Kind(
     made_up=lambda count, seed: synthetic_questions(16 if count is None else count, seed=seed),
     suffixes=("jsonl", "json"),
 )
-"""Where questions come from."""
+"""The data source of questions."""
 
 
 def read_questions(
@@ -50,21 +50,21 @@ def read_questions(
     *,
     on_error: str = "raise",
 ) -> Iterator[QuestionRow]:
-    """Stream the rows of a question data set; one record is in memory at a time.
+    """Yields the rows of a question data set; one record is in memory at a time.
 
     Args:
         data: a JSON Lines file (plain, gzip or xz), a directory, the name of one of `QUESTION_DATA_SETS` or of a
-            registered reader, "synthetic", or several of these. The files of a directory are read in the order of their
-            names.
-        split: which split of a directory or a named data set; a single file, and a directory whose files name no split,
-            are read whatever the split.
-        limit: stop after so many rows.
-        on_error: "raise" stops at a malformed row; "skip" leaves it out, says so in the log with its line number, and
-            says at the end how many were left out.
+            registered reader, "synthetic", or several of these. The files of a directory are read in alphabetical
+            order.
+        split: split of a directory or a named data set; a single file, and a directory whose files name no split, are
+            read for every split.
+        limit: maximum number of rows.
+        on_error: "raise" stops at a malformed row; "skip" drops it and logs its line number, and at the end the count.
 
     Raises:
-        InputError: nothing is found, LONGSPAN_DATA is not set, an option is wrong (at once); a row is malformed and
-            `on_error` is "raise", or a compressed file is damaged (when it is reached; it names file and line).
+        InputError: no data is found, LONGSPAN_DATA is not set, or an option is invalid (immediately); a row is
+            malformed and `on_error` is "raise", or a compressed file is damaged (when reached; the message names file
+            and line).
     """
     check_on_error(on_error)
 
@@ -83,14 +83,14 @@ def read_questions(
                     leave_out(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
                 else:
                     yield row
-        finally:  # also where the reading stops at a limit
+        finally:  # also if reading stops at a limit
             skipped.report()
 
     return read(data, split, QUESTIONS, read_file, limit)
 
 
 def parse_question(record: Record, default_id: str = "") -> QuestionRow:
-    """The row of one record of any known format; `InputError` where it is malformed, without a place."""
+    """Parses one record of any known format; raises `InputError`, without a location, if it is malformed."""
     if "document_tokens" in record or "document_text" in record:
         return natural_question(record, default_id)
     if "document_plaintext" in record:

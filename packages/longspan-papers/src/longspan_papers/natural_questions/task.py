@@ -1,7 +1,7 @@
-"""Questions over long documents: Natural Questions and TyDi QA, from rows to scores by their official metrics.
+"""Question answering over long documents: Natural Questions and TyDi QA, from rows to their official metrics.
 
-Rows are not read into memory here: `read` gives sources, which are streamed whenever they are needed (a tokenizer's
-corpus, the chunks that training reads from disk, evaluation).
+Rows are not read into memory: `read` returns sources, which are streamed when needed (for a tokenizer's corpus, the
+training chunks on disk, evaluation).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from longspan_papers.natural_questions.features import collate
 from longspan_papers.natural_questions.metric import (
     SCORES,
     VOTES,
-    Said,
+    AnswerLabel,
     annotations_of,
     curve,
     judge_long,
@@ -38,32 +38,32 @@ from longspan_papers.natural_questions.metric import (
 )
 from longspan_papers.natural_questions.network import LABELS
 from longspan_papers.natural_questions.options import PassageTypes, QuestionOptions, marker_tokens
-from longspan_papers.natural_questions.predictions import line, official_files, said
+from longspan_papers.natural_questions.predictions import answer_label, line, official_files
 from longspan_papers.natural_questions.reading import QUESTIONS, read_questions
 
 GROUP = 64
-"""So many documents are in memory at a time while evaluating."""
+"""Number of documents in memory at a time during evaluation."""
 
 
 class QuestionSource(RowSource):
-    """One data set, file or folder of questions."""
+    """A data set, file or folder of questions."""
 
     kind = QUESTIONS
 
     def rows(self) -> Iterator[QuestionRow]:
-        """Its annotated rows, one at a time."""
+        """Yields its annotated rows, one at a time."""
         return read_questions(self.source, self.split, self.limit, on_error=self.on_error)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NaturalQuestions(QuestionOptions, Task):
-    """Find the passage that answers a question, the short answer in it, and whether there is one.
+    """Finds the passage that answers a question, the short answer in it, and whether there is one.
 
-    All question tokens are global, in training and in inference: the collator and the model's configuration say so.
+    All question tokens are global, in training and in inference, by the collator and the model's configuration.
 
     Attributes:
         max_answer_tokens: the longest short answer.
-        null_paragraph: chunks without the answer are trained to choose none of their passages, see its head.
+        null_paragraph: whether chunks without the answer are trained to choose none of their passages, see the head.
     """
 
     name: ClassVar[str] = "natural_questions"
@@ -75,22 +75,23 @@ class NaturalQuestions(QuestionOptions, Task):
     null_paragraph: bool = False
 
     def model_fields(self) -> dict[str, Any]:
-        """Question tokens are global; the head and the token types that the options ask for."""
+        """Returns global question tokens; the head and the number of token types."""
         head = {"head": self.head, "answer_types": self.answer_types, "null_paragraph": self.null_paragraph}
         fields = {"global_tokens": "question", "head": head}
         return fields | ({"type_vocab_size": self._types} if self._types else {})
 
     @property
     def _types(self) -> int:
-        """How many token types the options need."""
+        """Number of token types."""
         return PassageTypes.COUNT if self.passage_types else PassageTypes.MATCHES if self.match_types else 0
 
     def new_tokens(self) -> Sequence[str]:
-        """The markers of passages."""
+        """Returns the markers of passages."""
         return marker_tokens(self)
 
     def check_model(self, config: Any) -> None:
-        """Refuse longer chunks than the model has positions for, and heads or token types that do not fit."""
+        """Raises `InputError` for chunks longer than the model's positions, and for incompatible heads or token
+        types."""
         check_room(self.max_tokens, config)
         known = config.head_options(Head).answer_types
         if self.answer_types != known:
@@ -103,7 +104,7 @@ class NaturalQuestions(QuestionOptions, Task):
             )
 
     def fitted(self, config: Any) -> Self:
-        """Chunks as long as the model has positions for, at most; as many answer types as it knows."""
+        """Limits chunks to the model's number of positions; takes its number of answer types."""
         most = room_for(self.max_tokens, config)
         head = config.head_options(Head)
         return replace(
@@ -117,17 +118,17 @@ class NaturalQuestions(QuestionOptions, Task):
         )
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[QuestionSource]:
-        """The source itself, found but not read. `limit` counts rows over all sources."""
+        """Locates the source without reading it. `limit` counts rows over all sources."""
         return QuestionSource.located(source, split, limit, on_error=on_error)
 
     def corpus(self, rows: Sequence[QuestionSource]) -> Iterator[str]:
-        """Every question and document, together: one text per row."""
+        """Yields one text per row: question and document together."""
         return (f"{row.question}\n{row.text}" for row in rows_of(rows))
 
     def dataset(
         self, rows: Sequence[QuestionSource], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> Ragged:
-        """Chunks, written once into `folder/chunks-train` or `folder/chunks-validation`."""
+        """Returns chunks, written once to `folder/chunks-train` or `folder/chunks-validation`."""
         return question_chunks(
             folder / f"chunks-{'train' if training else 'validation'}",
             rows_of(rows),
@@ -139,19 +140,19 @@ class NaturalQuestions(QuestionOptions, Task):
         )
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads chunks to a batch, see `collate`."""
+        """Returns the collator, see `collate`."""
         return partial(collate, padding=padding_id(tokenizer), passage_types=self.passage_types)
 
     def losses(self) -> Losses:
-        """Those of several heads, over the rows."""
+        """The losses of several heads, averaged over the rows."""
         return Losses(labels=LABELS)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
-        """Answer every row and judge the answers by the official metric of what the rows are from.
+        """Answers every row and scores the answers by the official metric of its data set.
 
-        `scores` holds what `natural_questions_scores` gives, or `tydi_scores`, or both; and `probability_threshold`,
-        the threshold on `Answer.probability` with the best F1 of the long answer. `files` holds the official
-        prediction files. The rows may be sources or `QuestionRow`s.
+        `scores` holds the result of `natural_questions_scores`, or of `tydi_scores`, or both; and
+        `probability_threshold`, the threshold on `Answer.probability` with the best F1 of the long answer. `files`
+        holds the official prediction files. The rows may be sources or `QuestionRow`s.
         """
         judged: list[_Judged] = []
         lines: list[dict[str, Any]] = []
@@ -160,21 +161,21 @@ class NaturalQuestions(QuestionOptions, Task):
             answers = answer_rows(model, tokenizer, group, self, batch_size)
             for row, answer in zip(group, answers, strict=True):
                 bare = replace(row, question="", text="", candidates=(), annotations=(), tokens=None)
-                judged.append(_Judged(bare, annotations_of(row), said(row, answer), answer.probability))
+                judged.append(_Judged(bare, annotations_of(row), answer_label(row, answer), answer.probability))
                 lines.append(line(row, answer))
         if not judged:
             raise InputError("the data gives no rows with annotations to score; name other data")
-        files = official_files((one.row, one.predicted) for one in judged)
+        files = official_files((item.row, item.predicted) for item in judged)
         return Outcome(scores=_scores(judged), lines=lines, files=files, flavour=_flavour(judged))
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """What is kept of a row when its document is forgotten."""
+    """The part of a row that is kept after its document is released."""
 
     row: QuestionRow
-    gold: list[Said]
-    predicted: Said
+    gold: list[AnswerLabel]
+    predicted: AnswerLabel
     probability: float
 
     @property
@@ -183,29 +184,31 @@ class _Judged:
 
 
 def _scores(judged: list[_Judged]) -> dict[str, float]:
-    questions = [one for one in judged if not one.tydi]
-    tydi = [one for one in judged if one.tydi]
+    questions = [item for item in judged if not item.tydi]
+    tydi = [item for item in judged if item.tydi]
     scores: dict[str, float] = {}
     if questions:
-        scores |= natural_questions_scores([one.gold for one in questions], [one.predicted for one in questions])
+        scores |= natural_questions_scores([item.gold for item in questions], [item.predicted for item in questions])
     if tydi:
-        languages = [one.row.language for one in tydi]
-        scores |= tydi_scores([one.gold for one in tydi], [one.predicted for one in tydi], languages)
-    votes = votes_needed(one.gold for one in judged)
+        languages = [item.row.language for item in tydi]
+        scores |= tydi_scores([item.gold for item in tydi], [item.predicted for item in tydi], languages)
+    votes = votes_needed(item.gold for item in judged)
     by_probability = curve(
-        (judge_passage if one.tydi else judge_long)(one.gold, replace(one.predicted, long_score=one.probability), votes)
-        for one in judged
+        (judge_passage if item.tydi else judge_long)(
+            item.gold, replace(item.predicted, long_score=item.probability), votes
+        )
+        for item in judged
     )
     return scores | {"probability_threshold": by_probability.threshold}
 
 
 def _flavour(judged: list[_Judged]) -> str:
-    several = votes_needed(one.gold for one in judged) == VOTES
+    several = votes_needed(item.gold for item in judged) == VOTES
     votes = f"{VOTES} annotators must have answered" if several else "one annotator: the only vote decides"
     kinds = []
-    if any(not one.tydi for one in judged):
+    if any(not item.tydi for item in judged):
         kinds.append("Natural Questions' metric (long and short answers)")
-    if languages := {one.row.language for one in judged if one.tydi}:
+    if languages := {item.row.language for item in judged if item.tydi}:
         mean = f"mean over {len(languages - {'english'}) or 1} languages"
         kinds.append(f"TyDi QA's metric (passages and minimal answers, {mean})")
     return f"{' and '.join(kinds)}, best threshold on these rows; {votes}"

@@ -1,11 +1,11 @@
-"""WikiHop: choosing among candidates by what several documents say, as in Longformer (Beltagy et al. 2020, section 5).
+"""WikiHop: selecting the answer among candidates from several documents, as in Longformer (Beltagy et al. 2020, §5).
 
 From data to answer::
 
-    rows    a query, candidates and documents; read, made up    task      pieces for the model, accuracy
+    rows    a query, candidates and documents; synthetic rows   task      input pieces, accuracy
     head    the model class: scores over all pieces             choosing  `longspan.choose`
 
-Here stands what the head can be told.
+This module defines the options of the head.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from longspan.settings import Count
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateHead(HeadSpec):
-    """Which of some candidates answers a question over documents that are read in pieces.
+    """Selects the answer to a question among candidates, over documents that are read in pieces.
 
     Attributes:
-        pieces_at_once: so many pieces are in memory at once; while training, each is computed a second time when its
-            gradient is. `None` keeps all of them, which is faster and gives the same.
+        pieces_at_once: number of pieces in memory at once; in training, each is recomputed in the backward pass. `None`
+            keeps all of them, which is faster and gives the same result.
     """
 
     head: ClassVar[str] = "candidate_scoring"

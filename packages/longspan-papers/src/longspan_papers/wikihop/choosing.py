@@ -1,4 +1,4 @@
-"""`longspan.choose`: documents, a question and candidates for its answer in; how likely each candidate is out."""
+"""`longspan.choose`: probabilities of candidate answers to a question, from documents."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from longspan_papers.wikihop.rows import ChoiceRow
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What some documents make of the candidates for an answer.
+    """The probabilities of candidate answers.
 
     Attributes:
-        question: as it was asked.
+        question: as passed.
         answer: the most likely candidate.
-        probabilities: of each candidate, between 0 and 1, as the model sees it, the most likely one first.
-        pieces: how many pieces of the documents the model read.
+        probabilities: of each candidate, between 0 and 1, the most likely first.
+        pieces: number of pieces of the documents that the model read.
         seconds: time from documents to answer, without loading the model.
     """
 
@@ -48,38 +48,38 @@ def choose(
     device: str | None = None,
     dtype: str | None = None,
 ) -> Choice:
-    """Choose the candidate that answers a question, by what documents say together.
+    """Selects the candidate that answers a question, from several documents together.
 
     Args:
         document: the text itself, a `Path` to a file or a folder, or several of these; all of them are read.
-        question: as the model's training data ask it; WikiHop's are a relation and its subject, "country sms posen".
-        candidates: what the answer may be, each once.
-        model: the folder of a model that `longspan train` made for the task `candidate_choice`; or what `load_chooser`
-            returned.
-        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        question: in the format of the model's training data; WikiHop's are a relation and its subject, "country sms
+            posen".
+        candidates: the possible answers, without duplicates.
+        model: the folder of a model that `longspan train` made for the task `candidate_choice`; or the result of
+            `load_chooser`.
+        device: PyTorch device name ("cpu", "cuda", "cuda:1", "mps"); None is the CPU.
         dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Returns:
         A `Choice`; `print` shows the answer.
 
     Raises:
-        InputError: nothing to read, no question, no candidates or two that are the same; a model that cannot be loaded,
-            or does not choose; candidates that leave no room for documents; a device that is not there, or one for a
-            chooser that is loaded already.
+        InputError: no text, no question, no candidates or duplicates; the model cannot be loaded or is of another task;
+            candidates leave no room for documents; the device is not available, or is passed with a loaded chooser.
     """
     documents, _ = open_documents(document)
     check_kind(model, "model", (str, Path, Chooser), "a folder, or what `load_chooser` returned")
     check_loads("model", model, device, dtype)
     chooser = model if isinstance(model, Chooser) else load_chooser(model, device, dtype)
-    return chooser.choose([one.text for one in documents], question, candidates)
+    return chooser.choose([source.text for source in documents], question, candidates)
 
 
 class Chooser:
-    """A model that chooses, ready for many questions; `load_chooser` opens one.
+    """A loaded model for many questions; `load_chooser` creates one.
 
     Args:
         model, tokenizer: loaded.
-        task: the candidate choice that it was trained for, which cuts documents into the pieces that it reads.
+        task: the candidate choice of its training, which splits documents into pieces.
     """
 
     def __init__(self, model: Any, tokenizer: Any, task: Any) -> None:
@@ -88,7 +88,7 @@ class Chooser:
         self.task = task
 
     def choose(self, texts: Sequence[str], question: str, candidates: Sequence[str]) -> Choice:
-        """Choose for one question; arguments and errors as in `longspan.choose`, `texts` are those of the documents."""
+        """Answers one question; arguments and errors as in `longspan.choose`, `texts` are those of the documents."""
         begin = time.perf_counter()
         check_question(question)
         check_candidates(candidates)
@@ -106,8 +106,8 @@ class Chooser:
 
 
 def load_chooser(model: str | Path, device: str | None = None, dtype: str | None = None) -> Chooser:
-    """Load a model that chooses once, for many questions; arguments and errors as in `choose`. The latest two stay
-    loaded."""
+    """Loads a model once for many questions; arguments and errors as in `choose`. The two most recent models stay in
+    memory."""
     check_kind(model, "model", (str, Path), "a folder or a name")
     check_named(device, dtype)
     return _load(str(model), device, dtype)
@@ -133,12 +133,12 @@ def _load(model: str, device: str | None, dtype: str | None) -> Chooser:
 
 
 def check_candidates(candidates: Sequence[str]) -> None:
-    """Refuse none at all, blank ones and two that are the same."""
+    """Raises `InputError` for no candidates, blank ones and duplicates."""
     if not isinstance(candidates, list | tuple) or not candidates:
         raise InputError(f"candidates={show(candidates)} gives nothing to choose from; give a list of one text or more")
-    for one in candidates:
-        if not isinstance(one, str) or not one.strip():
-            raise InputError(f"candidate {show(one)} is blank; give texts with words in them")
-        check_characters(one, "a candidate")
-    if twice := [one for one in candidates if list(candidates).count(one) > 1]:
+    for candidate in candidates:
+        if not isinstance(candidate, str) or not candidate.strip():
+            raise InputError(f"candidate {show(candidate)} is blank; give texts with words in them")
+        check_characters(candidate, "a candidate")
+    if twice := [candidate for candidate in candidates if list(candidates).count(candidate) > 1]:
         raise InputError(f"candidate {twice[0]!r} is given twice; give each once")

@@ -1,13 +1,13 @@
-"""Which of some candidates answers a question, over documents that are read in pieces (WikiHop, Beltagy et al. 2020).
+"""Candidate scoring over documents that are read in pieces (WikiHop, Beltagy et al. 2020).
 
-Every piece is the question, all candidates and a part of the documents. A linear unit w reads the state of each
+Every piece is the question, all candidates and a part of the documents. A linear layer w scores the state of each
 candidate's token, and a candidate's logit is the mean over the pieces P of its question::
 
     z_c = mean over p of w · h_p,c,    p(c) = softmax(z)_c,    L = −log p(answer)
 
-L needs all pieces, memory has room for one. So in training the pieces are read twice (`pieces_at_once`): first without
-keeping anything, for z and ∂L/∂h_p,c; then one by one on the way back, with the same dropout, each with its fixed
-gradient. That is the gradient of the joint computation.
+L depends on all pieces, but memory may hold only one. So in training the pieces are read twice (`pieces_at_once`):
+first without activations, for z and ∂L/∂h_p,c; then one by one in the backward pass, with the same dropout, each with
+its fixed gradient. This equals the gradient of the joint computation.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from longspan_papers.wikihop import CandidateHead
 
 @dataclass
 class CandidateScoringOutput(ModelOutput):
-    """What N questions make of their candidates, up to C of each.
+    """Output for N questions with up to C candidates each.
 
     Attributes:
         loss: scalar, mean cross-entropy of the questions with a label.
-        logits: `(N, C)` in float32 at least, means over the pieces; `-inf` where a question has no such candidate.
-        hidden_states: per layer `(P, T, E)` of the pieces, when asked for.
+        logits: `(N, C)` in float32 at least, means over the pieces; `-inf` for padding.
+        hidden_states: per layer `(P, T, E)` of the pieces, with `output_hidden_states`.
     """
 
     loss: Tensor | None = None
@@ -45,7 +45,7 @@ class CandidateScoringOutput(ModelOutput):
 
 @dataclass
 class CandidateStates(ModelOutput):
-    """States of the candidates' tokens in P pieces, `(P, C, E)`, and whether there is such a candidate, `(P, C)`."""
+    """States of the candidates' tokens in P pieces, `(P, C, E)`, and whether the candidate exists, `(P, C)`."""
 
     states: Tensor | None = None
     exists: Tensor | None = None
@@ -54,40 +54,40 @@ class CandidateStates(ModelOutput):
 
 
 class LongspanForCandidateScoring(LongspanWithHead):
-    """Which of some candidates answers a question over documents."""
+    """Selects the answer to a question among candidates, over several documents."""
 
     spec = CandidateHead
 
     def add_layers(self, config: Any) -> None:
-        # A bias would shift all candidates alike, and never learn anything.
+        # A bias would shift all candidates equally and receive no gradient.
         self.score = nn.Linear(config.states_width, 1, bias=False)
 
     def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> CandidateStates:
-        """The candidates' states, with `pieces_at_once` pieces in memory where the batch says which belong together."""
+        """Returns the candidates' states, with `pieces_at_once` pieces in memory if the batch has `example_ids`."""
         ids, most = own.get("candidate_ids"), own.get("max_candidates")
-        given = next(
+        values = next(
             (inputs[name] for name in ("input_ids", "inputs_embeds") if inputs[name] is not None), torch.empty(0)
         )
-        at_once: int = self.options.pieces_at_once or len(given)
+        at_once: int = self.options.pieces_at_once or len(values)
         joint = own.get("example_ids") is None or inputs.get("output_hidden_states")
-        if joint or len(given) <= at_once:
+        if joint or len(values) <= at_once:
             return self.read(inputs, ids, most)
-        ids, most = checked_ids("candidate", ids, given, inputs["attention_mask"], most)
+        ids, most = checked_ids("candidate", ids, values, inputs["attention_mask"], most)
         outputs = []
-        for first in range(0, len(given), at_once):
-            part = _rows({**inputs, "candidate_ids": ids}, slice(first, first + at_once), given.shape[1])
+        for first in range(0, len(values), at_once):
+            part = _rows({**inputs, "candidate_ids": ids}, slice(first, first + at_once), values.shape[1])
             arguments = (part, part.pop("candidate_ids"), most)
             learns = torch.is_grad_enabled()
             outputs.append(checkpoint(self.read, *arguments, use_reentrant=False) if learns else self.read(*arguments))
-        losses = [one.stack_loss for one in outputs if one.stack_loss is not None]
+        losses = [output.stack_loss for output in outputs if output.stack_loss is not None]
         return CandidateStates(
-            states=torch.cat([one.states for one in outputs]),
-            exists=torch.cat([one.exists for one in outputs]),
+            states=torch.cat([output.states for output in outputs]),
+            exists=torch.cat([output.exists for output in outputs]),
             stack_loss=torch.stack(losses).mean() if losses else None,
         )
 
     def read(self, inputs: dict[str, Any], candidate_ids: Tensor | None, most: int | None) -> CandidateStates:
-        """The candidates' mean states `(P, C, E)` in P pieces that the encoder reads as one batch."""
+        """Returns the candidates' mean states `(P, C, E)` in P pieces that the encoder reads as one batch."""
         encoded = self.model(**inputs, return_dict=True)
         hidden = encoded.last_hidden_state
         states, exists = mean_by_sentence(
@@ -110,15 +110,15 @@ class LongspanForCandidateScoring(LongspanWithHead):
         labels: Tensor | None = None,
         max_candidates: int | None = None,
     ) -> CandidateScoringOutput:
-        """`logits` `(N, C)` of the candidates of N questions, and the loss when `labels` are given.
+        """Returns `logits` `(N, C)` of the candidates of N questions, and the loss with `labels`.
 
         Args:
-            candidate_ids: `(P, T)` int64, at the token that stands for a candidate its index, −1 elsewhere; of several
-                tokens of one candidate the mean is read.
-            example_ids: `(P,)` int64, to which question each piece belongs, 0 … N − 1, each with a piece; `None` means
-                that every piece is a question of its own.
-            labels: `(N,)` int64, the candidate that answers, −100 for none.
-            max_candidates: C; `None` means the largest index plus one.
+            candidate_ids: `(P, T)` int64, the candidate's index at its token, −1 elsewhere; several tokens of one
+                candidate are averaged.
+            example_ids: `(P,)` int64, the question of each piece, 0 … N − 1, each with a piece; `None`: every piece is
+                a question.
+            labels: `(N,)` int64, the correct candidate, −100 for none.
+            max_candidates: C; `None` takes the largest index plus one.
         """
         scores = projected(self.score, encoded.states).squeeze(-1)
         scores, exists = mean_of_pieces(scores, encoded.exists, example_ids)
@@ -129,7 +129,7 @@ class LongspanForCandidateScoring(LongspanWithHead):
 
 
 def _rows(inputs: dict[str, Any], some: slice, length: int) -> dict[str, Any]:
-    """Some rows of a batch, without what is padding behind all of them."""
+    """Returns some rows of a batch, without trailing padding common to all of them."""
     mask = inputs["attention_mask"]
     real = None if mask is None else mask[some].any(0).nonzero()
     width = length if real is None or not len(real) else int(real.max()) + 1
@@ -137,7 +137,7 @@ def _rows(inputs: dict[str, Any], some: slice, length: int) -> dict[str, Any]:
 
 
 def mean_of_pieces(scores: Tensor, exists: Tensor, example_ids: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Scores `(P, C)`, in float32 at least, and which exist, both by question, `(N, C)`; see `predict`."""
+    """Averages scores `(P, C)`, in float32 at least, and their existence, per question, `(N, C)`; see `predict`."""
     scores = wide(scores)
     if example_ids is None:
         return scores, exists

@@ -1,9 +1,9 @@
-"""Questions over several documents, each with candidates for its answer: WikiHop and MedHop (Welbl et al. 2018).
+"""Questions over several documents with candidate answers: WikiHop and MedHop (Welbl et al. 2018).
 
-- `read_choices("qangaroo_v1.1/wikihop", "train")`: the files of the release; `train.masked.json` is read only by name
+- `read_choices("qangaroo_v1.1/wikihop", "train")`: the release files; `train.masked.json` is read only if named
 - `read_choices("dev.jsonl")`: a row per line, with the same fields
 - `read_choices("wikihop-sample")`: two rows of LONGSPAN_DATA, for both splits
-- `read_choices("synthetic", limit=64)`: made up in code
+- `read_choices("synthetic", limit=64)`: generated
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from longspan.errors import InputError
 from longspan_documents.questions.made_up import made_up_words
 
 MASKED = ".masked."
-"""In the name of the files that hold the same rows with the candidates made unreadable."""
+"""Part of the names of the files with the same rows and masked candidates."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceRow:
-    """A question, what it is asked of, and what the answer may be.
+    """A question with its documents and candidate answers.
 
     Attributes:
-        id: names the row in predictions.
-        query: as it is in the file; WikiHop's are a relation and its subject, `country sms braunschweig`.
+        id: identifies the row in predictions.
+        query: as in the file; WikiHop's are a relation and its subject, `country sms braunschweig`.
         candidates: one or more.
         supports: the documents, at least one.
-        answer: one of the candidates; None where it is not known.
+        answer: one of the candidates; None if unknown.
     """
 
     id: str
@@ -44,22 +44,22 @@ class ChoiceRow:
 
 
 def made_up(count: int | None, seed: int) -> Iterator[ChoiceRow]:
-    """Rows of made-up words: each support tells one property of one name, and the query asks for one of them.
+    """Generates rows of random words: each support states one property of one name, and the query asks for one of them.
 
-    Three of the eight candidates are told, so one in eight is chance, one in three finds what is told at all, and only
-    the subject of the query finds the answer.
+    Three of the eight candidates are stated in supports. Chance is one in eight; a model that finds stated properties
+    gets one in three; only the subject of the query determines the answer.
     """
     words, draw = made_up_words(), random.Random(seed)
     for number in range(16 if count is None else count):
         names, candidates = draw.sample(words["name"], 3), draw.sample(words["answer"], 8)
         kind = draw.choice(words["property"])
         supports = [
-            f"{' '.join(draw.choices(words['filler'], k=draw.randint(2, 6)))} . the {kind} of {name} is {one} ."
-            for name, one in zip(names, candidates, strict=False)
+            f"{' '.join(draw.choices(words['filler'], k=draw.randint(2, 6)))} . the {kind} of {name} is {value} ."
+            for name, value in zip(names, candidates, strict=False)
         ]
-        asked = draw.randrange(len(names))
-        name, query = f"synthetic-{seed}-{number}", f"{kind} {names[asked]}"
-        yield ChoiceRow(name, query, tuple(sorted(candidates)), tuple(supports), candidates[asked])
+        answer_index = draw.randrange(len(names))
+        name, query = f"synthetic-{seed}-{number}", f"{kind} {names[answer_index]}"
+        yield ChoiceRow(name, query, tuple(sorted(candidates)), tuple(supports), candidates[answer_index])
 
 
 CHOICES = Kind(
@@ -68,15 +68,15 @@ CHOICES = Kind(
     made_up=lambda count, seed: made_up(count, seed),
     suffixes=("json", "jsonl"),
 )
-"""Where such questions come from."""
+"""The data source of such questions."""
 
 
 def read_choices(
     data: str | Path | Sequence[str | Path], split: str = "train", limit: int | None = None, *, on_error: str = "raise"
 ) -> Iterator[ChoiceRow]:
-    """Stream questions with candidates; arguments and errors as in `read_questions`."""
+    """Yields questions with candidates; arguments and errors as in `read_questions`."""
     check_on_error(on_error)
-    named = {Path(one) for one in ([data] if isinstance(data, str | Path) else data)}
+    named = {Path(source) for source in ([data] if isinstance(data, str | Path) else data)}
 
     def read_file(path: Path, _: object) -> Iterator[ChoiceRow]:
         return iter(()) if MASKED in path.name and path not in named else _in_file(path, Skipped(str(path), on_error))
@@ -96,7 +96,7 @@ def _in_file(path: Path, skipped: Skipped) -> Iterator[ChoiceRow]:
 
 
 def _records(path: Path) -> Iterator[tuple[int, Record]]:
-    """The rows of a release file, one JSON array, counted from 1."""
+    """Yields the rows of a release file, one JSON array, numbered from 1."""
     remedy = "give a file in the format of WikiHop, a list of rows, or one row per line named .jsonl"
     whole = read_json(path, remedy)
     if not isinstance(whole, list):
@@ -105,19 +105,19 @@ def _records(path: Path) -> Iterator[tuple[int, Record]]:
 
 
 def choice_row(record: Record, default_id: str = "") -> ChoiceRow:
-    """The row of one record; its answer may be missing.
+    """Parses one record; its answer may be missing.
 
     Raises:
         InputError: a field is missing or of another type; no candidates; an answer that is none of them.
     """
     query = check_text(value_of(record, "query"), "the query (field 'query')")
-    candidates = [check_text(one, "a candidate") for one in list_of(record, "candidates")]
+    candidates = [check_text(text, "a candidate") for text in list_of(record, "candidates")]
     if not candidates:
         raise InputError("field 'candidates' is empty, so that there is nothing to choose; give one candidate or more")
     supports = list_of(record, "supports")
-    if wrong := [one for one in supports if not isinstance(one, str)]:
+    if wrong := [text for text in supports if not isinstance(text, str)]:
         raise InputError(f"a support is {wrong[0]!r}; give a list of texts in field 'supports'")
-    supports = [check_text(one, "a support") for one in supports if one.strip()]
+    supports = [check_text(text, "a support") for text in supports if text.strip()]
     if not supports:
         raise InputError("field 'supports' has no text, so that there is nothing to read; give one document or more")
     answer = record.get("answer")

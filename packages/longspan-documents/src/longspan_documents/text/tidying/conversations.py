@@ -39,7 +39,7 @@ class Form:
         example: two example turns.
         start: the beginning of a turn at the beginning of a line, with a group `name`, or without one for unnamed
             turns.
-        notice: a line that nobody says: who came and went, date separators.
+        notice: a system line without a speaker: joins and leaves, date separators.
         guest: a further beginning of turns, used if the others have shown that the document has this format.
         share: minimum share of the lines, without blank ones, that begin turns.
     """
@@ -63,7 +63,7 @@ class Form:
 
     @cached_property
     def notices(self) -> re.Pattern[str] | None:
-        """Pattern for lines that nobody says."""
+        """Pattern of system lines without a speaker."""
         return None if self.notice is None else re.compile(rf"^[^\S\n]*\u200e?(?:{self.notice})[^\n]*$", re.MULTILINE)
 
 

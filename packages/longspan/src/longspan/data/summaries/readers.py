@@ -281,20 +281,20 @@ def read_rows(
         data: a JSON Lines, CSV or TSV file (plain, gzip or xz), a Parquet file, a directory with one or more files
             per split, the name of one of `DATA_SETS` under the folder that the environment variable LONGSPAN_DATA
             names, of a registered reader, or several of these.
-        split: which split of a directory or a named data set; a single file is read whatever the split.
+        split: split of a directory or a named data set; a single file is read for every split.
         layout: one of `longspan.data.summaries.readers.LAYOUTS`; None recognises it from the fields of a file's first
             record.
         questions: "plain" takes summaries of the whole document (`question` is None); "all" takes every question of
-            data sets that have them. None is "plain", or what the named data set says.
+            data sets that have them. None is "plain", or the setting of the named data set.
         target: which of several summaries: "abstract" or "human_summary", "blurb" or "synopsis".
         source_field: the field that holds the document, in the plain layout.
         target_field: the field that holds the summary, in the plain layout.
-        limit: stop after so many rows.
-        on_error: "raise" stops at a malformed line; "skip" passes over it, and the log says how many there were.
+        limit: maximum number of rows.
+        on_error: "raise" stops at a malformed line; "skip" drops it and logs the count.
 
     Raises:
-        InputError: nothing is found, LONGSPAN_DATA is not set, an option is wrong (at once); a line is malformed
-            (when it is reached; the message names file and line).
+        InputError: no data is found, LONGSPAN_DATA is not set, or an option is invalid (immediately); a line is
+            malformed (when reached; the message names file and line).
     """
     if layout is not None and layout not in LAYOUTS:
         raise InputError(f"layout={layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
