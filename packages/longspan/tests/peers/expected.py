@@ -9,8 +9,8 @@ FAILING: dict[tuple[str, str], str] = {
     (
         "encoder-decoder",
         "test_generation_tester_mixin_inheritance",
-    ): "asks for a mixin of tests that the source package leaves out; its laws are those of "
-    "`packages/longspan/tests/contract/test_generation.py`, for every mechanism that writes",
+    ): "requires a mixin of tests that the source package omits; "
+    "`packages/longspan/tests/contract/test_generation.py` tests the same for every causal mechanism",
     (
         "causal",
         "test_generation_tester_mixin_inheritance",
@@ -18,27 +18,27 @@ FAILING: dict[tuple[str, str], str] = {
     (
         "causal",
         "test_correct_missing_keys",
-    ): "takes for granted that a base model's weights have shorter names and that a head has weights of its own; "
-    "here the names are the same, and the head is the token table, so nothing is missing",
+    ): "assumes that a base model's weights have shorter names and that a head has separate weights; "
+    "here the names are the same, and the head is tied to the token embeddings, so nothing is missing",
 }
 """Kind of model and test → why it fails. One that passes after all is a failure of ours: it must leave this table."""
 
 SKIPPED: dict[str, str] = {
-    "Model does not output attentions": "a long mechanism never forms the weights of all pairs; "
-    "`output_attentions` gives those of its window, in another shape, and models that write refuse it",
+    "Model does not output attentions": "sparse mechanisms never form the weights of all pairs; "
+    "`output_attentions` returns those of the window, in another shape, and generating models refuse it",
     "Model does not support output_attentions": "the same",
-    "Model architecture does not support attentions": "the same; what is compared is transformers' own kernels",
-    "Cannot capture hidden states": "`capture_outputs` of transformers is not used; `output_hidden_states` is",
+    "Model architecture does not support attentions": "the same; the tests compare transformers' kernels",
+    "Cannot capture hidden states": "`capture_outputs` is not used; `output_hidden_states` is supported",
     "No usage of the `capture_outputs` decorator": "the same",
     "No conversion found for": "weights have the same names in the model and in the file",
-    "(test )?requires (Flash|MPS|the kernels|multiple|accelerator|deepspeed)": "hardware or a library that is not here",
+    "(test )?requires (Flash|MPS|the kernels|multiple|accelerator|deepspeed)": "unavailable hardware or library",
     "Model is not a composite|This model is not composite|No subconfigs": "there is one configuration",
-    "No decoder-only language modeling head|No sequence-to-sequence language": "is for another kind of model",
+    "No decoder-only language modeling head|No sequence-to-sequence language": "applies to another kind of model",
     "does not support grouped_mm|no sparse experts|no `output_router_logits`": "there are no experts",
-    "has no _keep_in_fp32_modules": "no module has to stay in float32",
-    "RoPE|This model has no `base_model_class` defined": "rotary positions are none of ours",
-    "Model does not have a TP plan": "no plan for tensor parallelism is offered",
-    "Model does not have position embeddings": "the mixin resizes positions by a method of a few old models",
+    "has no _keep_in_fp32_modules": "no module must stay in float32",
+    "RoPE|This model has no `base_model_class` defined": "there are no rotary positions",
+    "Model does not have a TP plan": "tensor parallelism is not supported",
+    "Model does not have position embeddings": "the mixin resizes positions with a method that few old models have",
     "test is slow": "transformers runs it on accelerators only; "
     "`packages/longspan/tests/contract/test_compiled.py` compiles ours",
 }
@@ -61,22 +61,22 @@ def page() -> str:
     return f"""# transformers' own tests
 
 `packages/longspan/tests/peers` runs the tests that transformers {VERSION} has for each of its models
-(`ModelTesterMixin`, `ConfigTester`) on ours: the encoder with five heads, the encoder–decoder and the causal model,
-with the mechanisms `longformer`, `poolingformer`, `bigbird` and `full`. They come from transformers' source package,
-which the package index is asked for once; without it they are skipped. Passing: {counts}. This page is generated from
+(`ModelTesterMixin`, `ConfigTester`) on Longspan's: the encoder with five heads, the encoder-decoder and the causal model, with the mechanisms `longformer`,
+`poolingformer`, `bigbird` and `full`. The tests are in transformers' source package, which is downloaded once from the
+package index; without it they are skipped. Passing: {counts}. This page is generated from
 `packages/longspan/tests/peers/expected.py`.
 
-## What fails
+## Failing tests
 
-A test in this table that passes fails the suite, as does any other that fails.
+The suite fails if a test of this table passes, or if any other test fails.
 
-| Model | Test | Why |
+| Model | Test | Reason |
 |---|---|---|
 {failing}
 
-## What is skipped
+## Skipped tests
 
-| transformers says | Here |
+| Message of transformers | Reason |
 |---|---|
 {skipped}
 """
