@@ -334,6 +334,7 @@ def near(key: str, known: list[str]) -> str:
     return f"did you mean {matches[0]!r}?" if matches else f"choose one of {', '.join(known)}"
 
 
+_NO_TEXT = re.compile("[\\0\\ud800-\\udfff]")
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
@@ -369,8 +370,6 @@ def _scalar(hint: Any, value: Any, path: str) -> Any:
         raise InputError(f"{path} is {show(value)}; it must be {_WORDS[hint]}")
     if hint is float and not math.isfinite(converted):
         raise InputError(f"{path} is {show(value)}; it must be a finite number")
-    if isinstance(converted, str) and any(
-        character == "\0" or "\ud800" <= character <= "\udfff" for character in converted
-    ):
+    if isinstance(converted, str) and _NO_TEXT.search(converted):
         raise InputError(f"{path} is {show(value)}; it must be a text without NUL or surrogate characters")
     return converted

@@ -122,6 +122,21 @@ def test_a_training_that_runs_out_says_what_a_plan_fits(
     assert "a batch of" in said
 
 
+def test_a_training_of_a_published_model_that_runs_out_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """There is no plan of a model that is not in a folder here, which is not what went wrong."""
+
+    def train(*arguments: object, **options: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr("longspan.training.train.train", train)
+    assert main(["train", "led-arxiv-4k", "--output", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: memory ran out (2.00 GiB more were asked for)")
+    assert "no folder here" not in err
+
+
 def test_a_gpu_that_runs_out_in_other_verbs_says_what_a_plan_fits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], made_checkpoints: dict[str, Path]
 ) -> None:

@@ -83,6 +83,8 @@ def _what_fits(recipe: "Recipe") -> list[str]:
 
         said = what_fits(planned_recipe(recipe), recipe.optimisation.micro_batch_size, train=True)
         return [said] if said else []
+    except InputError:  # a model that is not in a folder here has no plan
+        return []
     except Exception as error:
         if not is_out_of_memory(error):
             raise
