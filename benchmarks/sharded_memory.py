@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from longspan.compare.machine import forget_peak, machine, resident
-from longspan.models.sharding import shard
+from longspan.models.fsdp import shard
 from longspan.models.transformers_names import enable_checkpointing
 from longspan.planning.memory import Choice, memory_of
 from longspan.planning.source import Planned, planned_recipe

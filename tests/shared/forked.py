@@ -25,7 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-IMPORTED = ("transformers.trainer", "longspan.training.train", "longspan.models", "longspan.models.sharding")
+IMPORTED = ("transformers.trainer", "longspan.training.train", "longspan.models", "longspan.models.fsdp")
 
 
 def forked(processes: int, script: Path | list[str], *arguments: str) -> subprocess.CompletedProcess[str]:

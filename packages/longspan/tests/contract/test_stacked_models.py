@@ -9,7 +9,7 @@ import torch
 
 from closeness import ForeignProcessor, check_outputs, check_weights, misalign
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
-from longspan.models.sharding import units
+from longspan.models.fsdp import units
 from longspan.models.transformers_names import enable_checkpointing
 from longspan.stacks import STACKS
 from longspan.stacks.reversible import Reversible

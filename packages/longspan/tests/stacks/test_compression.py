@@ -11,7 +11,7 @@ from torch import Tensor
 from longspan.attention import Tokens, attention_config
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.models.decoder import StreamMemory
+from longspan.models.stream_memory import StreamMemory
 from longspan.stacks import RecurrentConfig, Sizes, stack_config
 from longspan.stacks.block import Block, BlockState
 from longspan.stacks.compression import Compressor

@@ -17,7 +17,7 @@ from longspan.models import (
     LongspanForConditionalGeneration,
     LongspanModel,
 )
-from longspan.models.inputs import ModelInputs
+from longspan.models.inputs import EncoderInputs
 from longspan.stacks import Sizes, UniversalConfig
 from longspan.stacks.halting import Pondering, places_of
 
@@ -183,7 +183,7 @@ def test_places_are_counted_among_real_tokens_or_as_they_are_given():
         stack(embedded[:, 7:], Tokens(places=given - 2)).states,
     )
     torch.testing.assert_close(
-        model.encoder.encode(ModelInputs(input_ids=ids[1:, 12:], first_position=7)).states, moved
+        model.encoder.encode(EncoderInputs(input_ids=ids[1:, 12:]), first_position=7).states, moved
     )
 
 

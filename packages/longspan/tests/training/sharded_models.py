@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "tests/shared"))
 from contract import test_heads, test_stacked_models
 from contract.forms import CONFIGS
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
-from longspan.models.sharding import shard, whole_weights
+from longspan.models.fsdp import shard, whole_weights
 from longspan.stacks import STACKS
 
 IDS = torch.randint(3, 61, (4, 31), generator=torch.Generator().manual_seed(1))

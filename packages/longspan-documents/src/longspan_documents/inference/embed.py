@@ -220,7 +220,7 @@ def _load(source: str, device: str | None, dtype: str | None) -> Encoder | Poole
     from longspan.checkpoints.loading import load_pair
     from longspan.checkpoints.pooling import pooling_of
     from longspan.models import LongspanForSentenceEmbedding
-    from longspan.models.encoder import encoder_of
+    from longspan.models.encoder_model import encoder_of
 
     model, tokenizer = load_pair(source, device, dtype)
     if isinstance(model, LongspanForSentenceEmbedding):

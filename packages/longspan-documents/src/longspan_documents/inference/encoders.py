@@ -142,16 +142,16 @@ class Encoder:
         """Vectors `(B, D)` of texts that are tokens already, read without padding where that is less work."""
         import torch
 
-        from longspan.models.inputs import ModelInputs
+        from longspan.models.inputs import EncoderInputs
 
         encoder = self.model.model.encoder
         with torch.inference_mode():
             if fits_one_row(encoder, [len(ids) for ids in encoded]):
                 ids, owners = (each.to(self.device) for each in in_one_row(encoded))
-                states = encoder.encode(ModelInputs(input_ids=ids, documents=owners)).states
+                states = encoder.encode(EncoderInputs(input_ids=ids, seq_idx=owners)).states
                 return self.model.embed(states, owners, len(encoded))[0][0].float().cpu().numpy()
             ids, real = (each.to(self.device) for each in padded(encoded, self.tokenizer.pad_token_id))
-            states = encoder.encode(ModelInputs(input_ids=ids, attention_mask=real)).states
+            states = encoder.encode(EncoderInputs(input_ids=ids, attention_mask=real)).states
             return self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().cpu().numpy()
 
     def embed_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> np.ndarray:

@@ -225,7 +225,7 @@ def _ours(source: str, device: str | None, dtype: str | None) -> tuple[Any, Any,
     """The encoder of a Longspan folder, such as a lengthened one, its tokenizer and the longest text in tokens."""
     from longspan.checkpoints.loading import load_pair
     from longspan.models import LongspanForSentenceEmbedding
-    from longspan.models.encoder import encoder_of
+    from longspan.models.encoder_model import encoder_of
 
     model, tokenizer = load_pair(source, device, dtype)
     encoder = encoder_of(model)

@@ -24,10 +24,10 @@ from transformers.utils import ModelOutput
 
 from longspan.attention.base import projected
 from longspan.errors import InputError
+from longspan.models.encoder import first_token
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import Scorer
 from longspan.models.losses import binary_loss, span_loss, token_loss
-from longspan.models.network import first_token
 from longspan_papers.hotpotqa import MultiHopHead
 
 LABELS = ("relevance_labels", "evidence_labels", "start_positions", "end_positions", "answer_types")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.base import projected
+from longspan.models.encoder import first_token
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
-from longspan.models.network import first_token
 from longspan_papers.natural_questions import NaturalQuestionsHead
 
 LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")

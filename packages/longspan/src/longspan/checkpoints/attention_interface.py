@@ -26,7 +26,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from longspan.checkpoints.causal_attention import attend_causal, position_mask
 from longspan.checkpoints.relative_bias import encoder_by_offset, exchange_layers, is_exchanged
 from longspan.errors import InputError, one_sentence
-from longspan.models.network import check_mask
+from longspan.models.inputs import check_mask
 from longspan.ops.attend import attend
 from longspan.ops.attend.terms import PositionBias
 from longspan.patterns import Pattern, Window, parse

@@ -170,7 +170,7 @@ def count_weights(module: nn.Module) -> int:
 
 def _of_attention(model: nn.Module) -> int:
     """Of these, the mechanism's: those of its modules and of the tables that they share."""
-    from longspan.models.network import Network
+    from longspan.models.encoder import Network
 
     modules = [module for module in model.modules() if isinstance(module, Attention)]
     modules += [module.relative for module in model.modules() if isinstance(module, Network) and module.relative]

@@ -18,8 +18,8 @@ from longspan.settings import entry
 
 if TYPE_CHECKING:
     from longspan.models.configuration import LongspanConfig
-    from longspan.models.encoder import LongspanModel
     from longspan.models.encoder_decoder import LongspanForConditionalGeneration
+    from longspan.models.encoder_model import LongspanModel
     from longspan.models.generation import LongspanTrunk
     from longspan.models.heads.masked_lm import LongspanForMaskedLM
     from longspan.models.heads.question_answering import LongspanForQuestionAnswering
@@ -56,7 +56,7 @@ __all__ = [
 
 _HOMES = {
     "LongspanConfig": "configuration",
-    "LongspanModel": "encoder",
+    "LongspanModel": "encoder_model",
     "LongspanForCausalLM": "language_model",
     "LongspanForConditionalGeneration": "encoder_decoder",
     "LongspanForPrefixLM": "prefix_language_model",

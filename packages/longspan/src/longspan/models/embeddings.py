@@ -15,7 +15,6 @@ from longspan.attention.base import projected
 from longspan.attention.parts.documents import counted_in
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
-from longspan.models.inputs import check_batch
 from longspan.ops.sinusoids import BASE, halved_sinusoids, interleaved_sinusoids
 from longspan.stacks import stack_config
 
@@ -346,7 +345,6 @@ def first_beyond(numbers: Tensor, count: int) -> int:
 def the_given(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
     """Whichever of ids and embeddings is given; neither or both raise `InputError`, as what is no batch does."""
     for name, tensor, shape in (("input_ids", input_ids, "(B, T)"), ("inputs_embeds", inputs_embeds, "(B, T, E)")):
-        check_batch(name, tensor)
         if tensor is not None and tensor.dim() < 2:
             raise InputError(f"{name} has shape {tuple(tensor.shape)}; give {shape}")
     if input_ids is not None and inputs_embeds is None:

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import Cache
-from transformers.modeling_outputs import BaseModelOutput
 
 from longspan.attention.base import projected
 from longspan.errors import InputError
@@ -17,9 +15,10 @@ from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
 from longspan.models.generation import LongspanWriter
+from longspan.models.inputs import Seq2SeqLMInputs, refuse_attentions, refuse_others, takes
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextFromSourceOutput
-from longspan.models.pretrained import refuse_attentions, refuse_others
+from longspan.models.pretrained import CheckpointedBlock
 from longspan.models.transformers_names import cache_field, cache_from
 
 _SOURCE_INPUTS = (
@@ -47,7 +46,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
                 f"decoder_layers={config.decoder_layers} leaves LongspanForConditionalGeneration without a decoder; "
                 "give at least 1, or use LongspanModel"
             )
-        self.encoder = Encoder(config)
+        self.encoder = Encoder(config, block=CheckpointedBlock)
         self.decoder = Decoder(config, source=True)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size))
@@ -75,86 +74,40 @@ class LongspanForConditionalGeneration(LongspanWriter):
         last = (labels != pad).sum(1, keepdim=True).sub(1).clamp(min=0)
         return torch.cat([labels.gather(1, last), labels[:, :-1]], dim=1)
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[Any, ...] | None = None,
-        cache: Cache | None = None,
-        labels: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        token_type_ids: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        output_attentions: bool | None = None,
-        importance: Tensor | None = None,
-        belongs_to: Tensor | None = None,
-        **others: Any,
-    ) -> TextFromSourceOutput | tuple[Any, ...]:
-        """Teacher-forced logits, and the loss when `labels` are given.
+    @takes(Seq2SeqLMInputs)
+    def forward(self, inputs: Seq2SeqLMInputs, **others: Any) -> TextFromSourceOutput | tuple[Any, ...]:
+        """Teacher-forced logits `(B·beams, T, V)`, and the loss when `labels` are given.
 
-        Args:
-            input_ids: `(B, S)` int64 source tokens.
-            attention_mask: `(B, S)` bool or int, 1/True = real; `None` means all real.
-            global_attention_mask: `(B, S)` bool or int, 1/True = global; `None` leaves it to `config.global_tokens`.
-            decoder_input_ids: `(B·beams, T)`, consecutive rows reading the same source; `None` shifts `labels`, or
-                without labels `input_ids`, as BART does.
-            decoder_attention_mask: `(B·beams, past + T)` bool or int; `None` means all real.
-            encoder_outputs: what `get_encoder()` returned for this source, to not encode it again.
-            cache: cache of earlier output tokens; changed in place.
-            labels: `(B, T)` int64; −100 is ignored.
-            inputs_embeds: `(B, S, E)` instead of `input_ids`.
-            use_cache: return `cache`; `None` means as configured, and never with labels.
-            output_hidden_states: also return the states of every layer.
-            return_dict: False returns a tuple.
-            num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
-            token_type_ids: `(B, S)` int64 types of the source tokens, for models with `type_vocab_size` > 0.
-            decoder_inputs_embeds: `(B·beams, T, E)` instead of `decoder_input_ids`.
-            output_attentions: refused; see `Attention.weights`.
-            importance, belongs_to: `(B, S)`, of each source token, as in `LongspanModel.forward`.
-            **others: further arguments of transformers' classes, as long as they ask for nothing.
+        `**others` are further arguments of transformers' classes, which must be `None` or without effect here.
 
         Raises:
             InputError: neither labels nor ids of any kind; shapes that do not fit; inputs longer than the positions.
         """
-        cache = cache_from(cache, others)
+        cache = cache_from(inputs.cache, others)
         refuse_others(others)
-        refuse_attentions(output_attentions, self.config.output_attentions)
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(
-                input_ids,
-                attention_mask,
-                global_attention_mask,
-                token_type_ids,
-                inputs_embeds,
-                output_hidden_states,
-                importance=importance,
-                belongs_to=belongs_to,
-            )
-        if decoder_input_ids is None and decoder_inputs_embeds is None:
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(input_ids if labels is None else labels)
-        encoded: Any = encoder_outputs
-        source, source_mask = self.decoder.source_of(encoded, attention_mask)
+        refuse_attentions(inputs.output_attentions, self.config.output_attentions)
+        encoded: Any = inputs.encoder_outputs
+        if encoded is None:
+            encoded = self.encoder(**inputs.for_encoder())
+        labels, decoder_input_ids = inputs.labels, inputs.decoder_input_ids
+        if decoder_input_ids is None and inputs.decoder_inputs_embeds is None:
+            targets = inputs.input_ids if labels is None else labels
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(targets)
+        source, source_mask = self.decoder.source_of(encoded, inputs.attention_mask)
         with self._as_other_processes(decoder_input_ids):
             decoded = self.decoder(
                 decoder_input_ids,
-                decoder_attention_mask,
+                inputs.decoder_attention_mask,
                 cache,
-                use_cache=False if use_cache is None and labels is not None else use_cache,
-                output_hidden_states=output_hidden_states,
-                inputs_embeds=decoder_inputs_embeds,
+                use_cache=False if inputs.use_cache is None and labels is not None else inputs.use_cache,
+                output_hidden_states=inputs.output_hidden_states,
+                inputs_embeds=inputs.decoder_inputs_embeds,
                 source=source,
                 source_mask=source_mask,
             )
         logits: Any = projected(self.lm_head, decoded.last_hidden_state) + self.final_logits_bias
         output = TextFromSourceOutput(
-            loss=self.language_loss(logits, labels, num_items_in_batch, encoded, decoded),
+            loss=self.language_loss(logits, labels, inputs.num_items_in_batch, encoded, decoded),
             logits=logits,
             **cache_field(decoded.cache),
             decoder_hidden_states=decoded.hidden_states,
@@ -163,14 +116,14 @@ class LongspanForConditionalGeneration(LongspanWriter):
             ponder_times=decoded.ponder_times,
             encoder_ponder_times=getattr(encoded, "ponder_times", None),
         )
-        return self.finish(output, return_dict)
+        return self.finish(output, inputs.return_dict)
 
     def _as_other_processes(self, ids: Tensor | None) -> AbstractContextManager[None]:
         """Where processes hold a part of each source, they decode the same targets, and drop the same out of them."""
         group = self.encoder.sequence_group
         if group is None:
             return nullcontext()
-        from longspan.models.divided_rows import check_same
+        from longspan.models.sequence_parallel import check_same
         from longspan.ops.shards import Processes
 
         if ids is not None:

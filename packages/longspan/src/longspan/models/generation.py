@@ -14,14 +14,21 @@ from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveHead
+from longspan.models.cache import room_of
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
+from longspan.models.inputs import Seq2SeqInputs, refuse_attentions, refuse_others, takes
 from longspan.models.losses import token_loss, with_stack_loss
 from longspan.models.outputs import DecoderOutput
-from longspan.models.pretrained import LongspanPreTrainedModel, refuse_attentions, refuse_others
-from longspan.models.static_cache import room_of
+from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel
 from longspan.models.transformers_names import CACHE, NEW_CACHE, cache_field, cache_from
+
+ONLY_BESIDE_ENCODER = (
+    *("global_attention_mask", "token_type_ids", "importance", "belongs_to", "encoder_outputs"),
+    *("decoder_input_ids", "decoder_attention_mask", "decoder_inputs_embeds"),
+)
+"""Arguments of a model with an encoder that mean nothing without one."""
 
 
 class LongspanTrunk(LongspanPreTrainedModel):
@@ -40,7 +47,7 @@ class LongspanTrunk(LongspanPreTrainedModel):
         super().__init__(config)
         self.shares = decoder is not None
         if config.is_encoder_decoder:
-            self.encoder = Encoder(config) if encoder is None else encoder
+            self.encoder = Encoder(config, block=CheckpointedBlock) if encoder is None else encoder
             table = "embeddings.token.weight"
             self._tied_weights_keys = {f"decoder.{table}": f"encoder.{table}"}
         self.decoder = Decoder(config, source=config.is_encoder_decoder) if decoder is None else decoder
@@ -51,23 +58,9 @@ class LongspanTrunk(LongspanPreTrainedModel):
         if not self.shares:
             super().init_weights()
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Tensor | None = None,
-        cache: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        return_dict: bool | None = None,
-        **others: Any,
-    ) -> DecoderOutput | Seq2SeqModelOutput | tuple[Any, ...]:
-        """The decoder's final states `(B, T, E)` in `last_hidden_state`; arguments as in the model's own `forward`.
+    @takes(Seq2SeqInputs)
+    def forward(self, inputs: Seq2SeqInputs, **others: Any) -> DecoderOutput | Seq2SeqModelOutput | tuple[Any, ...]:
+        """The decoder's final states `(B, T, E)` in `last_hidden_state`.
 
         Without an encoder the text is read causally, and the arguments that begin with `decoder_` are not for it;
         beside one, `decoder_input_ids` `(B, T)` or `decoder_inputs_embeds` must be given.
@@ -75,32 +68,30 @@ class LongspanTrunk(LongspanPreTrainedModel):
         Raises:
             InputError: decoder inputs where there is no encoder, or none where there is one.
         """
-        cache = cache_from(cache, others)
+        cache = cache_from(inputs.cache, others)
         refuse_others(others)
-        refuse_attentions(output_attentions, self.config.output_attentions)
-        written = (decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds)
+        refuse_attentions(inputs.output_attentions, self.config.output_attentions)
+        use_cache, output_hidden_states = inputs.use_cache, inputs.output_hidden_states
         if not self.config.is_encoder_decoder:
-            if any(one is not None for one in written) or global_attention_mask is not None:
+            if any(getattr(inputs, name) is not None for name in ONLY_BESIDE_ENCODER):
                 raise InputError("a decoder without an encoder reads input_ids causally; leave out the other inputs")
-            decoded = self.decoder(input_ids, attention_mask, cache, use_cache, output_hidden_states, inputs_embeds)
-            return self.finish(decoded, return_dict)
-        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoded = self.decoder(
+                inputs.input_ids, inputs.attention_mask, cache, use_cache, output_hidden_states, inputs.inputs_embeds
+            )
+            return self.finish(decoded, inputs.return_dict)
+        if inputs.decoder_input_ids is None and inputs.decoder_inputs_embeds is None:
             raise InputError("give decoder_input_ids or decoder_inputs_embeds (neither given)")
-        encoded: Any = self.encoder(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            inputs_embeds=inputs_embeds,
-            output_hidden_states=output_hidden_states,
-        )
-        source, source_mask = self.decoder.source_of(encoded, attention_mask)
+        encoded: Any = inputs.encoder_outputs
+        if encoded is None:
+            encoded = self.encoder(**inputs.for_encoder())
+        source, source_mask = self.decoder.source_of(encoded, inputs.attention_mask)
         decoded = self.decoder(
-            decoder_input_ids,
-            decoder_attention_mask,
+            inputs.decoder_input_ids,
+            inputs.decoder_attention_mask,
             cache,
             use_cache,
             output_hidden_states,
-            decoder_inputs_embeds,
+            inputs.decoder_inputs_embeds,
             source=source,
             source_mask=source_mask,
         )
@@ -108,10 +99,10 @@ class LongspanTrunk(LongspanPreTrainedModel):
             last_hidden_state=decoded.last_hidden_state,
             **cache_field(decoded.cache),
             decoder_hidden_states=decoded.hidden_states,
-            encoder_last_hidden_state=encoded.last_hidden_state,
-            encoder_hidden_states=encoded.hidden_states,
+            encoder_last_hidden_state=encoded[0],
+            encoder_hidden_states=getattr(encoded, "hidden_states", None),
         )
-        return self.finish(output, return_dict)
+        return self.finish(output, inputs.return_dict)
 
 
 class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):

@@ -1,45 +1,67 @@
-"""What an encoder is given of a batch, and what of it is looked at before it goes to the stack."""
+"""Arguments of `forward`, each declared once with its meaning, for all models that take it.
+
+transformers reads the names in the signature of `forward`: `generate` passes on those that it finds there, the Trainer
+keeps the columns and finds the labels by them. So `takes` gives a method `forward(self, inputs, **others)` the fields
+of a dataclass as its signature, and their descriptions as its documentation; the method reads them as one object.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
-from longspan.attention.parts.documents import begins, check_documents, counted_in
 from longspan.attention.parts.tokens import check_tensor
 from longspan.errors import InputError
-from longspan.stacks import StackConfig
+from longspan.models.packed import documents_of
 
 if TYPE_CHECKING:
-    from longspan.models.fields import ModelFields
-    from longspan.ops.shards import Shards
+    from transformers import Cache
+    from transformers.modeling_outputs import BaseModelOutput
+
+Parameters = ParamSpec("Parameters")
+Inputs = TypeVar("Inputs")
+Model = TypeVar("Model")
+Output = TypeVar("Output")
 
 
-TENSORS = ("input_ids", "attention_mask", "global_attention_mask", "token_type_ids", "inputs_embeds", "position_ids")
-TENSORS += ("importance", "belongs_to")
-"""Fields of `ModelInputs` that a caller gives as they are."""
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ModelInputs:
-    """What an encoder is given of a batch; what each means says `LongspanModel.forward`.
+    """Base of all, whose tensors are checked to be such; shapes and values are checked where they are read."""
+
+    def __post_init__(self) -> None:
+        for name in TENSORS:
+            given = getattr(self, name, None)
+            if given is not None and not isinstance(given, Tensor):
+                check_batch(name, given)
+
+
+@dataclass(frozen=True)
+class SourceInputs(ModelInputs):
+    """What every model with an encoder takes.
 
     Attributes:
-        input_ids: `(B, T)` int64, or `None` with `inputs_embeds`.
-        attention_mask: `(B, T)`, 1/True = real; `None` means all real.
-        global_attention_mask: `(B, T)`, 1/True = global; `None` leaves it to `config.global_tokens`.
-        token_type_ids: `(B, T)` or `(B, T, K)` int64.
-        inputs_embeds: `(B, T, F)` instead of `input_ids`.
-        position_ids: `(1 or B, T)` int64 rows of the position table.
-        importance: `(B, T)`, 0 or more.
-        belongs_to: `(B, T)` int64, the number of the global token to which each token belongs, −1 for none.
-        documents: `(B, T)` int64, several documents in one row, as in `Tokens`.
-        first_position: where the batch begins in longer documents of which it is a piece.
-        shards: how rows are divided between processes, this batch being one's own part of them.
+        input_ids: `(B, T)` int64 token ids.
+        attention_mask: `(B, T)` bool or int, 1/True = real; `None` means all real.
+        global_attention_mask: `(B, T)` bool or int, 1/True = attends everywhere and is attended by everyone; `None`
+            leaves the choice to `config.global_tokens`.
+        token_type_ids: `(B, T)` int64, for models with `type_vocab_size` > 0; or `(B, T, K)`, K types per token.
+        inputs_embeds: `(B, T, E)` instead of `input_ids`.
+        output_hidden_states: also return the states before each layer and after the last; `None` means as configured.
+        output_attentions: also return the weights of every layer, `attentions` and `global_attentions`, as in
+            `Attention.reported_weights`, computed beside the pass; `None` means as configured. Models with a decoder
+            refuse it.
+        return_dict: False returns a tuple; `None` means as configured.
+        importance: `(B, T)` from 0 to 1, how important each token is, for stacks that weigh tokens by it (`top_down`
+            with `pooling: importance`).
+        belongs_to: `(B, T)` int64, structure: the number of the global token to which each token belongs, counted from
+            0 in each row, −1 for none; for mechanisms that read it (`etc`).
     """
 
     input_ids: Tensor | None = None
@@ -47,97 +69,190 @@ class ModelInputs:
     global_attention_mask: Tensor | None = None
     token_type_ids: Tensor | None = None
     inputs_embeds: Tensor | None = None
-    position_ids: Tensor | None = None
+    output_hidden_states: bool | None = None
+    output_attentions: bool | None = None
+    return_dict: bool | None = None
     importance: Tensor | None = None
     belongs_to: Tensor | None = None
-    documents: Tensor | None = None
-    first_position: int = 0
-    shards: Shards | None = None
 
-    def __post_init__(self) -> None:
-        for name in TENSORS:
-            check_batch(name, getattr(self, name))
+    def for_encoder(self) -> dict[str, Any]:
+        """The arguments of an encoder among these, by name, but for `return_dict`."""
+        return {name: getattr(self, name, None) for name in ENCODER_ARGUMENTS}
 
 
-def border_of(config: ModelFields, inputs: ModelInputs) -> Tensor:
-    """`(B,)` int64, the place at which the second part of each row begins, for stacks that read parts apart.
+@dataclass(frozen=True)
+class EncoderInputs(SourceInputs):
+    """What an encoder takes, and the heads on it.
 
-    A model with several token types is told by them: the second part begins with the first real token of another type
-    than 0. Otherwise it begins with the first real token behind the first separator. A row without one has T here.
-
-    Raises:
-        InputError: neither types nor a separator can tell.
+    Attributes:
+        position_ids: `(1 or B, T)` int64 rows of the position table, as transformers counts them; `None` counts the
+            tokens. Windows are counted in places of the input in any case.
+        seq_idx: `(B, T)` int64, packed sequences: the number of the document to which each token belongs, −1 at
+            padding. Each document is encoded as if it were alone, and its positions and global tokens are counted in
+            it. `cu_seq_lens_q`, as transformers' `DataCollatorWithFlattening` makes it, is taken too; without either
+            and without an `attention_mask`, `position_ids` that begin again mean the same, as in transformers.
     """
-    input_ids, token_type_ids = inputs.input_ids, inputs.token_type_ids
-    if token_type_ids is not None and config.type_vocab_size > 1:
-        second = (token_type_ids[..., 0] if token_type_ids.dim() == 3 else token_type_ids) != 0
-    elif input_ids is not None and config.sep_token_id is not None:
-        is_separator = (input_ids == config.sep_token_id).long()
-        second = is_separator.cumsum(1) - is_separator > 0
-    else:
-        missing = "sep_token_id is None" if input_ids is not None else "inputs_embeds show no separator"
-        raise InputError(
-            f"the stack reads question and passage apart, and nothing tells where the passage begins ({missing}); give "
-            "token_type_ids, which are 1 there, to a model with type_vocab_size=2, or input_ids with a sep_token_id"
-        )
-    if inputs.attention_mask is not None:
-        second = second & inputs.attention_mask.bool()
-    return (second.cumsum(1) == 0).sum(1)
+
+    position_ids: Tensor | None = None
+    seq_idx: Tensor | None = None
 
 
-def checked_importance(stack: StackConfig, importance: Tensor | None, hidden: Tensor) -> Tensor:
-    """How important each token of states `(B, T, E)` is, `(B, T)`, on their device.
+ENCODER_ARGUMENTS = tuple(field.name for field in fields(EncoderInputs) if field.name != "return_dict")
 
-    Raises:
-        InputError: it is given to a stack that does not weigh tokens, or not given to one that does; it is of another
-            shape, negative, or not finite.
+
+@dataclass(frozen=True)
+class Seq2SeqInputs(SourceInputs):
+    """What an encoder-decoder takes; the arguments of the encoder are those of the source.
+
+    Attributes:
+        decoder_input_ids: `(B·beams, T)` int64; consecutive rows attend to the same source.
+        decoder_attention_mask: `(B·beams, past + T)` bool or int, 1/True = real; `None` means all real.
+        decoder_inputs_embeds: `(B·beams, T, E)` instead of `decoder_input_ids`.
+        encoder_outputs: output of `get_encoder()` for this source, which is then not encoded again.
+        cache: cache of earlier output tokens; changed in place.
+        use_cache: return `cache`; `None` means as configured, and never with labels.
     """
-    if not stack.reads().importance:
-        raise InputError(
-            f"importance was given, but the stack {stack.stack!r} as configured does not weigh tokens; leave it out"
-        )
-    if importance is None:
-        raise InputError(
-            "importance is missing, and the stack weighs tokens by it (pooling='importance'); give a number from 0 to "
-            "1 for each token, as an importance tagger does, or configure pooling='average'"
-        )
-    if tuple(importance.shape) != tuple(hidden.shape[:2]):
-        raise InputError(
-            f"importance has shape {tuple(importance.shape)} but the input is {tuple(hidden.shape[:2])}; give one "
-            "number per token"
-        )
-    if not torch.compiler.is_compiling():
-        wrong = ~(importance.isfinite() & (importance >= 0))
-        if bool(wrong.any()):
-            raise InputError(f"importance holds {importance[wrong][0].item():g}; give probabilities, from 0 to 1")
-    return importance.to(hidden.device)
+
+    decoder_input_ids: Tensor | None = None
+    decoder_attention_mask: Tensor | None = None
+    decoder_inputs_embeds: Tensor | None = None
+    encoder_outputs: BaseModelOutput | tuple[Any, ...] | None = None
+    cache: Cache | None = None
+    use_cache: bool | None = None
 
 
-def checked_structure(stack: StackConfig, belongs_to: Tensor, hidden: Tensor) -> Tensor:
-    """To which global token each token of states `(B, T, E)` belongs, `(B, T)` int64, on their device.
+@dataclass(frozen=True)
+class Seq2SeqLMInputs(Seq2SeqInputs):
+    """What an encoder-decoder with a language-model head takes.
 
-    Raises:
-        InputError: the stack does not hand it on, it is of another shape, or not of whole numbers.
+    Attributes:
+        labels: `(B, T)` int64 target tokens; −100 is ignored. Without `decoder_input_ids` the decoder reads them
+            shifted right, and without either the `input_ids`, as BART does.
+        num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
     """
-    if not stack.passes_structure:
-        raise InputError(f"belongs_to was given, but the stack {stack.stack!r} hands no structure on; leave it out")
-    if tuple(belongs_to.shape) != tuple(hidden.shape[:2]) or belongs_to.is_floating_point():
-        raise InputError(
-            f"belongs_to is {belongs_to.dtype} of shape {tuple(belongs_to.shape)} but the input is "
-            f"{tuple(hidden.shape[:2])}; give one whole number per token"
-        )
-    return belongs_to.to(hidden.device).long()
+
+    labels: Tensor | None = None
+    num_items_in_batch: Tensor | int | None = None
 
 
-FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k")
-"""Where documents begin in one row, as transformers' `DataCollatorWithFlattening` says it to FlashAttention."""
-LONGEST = ("max_length_q", "max_length_k")
-"""What it says besides, which follows from the others."""
+@dataclass(frozen=True)
+class TextInputs(ModelInputs):
+    """What every language model without an encoder takes.
 
-NOT_IN_GRAPH = (
-    "a row holds several documents, and no compiled graph reads them apart; run packed rows without torch.compile or "
-    "torch.export, or give one padded document a row"
+    Attributes:
+        input_ids: `(B, T)` int64, the tokens that follow those in the cache.
+        attention_mask: `(B, past + T)` bool or int, 1/True = real; `None` means all real. Positions count real tokens,
+            so that padding on the left changes nothing.
+        cache: cache of earlier tokens; changed in place.
+        inputs_embeds: `(B, T, E)` instead of `input_ids`.
+        labels: `(B, T)` int64; −100 is ignored.
+        use_cache: return `cache`; `None` means as configured, where every layer keeps a state, and never with labels.
+        output_hidden_states: also return the states before each layer and after the last; `None` means as configured.
+        output_attentions: refused; see `Attention.weights`.
+        return_dict: False returns a tuple; `None` means as configured.
+        logits_to_keep: only the logits of so many last tokens, 0 for all.
+        num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
+    """
+
+    input_ids: Tensor | None = None
+    attention_mask: Tensor | None = None
+    cache: Cache | None = None
+    inputs_embeds: Tensor | None = None
+    labels: Tensor | None = None
+    use_cache: bool | None = None
+    output_hidden_states: bool | None = None
+    output_attentions: bool | None = None
+    return_dict: bool | None = None
+    logits_to_keep: int = 0
+    num_items_in_batch: Tensor | int | None = None
+
+
+@dataclass(frozen=True)
+class CausalLMInputs(TextInputs):
+    """What a causal language model takes.
+
+    Attributes:
+        labels: `(B, T)` int64, mostly `input_ids` themselves: each token is predicted from those before it. −100 is
+            ignored. `(B, T + 1)` where the token after the last one is known.
+        position_ids: `(1 or B, T)` int64 places of the tokens, counted from 0; `None` counts the real ones.
+        shift_labels: `(B, T)` int64 instead of `labels`, shifted already: the token after each; −100 is ignored.
+        seq_idx: `(B, T)` int64, packed sequences, as in `EncoderInputs`; the first token of a document is no label for
+            the last of the one before it.
+    """
+
+    position_ids: Tensor | None = None
+    shift_labels: Tensor | None = None
+    seq_idx: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class PrefixLMInputs(TextInputs):
+    """What a prefix language model takes.
+
+    Attributes:
+        input_ids: `(B, S)` int64, the source, padded anywhere; with a cache that is not empty, `(B, T)` tokens that
+            were written after it.
+        cache: cache of earlier tokens; changed in place. The first tokens in an empty one are the source, start token
+            included.
+        inputs_embeds: `(B, S, F)` instead of `input_ids`, with their scale.
+        labels: `(B, T)` int64, the target, which follows the source and a start token; −100, at the end of a row, is
+            ignored. The logits are `(B, T, V)`.
+        global_attention_mask: has no effect: attention within the source is full.
+        logits_to_keep: only the logits of so many last tokens, 0 for all; with pseudo masks there is only one.
+    """
+
+    global_attention_mask: Tensor | None = None
+
+
+TENSORS = tuple(
+    dict.fromkeys(
+        field.name
+        for kind in (EncoderInputs, Seq2SeqLMInputs, CausalLMInputs, PrefixLMInputs)
+        for field in fields(kind)
+        if field.type == "Tensor | None"
+    )
 )
+Packed = TypeVar("Packed", EncoderInputs, CausalLMInputs)
+
+
+def takes(
+    inputs: Callable[Parameters, Inputs],
+) -> Callable[[Callable[Concatenate[Model, Inputs, ...], Output]], Callable[Concatenate[Model, Parameters], Output]]:
+    """Call `forward(self, inputs, **others)` with the fields of the dataclass `inputs`, by position or by name.
+
+    All other arguments reach the method by their names, if it takes any.
+    """
+    kind: Any = inputs
+    names = frozenset(field.name for field in fields(kind))
+
+    def decorated(
+        method: Callable[Concatenate[Model, Inputs, ...], Output],
+    ) -> Callable[Concatenate[Model, Parameters], Output]:
+        @wraps(method)
+        def forward(self: Any, *positional: Any, **named: Any) -> Any:
+            others = {name: named.pop(name) for name in tuple(named) if name not in names}
+            return method(self, kind(*positional, **named), **others)
+
+        signature = inspect.signature(method)
+        model, _, *others = signature.parameters.values()
+        shared = inspect.signature(kind).parameters.values()
+        forward.__signature__ = signature.replace(parameters=[model, *shared, *others])  # pyright: ignore[reportAttributeAccessIssue]
+        forward.__doc__ = _with_arguments(method.__doc__, kind)
+        return forward
+
+    return decorated
+
+
+def _with_arguments(documentation: str | None, kind: type) -> str:
+    """The docstring of a method, with the attributes of a dataclass and of its bases as arguments."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        _, _, section = (inspect.getdoc(base) or "").partition("Attributes:\n")
+        for entry in re.split(r"\n(?=    \w)", "\n" + section.partition("\n\n")[0])[1:]:
+            texts[entry.strip().partition(":")[0]] = entry
+    summary, *rest = inspect.cleandoc(documentation or "").split("\n\n", 1)
+    arguments = "Args:\n" + "\n".join(texts[field.name] for field in fields(kind))
+    return "\n\n".join([summary, arguments, *rest])
 
 
 def check_batch(name: str, given: Any) -> None:
@@ -145,98 +260,34 @@ def check_batch(name: str, given: Any) -> None:
     check_tensor(name, given, "give a tensor, as a tokenizer makes with return_tensors='pt'")
 
 
-def documents_of(
-    given: Tensor | None,
-    seq_idx: Tensor | None,
-    position_ids: Tensor | None,
-    attention_mask: Tensor | None,
-    others: dict[str, Any],
+def bool_mask(
+    name: str, mask: Tensor | None, hidden: Tensor, *, of: str = "input", check: bool = True
 ) -> Tensor | None:
-    """The documents of packed rows `(B, T)` int64, −1 at padding; `None` where every row is one document.
+    """A mask `(B, T)` of states `(B, T, E)` as bool, on their device; `check` looks at its values too."""
+    if mask is None:
+        return None
+    if tuple(mask.shape) != tuple(hidden.shape[:2]):
+        raise InputError(
+            f"{name} has shape {tuple(mask.shape)} but the {of} is {tuple(hidden.shape[:2])}; give one value per token"
+        )
+    if check:
+        check_mask(name, mask)
+    return mask.to(device=hidden.device, dtype=torch.bool)
 
-    They are told by `seq_idx`, by `cu_seq_lens_q`, or as in transformers by `position_ids` that begin again, where
-    there is no attention mask. `others` lose what is read here.
 
-    Args:
-        given: ids `(B, T)` or embeddings `(B, T, E)`.
-        seq_idx: `(B, T)`, the number of the document of each token.
-        position_ids: `(1 or B, T)`.
-        attention_mask: `(B, T)`.
-        others: further arguments of a model, by name.
+def check_mask(name: str, mask: Tensor) -> None:
+    """Raise `InputError` for a mask with other values than 0 and 1, which would all count as 1.
 
-    Raises:
-        InputError: numbers that are not runs, do not fit the mask or each other; lengths that do not add up to the row;
-            positions that do not count each document from where it begins.
+    Longformer once marked global tokens by a 2, and additive masks hold 0 where a token is real. A compiled or exported
+    program is not checked, since it would have to read the data.
     """
-    ends = [others.pop(name) for name in FLATTENED if others.get(name) is not None]
-    for name in LONGEST:
-        others.pop(name, None)
-    if given is None or (seq_idx is None and not ends and (position_ids is None or attention_mask is not None)):
-        return None
-    if torch.compiler.is_compiling() and (seq_idx is not None or ends):
-        raise InputError(f"seq_idx and cu_seq_lens_q say that {NOT_IN_GRAPH}")
-    shape, documents = tuple(given.shape[:2]), None
-    for name, tensor in (("seq_idx", seq_idx), ("position_ids", position_ids)):
-        check_batch(name, tensor)
-    if seq_idx is not None:
-        if tuple(seq_idx.shape) != shape or seq_idx.is_floating_point() or seq_idx.dtype == torch.bool:
-            raise InputError(
-                f"seq_idx is {seq_idx.dtype} of shape {tuple(seq_idx.shape)} but the input is {shape}; give the number "
-                "of its document for each token"
-            )
-        documents = seq_idx.to(given.device).long()
-    for each in ends:
-        documents = _documents_of_ends(each.to(given.device), shape, documents)
-    if documents is not None:
-        mask = None if attention_mask is None else attention_mask.to(given.device).bool()
-        if mask is None or tuple(mask.shape) == shape:  # the shape of the mask is checked with that of all masks
-            check_documents(documents, mask, name="seq_idx")
-    if position_ids is None or tuple(position_ids.shape) not in (shape, (1, shape[1])) or not shape[1]:
-        return documents
-    position_ids = position_ids.to(given.device).expand(shape)
-    if documents is not None:
-        counted = counted_in(documents, torch.ones_like(documents)) + (position_ids[:, :1] - 1)
-        if bool(((position_ids != counted) & (documents >= 0)).any()):
-            raise InputError(
-                "position_ids do not count every document of seq_idx from where it begins; leave them out, since the "
-                "model counts by itself"
-            )
-        return documents
-    again = position_ids[:, 1:] != position_ids[:, :-1] + 1
-    restarts = again & (position_ids[:, 1:] == position_ids[:, :1])
-    if torch.compiler.is_compiling():  # what a graph computes cannot depend on where documents end
-        torch._assert_async(~(again.any() & (again == restarts).all()), f"position_ids begin again: {NOT_IN_GRAPH}")
-        return None
-    if not bool(again.any()) or not torch.equal(again, restarts):
-        return None  # one document a row, or rows of a table that somebody chose otherwise
-    return torch.cat([again[:, :1] & False, again], 1).cumsum(1)
-
-
-def _documents_of_ends(ends: Tensor, shape: tuple[int, ...], documents: Tensor | None) -> Tensor:
-    """Those of `cu_seq_lens` `(N + 1,)`, from 0 to the length of the only row, which agree with others."""
-    rising = ends.dim() == 1 and len(ends) > 1 and int(ends[0]) == 0 and bool((ends[1:] > ends[:-1]).all())
-    if shape[0] != 1 or not rising or int(ends[-1]) != shape[1]:
+    if mask.dtype == torch.bool or torch.compiler.is_compiling():
+        return
+    other = (mask != 0) & (mask != 1)
+    if bool(other.any()):
         raise InputError(
-            f"cu_seq_lens_q holds {ends.tolist()[:20]} and the input is {shape}; give one row, and the places at which "
-            f"its documents begin, rising from 0 to {shape[1]}"
-        )
-    numbers = torch.arange(len(ends) - 1, device=ends.device).repeat_interleave(ends[1:] - ends[:-1])[None]
-    if documents is not None and not torch.equal(begins(documents), begins(numbers)):
-        raise InputError("seq_idx and cu_seq_lens_q say that documents begin in different places; give one of them")
-    return numbers if documents is None else documents
-
-
-def check_packed(config: ModelFields, stack: StackConfig) -> None:
-    """Raise `InputError` where a model cannot read several documents in one row."""
-    if not stack.takes_documents:
-        raise InputError(
-            f"seq_idx says that a row holds several documents, which the stack {stack.stack!r} does not read apart; "
-            "give each document a row of its own, or choose the stack 'sequential'"
-        )
-    if config.num_memory_tokens:
-        raise InputError(
-            f"seq_idx says that a row holds several documents, but num_memory_tokens={config.num_memory_tokens} stand "
-            "before each row; give each document a row of its own"
+            f"{name} holds {mask[other][0].item():g}, but may hold only 0 and 1 (1 = a real token, or a global one); "
+            "mark global tokens in a global_attention_mask, or choose them by config.global_tokens"
         )
 
 
@@ -246,3 +297,49 @@ def tokens_among(ids: Sequence[int], input_ids: Tensor | None, mask: Tensor | No
         raise InputError(f"global_tokens={list(ids)} reads input_ids; pass a global_attention_mask with inputs_embeds")
     marked = torch.isin(input_ids, torch.tensor(ids, device=input_ids.device))
     return marked if mask is None else marked & mask
+
+
+def with_documents(inputs: Packed, others: dict[str, Any]) -> Packed:
+    """The same inputs with the documents of packed rows in `seq_idx`, however they are marked; `others`, the further
+    arguments of the model, lose what marked them. Errors as in `documents_of`."""
+    given = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
+    documents = documents_of(given, inputs.seq_idx, inputs.position_ids, inputs.attention_mask, others)
+    return replace(inputs, seq_idx=documents)
+
+
+WITHOUT_EFFECT = frozenset({"cache_position", "use_cache"})
+"""What encoders of transformers take and do not read."""
+REASONS = {
+    "head_mask": "attention heads cannot be masked",
+    "decoder_head_mask": "attention heads cannot be masked",
+    "cross_attn_head_mask": "attention heads cannot be masked",
+    "cache": "an encoder has no cache",
+    "past_key_values": "an encoder has no cache",
+    "encoder_hidden_states": "an encoder attends to its own input only",
+    "encoder_attention_mask": "an encoder attends to its own input only",
+    "seq_idx": "this model reads one document in a row",
+}
+
+
+def refuse_others(others: dict[str, Any]) -> None:
+    """Raise for the first argument that asks for something; `None` and what has no effect anyway pass.
+
+    Raises:
+        InputError: an argument of transformers' classes that cannot be honoured.
+        TypeError: an argument that nobody knows.
+    """
+    for name, value in others.items():
+        if name in WITHOUT_EFFECT or (name in REASONS and value is None):
+            continue
+        if name in REASONS:
+            raise InputError(f"{name} was given, but {REASONS[name]}; leave it out")
+        raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
+
+
+def refuse_attentions(output_attentions: bool | None, configured: bool | None) -> None:
+    """Raise `InputError` where a model that writes is asked for attention weights."""
+    if configured if output_attentions is None else output_attentions:
+        raise InputError(
+            "output_attentions=True is not offered by a model that writes, whose layers keep states; ask its encoder, "
+            "where it has one, or call layer.attention.weights(hidden, tokens) on a short input"
+        )

@@ -19,10 +19,9 @@ from longspan.models.adaptive import AdaptiveHead, tied_weights
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter, shifted
-from longspan.models.inputs import documents_of
+from longspan.models.inputs import CausalLMInputs, refuse_attentions, refuse_others, takes, with_documents
 from longspan.models.losses import IGNORED, with_stack_loss
 from longspan.models.outputs import TextOutput
-from longspan.models.pretrained import refuse_attentions, refuse_others
 from longspan.models.transformers_names import cache_field, cache_from
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -93,93 +92,56 @@ class LongspanForCausalLM(DecoderOnly):
         attention = {} if clamp_tokens is None else {"clamp_tokens": clamp_tokens}
         return with_options(self, stack=options, attention=attention)
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        cache: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        return_dict: bool | None = None,
-        logits_to_keep: int = 0,
-        num_items_in_batch: Tensor | int | None = None,
-        shift_labels: Tensor | None = None,
-        seq_idx: Tensor | None = None,
-        **others: Any,
-    ) -> TextOutput | tuple[Any, ...]:
+    @takes(CausalLMInputs)
+    def forward(self, inputs: CausalLMInputs, **others: Any) -> TextOutput | tuple[Any, ...]:
         """Logits of the next token after each, and the loss when `labels` are given.
 
         With an adaptive softmax (`cutoffs`) the logits are log-probabilities, and `None` when labels are given: their
-        loss needs no table of all words.
-
-        Args:
-            input_ids: `(B, T)` int64, the tokens behind those of the cache.
-            attention_mask: `(B, past + T)` bool or int, 1/True = real; `None` means all real. Positions count real
-                tokens, so padding on the left changes nothing.
-            position_ids: `(1 or B, T)` int64 places of the tokens, counted from 0, instead.
-            cache: cache of earlier tokens; changed in place.
-            inputs_embeds: `(B, T, E)` instead of `input_ids`.
-            labels: `(B, T)` int64, mostly `input_ids` themselves: each token is to be predicted from those before it.
-                −100 is ignored. `(B, T + 1)` where it is known what follows the last token.
-            use_cache: return `cache`; `None` means as configured, where every layer keeps a state, and never
-                with labels.
-            output_hidden_states: also return the states before each layer and after the last.
-            output_attentions: refused; see `Attention.weights`.
-            return_dict: False returns a tuple.
-            logits_to_keep: only the logits of so many last tokens, 0 for all.
-            num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
-            shift_labels: `(B, T)` int64 instead of `labels`, moved already: what follows each token; −100 is ignored.
-            seq_idx: `(B, T)`, several documents in one row, as in `LongspanModel.forward`, which says what else tells
-                them; the first token of a document is no label for the last of the one before it.
-            **others: further arguments of transformers' classes, as long as they ask for nothing.
+        loss needs no table of all words. `**others` are further arguments of transformers' classes, which must be
+        `None` or without effect here.
 
         Raises:
             InputError: a mask of another shape than the sequence; one longer than the positions; a cache for layers
                 that keep no state.
         """
-        cache = cache_from(cache, others)
-        if cache is None and (seq_idx is not None or position_ids is not None or others):
-            given = input_ids if inputs_embeds is None else inputs_embeds
-            seq_idx = documents_of(given, seq_idx, position_ids, attention_mask, others)
+        cache = cache_from(inputs.cache, others)
+        if cache is None and (others or inputs.seq_idx is not None or inputs.position_ids is not None):
+            inputs = with_documents(inputs, others)
         refuse_others(others)
-        refuse_attentions(output_attentions, self.config.output_attentions)
-        labels, moved = (labels, False) if shift_labels is None else (shift_labels, True)
-        if seq_idx is not None and labels is not None and not moved:
-            first = functional.pad(begins(seq_idx), (0, labels.shape[1] - seq_idx.shape[1]))
+        refuse_attentions(inputs.output_attentions, self.config.output_attentions)
+        count, keep = inputs.num_items_in_batch, inputs.logits_to_keep
+        labels, moved = (inputs.labels, False) if inputs.shift_labels is None else (inputs.shift_labels, True)
+        if inputs.seq_idx is not None and labels is not None and not moved:
+            first = functional.pad(begins(inputs.seq_idx), (0, labels.shape[1] - inputs.seq_idx.shape[1]))
             labels = labels.masked_fill(first, IGNORED)
-        divided = self.decoder.sequence_group
-        if divided is not None and labels is not None:
-            from longspan.models.divided_rows import count_for_mean, following_labels
+        group = self.decoder.sequence_group
+        if group is not None and labels is not None:
+            from longspan.models.sequence_parallel import count_for_mean, following_labels
 
             if not moved:
-                given = input_ids if inputs_embeds is None else inputs_embeds
+                given = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
                 assert given is not None, "the decoder has read one of them"
-                tokens = given.shape[1]
-                labels = following_labels(labels, tokens, divided)
-            if num_items_in_batch is None:
-                num_items_in_batch = count_for_mean((labels if moved else labels[:, 1:]) != IGNORED, divided)
-        if logits_to_keep and labels is not None:
-            raise InputError(f"logits_to_keep={logits_to_keep} leaves labels without logits; leave one of them out")
+                labels = following_labels(labels, given.shape[1], group)
+            if count is None:
+                count = count_for_mean((labels if moved else labels[:, 1:]) != IGNORED, group)
+        if keep and labels is not None:
+            raise InputError(f"logits_to_keep={keep} leaves labels without logits; leave one of them out")
         decoded = self.decoder(
-            input_ids,
-            attention_mask,
+            inputs.input_ids,
+            inputs.attention_mask,
             cache,
-            use_cache=False if use_cache is None and labels is not None else use_cache,
-            output_hidden_states=output_hidden_states,
-            inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
-            documents=seq_idx,
+            use_cache=False if inputs.use_cache is None and labels is not None else inputs.use_cache,
+            output_hidden_states=inputs.output_hidden_states,
+            inputs_embeds=inputs.inputs_embeds,
+            position_ids=inputs.position_ids,
+            documents=inputs.seq_idx,
         )
-        states = decoded.last_hidden_state[:, -logits_to_keep if logits_to_keep else 0 :]
+        states = decoded.last_hidden_state[:, -keep if keep else 0 :]
         if labels is not None and isinstance(self.lm_head, AdaptiveHead):
-            logits, loss = None, self._adaptive_loss(states, labels, num_items_in_batch, decoded, moved)
+            logits, loss = None, self._adaptive_loss(states, labels, count, decoded, moved)
         else:
             logits: Any = projected(self.lm_head, states)
-            loss = self.language_loss(logits, labels, num_items_in_batch, decoded, shift=not moved)
+            loss = self.language_loss(logits, labels, count, decoded, shift=not moved)
         output = TextOutput(
             loss=loss,
             logits=logits,
@@ -187,7 +149,7 @@ class LongspanForCausalLM(DecoderOnly):
             hidden_states=decoded.hidden_states,
             ponder_times=decoded.ponder_times,
         )
-        return self.finish(output, return_dict)
+        return self.finish(output, inputs.return_dict)
 
     def _adaptive_loss(
         self, states: Tensor, labels: Tensor, count: Tensor | int | None, decoded: Any, moved: bool

@@ -8,6 +8,7 @@ themselves is new, and T tokens of a mechanism with windows cost M·(T + M) scor
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from torch import Tensor
 from longspan.attention import Tokens
 from longspan.attention.parts.tokens import in_order, permuted
 from longspan.stacks import StackOutput
+from longspan.stacks.block import total_loss
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,28 @@ class MemoryFirst:
         """The memory `(B, M, E)` without a text, all of whose vectors see each other."""
         slots = torch.arange(self.count, device=memory.device).expand(memory.shape[:2])
         return memory, Tokens(global_slots=slots)
+
+    def compressed(
+        self, layers: Any, lower: int, hidden: Tensor, tokens: Tokens, *given: Any, **options: Any
+    ) -> StackOutput:
+        """The first `lower` layers attend to memory and text, and the others to the memory alone: states `(B, M, E)`.
+
+        Args:
+            layers: the stack, called as `Sequential` is.
+            lower: how many of them.
+            hidden, tokens: `hidden` and `tokens` of this batch.
+            *given, **options: further arguments of the stack.
+        """
+        options["layers"] = range(lower)
+        first = self.apart(layers(hidden, tokens, *given, **options))
+        options["layers"] = range(lower, len(layers))
+        assert first.memory is not None
+        second = layers(*self.alone(first.memory), *given, **options)
+        states = second.all_hidden_states
+        if states is not None and first.all_hidden_states is not None:
+            states = (*first.all_hidden_states[:-1], *states)
+        loss = total_loss([first.aux.loss, second.aux.loss])
+        return second._replace(all_hidden_states=states, aux=second.aux._replace(loss=loss))
 
     def _text(self, values: Tensor) -> Tensor:
         """`(B, M + T, …)` → `(B, T, …)`."""

@@ -8,19 +8,16 @@ together from there on, with the passage's part computed long before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from longspan.attention import Tokens
 from longspan.errors import InputError
-from longspan.models.inputs import ModelInputs
-from longspan.models.network import bool_mask, describe_tokens
+from longspan.models.encoder import Encoder, global_tokens
+from longspan.models.inputs import EncoderInputs, bool_mask
 from longspan.stacks.decomposed import Part
-
-if TYPE_CHECKING:
-    from longspan.models.network import EncoderNetwork
 
 
 def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, limit: int) -> Any:
@@ -97,7 +94,7 @@ def _end(mask: Tensor) -> Tensor:
 
 
 def part_states(
-    encoder: EncoderNetwork,
+    encoder: Encoder,
     input_ids: Tensor,
     attention_mask: Tensor | None = None,
     token_type_ids: Tensor | None = None,
@@ -107,16 +104,16 @@ def part_states(
     """One part of B rows before the upper layers, each filled up on the right: ids and masks `(B, W)`. A question has
     the model's default global tokens, a passage none."""
     hidden = encoder.embeddings(input_ids, token_type_ids)
+    mask = bool_mask("attention_mask", attention_mask, hidden)
+    tokens = Tokens(mask=mask)
     if question:
-        inputs = ModelInputs(input_ids=input_ids, attention_mask=attention_mask)
-        tokens = describe_tokens(encoder.config, inputs, hidden)
-    else:
-        tokens = Tokens(mask=bool_mask("attention_mask", attention_mask, hidden))
+        is_global, slots = global_tokens(encoder.config, EncoderInputs(input_ids), hidden, mask)
+        tokens = Tokens(mask=mask, is_global=is_global).with_slots(slots)
     lower = range(encoder.layers.lower)
     return Part(encoder.layers(hidden, tokens, None, None, *_tables(encoder), layers=lower).states, tokens)
 
 
-def joint_states(encoder: EncoderNetwork, question: Part, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def joint_states(encoder: Encoder, question: Part, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """One question with B passages.
 
     Args:
@@ -140,5 +137,5 @@ def joint_states(encoder: EncoderNetwork, question: Part, passages: Tensor, mask
     return (hidden if encoder.final_norm is None else encoder.final_norm(hidden)), whole
 
 
-def _tables(encoder: EncoderNetwork) -> tuple[Tensor, ...]:
+def _tables(encoder: Encoder) -> tuple[Tensor, ...]:
     return () if encoder.relative is None else encoder.relative()

@@ -15,19 +15,17 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import Cache
 
 from longspan.attention import MECHANISMS
 from longspan.attention.base import projected
 from longspan.errors import InputError
+from longspan.models.cache import tokens_before
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import the_given
+from longspan.models.inputs import PrefixLMInputs, bool_mask, refuse_attentions, refuse_others, takes
 from longspan.models.language_model import DecoderOnly
 from longspan.models.losses import IGNORED
-from longspan.models.network import bool_mask
 from longspan.models.outputs import TextOutput
-from longspan.models.pretrained import refuse_attentions, refuse_others
-from longspan.models.static_cache import tokens_before
 from longspan.models.transformers_names import NEW_CACHE, OLD_CACHE, cache_field, cache_from
 from longspan.patterns import Prefix
 from longspan.stacks import stack_config
@@ -72,66 +70,34 @@ class LongspanForPrefixLM(DecoderOnly):
         """With pseudo masks tokens are guessed one at a time, so that transformers refuses assisted decoding."""
         return self.config.pseudo_masks or super().stays_written()
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        cache: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        use_cache: bool | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        return_dict: bool | None = None,
-        logits_to_keep: int = 0,
-        num_items_in_batch: Tensor | int | None = None,
-        **others: Any,
-    ) -> TextOutput | tuple[Any, ...]:
-        """Logits of each token of the target, and their loss, when `labels` are given; else those of what comes next.
+    @takes(PrefixLMInputs)
+    def forward(self, inputs: PrefixLMInputs, **others: Any) -> TextOutput | tuple[Any, ...]:
+        """Logits of each token of the target, and their loss, when `labels` are given; else those of the next token.
 
-        Args:
-            input_ids: `(B, S)` int64, the source, padded anywhere; with a cache that is not empty, `(B, T)` tokens that
-                were written behind it.
-            attention_mask: `(B, past + S)` bool or int, 1/True = real; `None` means all real. Positions count real
-                tokens.
-            cache: cache of earlier tokens; changed in place. What is read into an empty one is the source,
-                start token included.
-            inputs_embeds: `(B, S, F)` instead of `input_ids`, with their scale.
-            labels: `(B, T)` int64, the target behind the source and a start token, which is put between them; −100, at
-                the end of a row, is ignored. The logits are `(B, T, V)`.
-            global_attention_mask: changes nothing: every token of the source sees and is seen by all of it.
-            use_cache: return `cache`; `None` means as configured, and never with labels.
-            output_hidden_states: also return the states before each layer and after the last, of all that is read.
-            output_attentions: refused; see `Attention.weights`.
-            return_dict: False returns a tuple.
-            logits_to_keep: only the logits of so many last tokens, 0 for all; with pseudo masks there is only one.
-            num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
-            **others: further arguments of transformers' classes, as long as they ask for nothing.
+        `**others` are further arguments of transformers' classes, which must be `None` or without effect here.
 
         Raises:
-            InputError: labels behind a cache, or with `logits_to_keep`; no token that starts the target, or none that
-                masks it; shapes that do not fit; several tokens at once behind a cache, with pseudo masks.
+            InputError: labels after a cache, or with `logits_to_keep`; no token that starts the target, or none that
+                masks it; shapes that do not fit; several tokens at once after a cache, with pseudo masks.
         """
-        cache = cache_from(cache, others)
+        cache = cache_from(inputs.cache, others)
         refuse_others(others)
-        refuse_attentions(output_attentions, self.config.output_attentions)
-        past = tokens_before(cache)
-        if labels is not None and (past or logits_to_keep):
-            name = f"cache with {past} tokens" if past else f"logits_to_keep={logits_to_keep}"
+        refuse_attentions(inputs.output_attentions, self.config.output_attentions)
+        labels, keep, past = inputs.labels, inputs.logits_to_keep, tokens_before(cache)
+        if labels is not None and (past or keep):
+            name = f"cache with {past} tokens" if past else f"logits_to_keep={keep}"
             raise InputError(f"{name} and labels, which are scored behind a whole source, do not go together; omit one")
-        embeds = self._embedded(input_ids, inputs_embeds)
-        laid = (
-            self._read(embeds, attention_mask, past)
-            if labels is None
-            else self._guessed(embeds, attention_mask, labels)
-        )
+        embeds = self._embedded(inputs.input_ids, inputs.inputs_embeds)
+        if labels is None:
+            laid = self._read(embeds, inputs.attention_mask, past)
+        else:
+            laid = self._guessed(embeds, inputs.attention_mask, labels)
         decoded = self.decoder(
             None,
             laid.mask,
             cache,
-            use_cache=False if use_cache is None and labels is not None else use_cache,
-            output_hidden_states=output_hidden_states,
+            use_cache=False if inputs.use_cache is None and labels is not None else inputs.use_cache,
+            output_hidden_states=inputs.output_hidden_states,
             inputs_embeds=laid.embeds,
             position_ids=laid.places,
             prefix=laid.prefix,
@@ -139,17 +105,15 @@ class LongspanForPrefixLM(DecoderOnly):
         if labels is None and self.config.pseudo_masks and decoded.cache is not None:
             decoded.cache.crop(-1)  # nobody sees a pseudo mask
         states = decoded.last_hidden_state[:, laid.first :]
-        states = (
-            states[:, -logits_to_keep if logits_to_keep else 0 :] if labels is None else states[:, : labels.shape[1]]
-        )
+        states = states[:, -keep if keep else 0 :] if labels is None else states[:, : labels.shape[1]]
         logits: Any = projected(self.lm_head, states)
         output = TextOutput(
-            loss=self.language_loss(logits, labels, num_items_in_batch, decoded),
+            loss=self.language_loss(logits, labels, inputs.num_items_in_batch, decoded),
             logits=logits,
             **cache_field(decoded.cache),
             hidden_states=decoded.hidden_states,
         )
-        return self.finish(output, return_dict)
+        return self.finish(output, inputs.return_dict)
 
     def generate(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
@@ -176,8 +140,9 @@ class LongspanForPrefixLM(DecoderOnly):
             raise InputError("cache_implementation is given, but pseudo masks are taken out of a cache again; omit it")
         if options.get("use_cache", True) is False:
             raise InputError("use_cache=False would read the source again for every token; leave it out")
-        embeds = self._embedded(input_ids, inputs_embeds)
-        mask = bool_mask("attention_mask", attention_mask, embeds)
+        inputs = PrefixLMInputs(input_ids, attention_mask, inputs_embeds=inputs_embeds)
+        embeds = self._embedded(inputs.input_ids, inputs.inputs_embeds)
+        mask = bool_mask("attention_mask", inputs.attention_mask, embeds)
         source, mask = self._with_start(embeds, mask)
         self._count_what_is_written(options, source.shape[1])
         return super().generate(inputs_embeds=source, attention_mask=mask.long(), **options)

@@ -1,5 +1,4 @@
-"""What all Longspan models share with transformers: loading, saving, initialisation, gradient checkpointing; and which
-of the arguments of its classes `forward` accepts: all, as far as they ask for nothing that cannot be honoured."""
+"""What all Longspan models share with transformers: loading, saving, initialisation, gradient checkpointing."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from longspan.models.adaptive import AdaptiveEmbedding, Projections
 from longspan.models.card import auto_and_pipeline, write_card
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import AxialPositions, Embeddings
-from longspan.models.sharding import units
+from longspan.models.fsdp import units
 from longspan.ops.runtime import is_distributed
 from longspan.stacks.block import Block
 
@@ -78,13 +77,13 @@ class LongspanPreTrainedModel(PreTrainedModel):
     ) -> None:
         """As transformers, with a model card beside the weights; a card of somebody else is left as it is.
 
-        Where weights are divided between processes (`longspan.models.sharding`), every process has to call this: they
+        Where weights are divided between processes (`longspan.models.fsdp`), every process has to call this: they
         are put together, and the first process writes.
         """
         if self.max_shard_size is not None and len(positional) < 3:
             options.setdefault("max_shard_size", self.max_shard_size)
         if is_distributed() and not positional and "state_dict" not in options:
-            from longspan.models.sharding import is_sharded, whole_weights
+            from longspan.models.fsdp import is_sharded, whole_weights
 
             if is_sharded(self):
                 is_main_process = torch.distributed.get_rank() == 0
@@ -131,41 +130,3 @@ class LongspanPreTrainedModel(PreTrainedModel):
                     module.init_tables()
                 elif isinstance(module, Projections):
                     module.init_matrices()
-
-
-WITHOUT_EFFECT = frozenset({"cache_position", "use_cache"})
-"""What encoders of transformers take and do not read."""
-REASONS = {
-    "head_mask": "attention heads cannot be masked",
-    "decoder_head_mask": "attention heads cannot be masked",
-    "cross_attn_head_mask": "attention heads cannot be masked",
-    "cache": "an encoder has no cache",
-    "past_key_values": "an encoder has no cache",
-    "encoder_hidden_states": "an encoder attends to its own input only",
-    "encoder_attention_mask": "an encoder attends to its own input only",
-    "seq_idx": "this model reads one document in a row",
-}
-
-
-def refuse_others(others: dict[str, Any]) -> None:
-    """Raise for the first argument that asks for something; `None` and what has no effect anyway pass.
-
-    Raises:
-        InputError: an argument of transformers' classes that cannot be honoured.
-        TypeError: an argument that nobody knows.
-    """
-    for name, value in others.items():
-        if name in WITHOUT_EFFECT or (name in REASONS and value is None):
-            continue
-        if name in REASONS:
-            raise InputError(f"{name} was given, but {REASONS[name]}; leave it out")
-        raise TypeError(f"forward() got an unexpected keyword argument {name!r}")
-
-
-def refuse_attentions(output_attentions: bool | None, configured: bool | None) -> None:
-    """Raise `InputError` where a model that writes is asked for attention weights."""
-    if configured if output_attentions is None else output_attentions:
-        raise InputError(
-            "output_attentions=True is not offered by a model that writes, whose layers keep states; ask its encoder, "
-            "where it has one, or call layer.attention.weights(hidden, tokens) on a short input"
-        )

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from longspan.errors import InputError
-from longspan.models.sharding import units
+from longspan.models.fsdp import units
 from longspan.planning.source import Planned
 from longspan.settings import Count, check
 from longspan.stacks import stack_config

@@ -40,7 +40,7 @@ class Layers(nn.ModuleList):
 
     in_step: bool = False
     """Whether every process of a distributed run has to call the same layers equally often, since each holds a part of
-    their weights; `longspan.models.sharding` says so."""
+    their weights; `longspan.models.fsdp` says so."""
     divided: bool = False
     """Whether rows are divided between processes; `longspan.models.sequence_parallel` says so."""
 

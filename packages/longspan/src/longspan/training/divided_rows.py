@@ -12,8 +12,8 @@ from torch.nn import functional
 from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.models.decoder import Decoder
+from longspan.models.encoder import Encoder
 from longspan.models.losses import IGNORED
-from longspan.models.network import EncoderNetwork
 from longspan.models.sequence_parallel import divide_sequence, part_of
 from longspan.training.processes import WAIT
 
@@ -48,7 +48,7 @@ def divide_rows(trainer: Any, together: int) -> None:
     group = groups[dist.get_rank() // together]
     divide_sequence(trainer.model, group)
     trainer.row_group = group
-    source = any(isinstance(module, EncoderNetwork) for module in trainer.model.modules())
+    source = any(isinstance(module, Encoder) for module in trainer.model.modules())
     writes = not source and any(isinstance(module, Decoder) for module in trainer.model.modules())
     whole = ("labels",) if trainer.model.config.is_encoder_decoder else ()
     trainer.data_collator = partial(_part_of_batch, trainer.data_collator, group, writes, whole)

@@ -136,7 +136,7 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     What is new is named in a warning. Raises `InputError` where there is no encoder to take over.
     """
     from longspan.models import LongspanForPrefixLM
-    from longspan.models.encoder import encoder_of
+    from longspan.models.encoder_model import encoder_of
 
     model_class, fields = task.model_class(), task.model_fields()
     if (held := loaded.config.head) is not None and fields.get("head", {}).get("head") == held["head"]:

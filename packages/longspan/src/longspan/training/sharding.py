@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME
 
-from longspan.models.sharding import divide_loaded_states, gathered, is_sharded, shard, whole_weights
+from longspan.models.fsdp import divide_loaded_states, gathered, is_sharded, shard, whole_weights
 from longspan.training.trainer import RecipeTrainer
 
 

@@ -18,8 +18,8 @@ from transformers.trainer_utils import EvalLoopOutput
 from longspan.characters import counted
 from longspan.checkpoints.tuning import hold_old_rows
 from longspan.errors import InputError
-from longspan.models.decoder import StreamMemory
-from longspan.models.inputs import check_packed
+from longspan.models.packed import check_packed
+from longspan.models.stream_memory import StreamMemory
 from longspan.stacks import stack_config
 from longspan.tasks.predicting import without_padding
 from longspan.training.callbacks import Borders, CutEachGradient, StopNotFinite, StopStalled, progress, reports

@@ -9,9 +9,9 @@ import torch
 
 from longspan.attention.layers import reach
 from longspan.models import LongspanConfig
+from longspan.models.encoder import Encoder
 from longspan.models.heads import sentence_network
 from longspan.models.heads.sentence_network import reach_of, sums_by_sentence
-from longspan.models.network import EncoderNetwork
 
 SIZES: dict[str, Any] = {
     "vocab_size": 31,
@@ -51,7 +51,7 @@ def test_pieces_give_the_states_of_the_whole(windows: str, monkeypatch: pytest.M
     both = {"mechanism": "poolingformer", "left_tokens": 3, "right_tokens": 2, **pools}
     config = LongspanConfig(**SIZES, num_hidden_layers=3, attention=[both] * 3)
     torch.manual_seed(0)
-    encoder = EncoderNetwork(config).double().eval()
+    encoder = Encoder(config).double().eval()
     ids = torch.randint(3, 31, (701,))
     sentences = torch.arange(701) // 7
     whole = sums_by_sentence(encoder, ids, sentences)

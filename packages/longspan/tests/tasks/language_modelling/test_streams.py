@@ -17,7 +17,7 @@ from longspan.data.corpus.tokens import Stream
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.models.decoder import StreamMemory
+from longspan.models.stream_memory import StreamMemory
 from longspan.stacks import SequentialConfig, StackReturns
 from longspan.tasks import build_task
 from longspan.tasks.language_modelling.streams import LanguageStream, StreamSegments, stack_segments

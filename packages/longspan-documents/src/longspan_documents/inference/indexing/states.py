@@ -16,8 +16,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from longspan.checkpoints.decomposing import decompose
 from longspan.checkpoints.loading import load_pair
 from longspan.errors import InputError
+from longspan.models.encoder import second_part
 from longspan.models.fields import FIELDS
-from longspan.models.inputs import ModelInputs, border_of
+from longspan.models.inputs import EncoderInputs
 from longspan.models.pieces import joint_states, part_states
 from longspan.stacks import stack_config
 from longspan.stacks.decomposed import Part
@@ -169,8 +170,8 @@ class StateReader:
     def _border(self, ids: list[int], types: list[int] | None) -> int:
         """Where the passage begins, as the model is told; a tokenizer that makes no types leaves it to separators."""
         told = None if types is None else torch.tensor([types])
-        inputs = ModelInputs(input_ids=torch.tensor([ids]), token_type_ids=told)
-        border = int(border_of(self.model.config, inputs))
+        inputs = EncoderInputs(input_ids=torch.tensor([ids]), token_type_ids=told)
+        border = int(second_part(self.model.config, inputs))
         if border == len(ids):
             raise InputError(
                 "the tokenizer tells nothing of where a passage begins: neither a token type other than 0 nor a "

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
-from longspan.models.encoder import LongspanModel
+from longspan.models.encoder_model import LongspanModel
 from longspan.models.fields import check_compressed
 from longspan.models.heads.specs import HeadSpec
-from longspan.models.inputs import documents_of
+from longspan.models.inputs import EncoderInputs, takes, with_documents
 from longspan.models.losses import IGNORED, with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
@@ -67,52 +67,25 @@ class LongspanWithHead(LongspanPreTrainedModel):
         """The encoder's output; for heads that read long documents in pieces. `own` are the arguments of `predict`."""
         return self.model(**inputs, return_dict=True)
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
-        return_dict: bool | None = None,
-        position_ids: Tensor | None = None,
-        importance: Tensor | None = None,
-        belongs_to: Tensor | None = None,
-        seq_idx: Tensor | None = None,
-        **others: Any,
-    ) -> Any:
-        """What the head says of a batch; inputs as in `LongspanModel.forward`, further arguments as in `predict`."""
+    @takes(EncoderInputs)
+    def forward(self, inputs: EncoderInputs, **others: Any) -> Any:
+        """The outputs of `predict`, whose keyword arguments `**others` may hold, and the loss when labels are given."""
         own = {name: others.pop(name) for name in self.own_arguments if name in others}
-        if seq_idx is not None or position_ids is not None or others:
-            given = input_ids if inputs_embeds is None else inputs_embeds
-            seq_idx = documents_of(given, seq_idx, position_ids, attention_mask, others)
-            if seq_idx is not None and not self.reads_each_token:
-                raise InputError(
-                    f"seq_idx says that a row holds several documents, and {type(self).__name__} has one output for a "
-                    "row; give each document a row of its own"
-                )
-        inputs: dict[str, Any] = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "global_attention_mask": global_attention_mask,
-            "token_type_ids": token_type_ids,
-            "inputs_embeds": inputs_embeds,
-            "output_hidden_states": output_hidden_states,
-            "output_attentions": output_attentions,
-            "position_ids": position_ids,
-            "importance": importance,
-            "belongs_to": belongs_to,
-            "seq_idx": seq_idx,
-        }
-        encoded = self.encode({**inputs, **others}, own)
+        if others or inputs.seq_idx is not None or inputs.position_ids is not None:
+            inputs = with_documents(inputs, others)
+        if inputs.seq_idx is not None and not self.reads_each_token:
+            raise InputError(
+                f"seq_idx says that a row holds several documents, and {type(self).__name__} has one output for a "
+                "row; give each document a row of its own"
+            )
+        attention_mask, output_attentions = inputs.attention_mask, inputs.output_attentions
+        encoded = self.encode({**inputs.for_encoder(), **others}, own)
         divided = self.model.encoder.sequence_group
         own = {name: value for name, value in own.items() if name in self.own_arguments}
         output = self.predict(encoded, attention_mask, **own)
         each = self.reads_each_token and own.get("num_items_in_batch") is None
         if divided is not None and output.get("loss") is not None and each:
-            from longspan.models.divided_rows import share_of_labels
+            from longspan.models.sequence_parallel import share_of_labels
 
             share = share_of_labels(self.counted(own["labels"], attention_mask), divided)
             output["loss"] = output["loss"] * share.to(output["loss"].dtype)
@@ -130,7 +103,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
         if getattr(encoded, "stack_loss", None) is not None and output.get("loss") is not None:
             count = own.get("num_items_in_batch")
             output["loss"] = with_stack_loss(output["loss"], encoded, labels=own.get("labels"), count=count)
-        return self.finish(output, return_dict)
+        return self.finish(output, inputs.return_dict)
 
 
 def _add_arguments(cls: type[LongspanWithHead]) -> None:

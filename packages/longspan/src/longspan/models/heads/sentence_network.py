@@ -15,10 +15,10 @@ from torch.nn import functional
 from longspan.attention import Tokens
 from longspan.attention.base import input_dtype, projected
 from longspan.errors import InputError
+from longspan.models.encoder import Encoder, make_block
 from longspan.models.fields import ModelFields
 from longspan.models.heads.specs import SentenceEmbedding, SentenceScoring
-from longspan.models.inputs import ModelInputs
-from longspan.models.network import EncoderNetwork, make_block
+from longspan.models.inputs import EncoderInputs
 from longspan.stacks import stack_config
 from longspan.stacks.block import Block
 
@@ -119,7 +119,7 @@ def reach_of(config: ModelFields) -> tuple[int, int] | None:
 
 @torch.inference_mode()
 def sums_by_sentence(
-    encoder: EncoderNetwork,
+    encoder: Encoder,
     input_ids: Tensor,
     sentence_ids: Tensor,
     weighted: Callable[[Tensor], Tensor] | None = None,
@@ -144,8 +144,8 @@ def sums_by_sentence(
         stop = min(start + segment, length)
         first = max(0, start - reach) // step * step
         piece = input_ids[first : stop + reach]
-        inputs = ModelInputs(input_ids=piece[None], first_position=first)
-        states = encoder.encode(inputs).states[0, start - first : stop - first]
+        inputs = EncoderInputs(input_ids=piece[None])
+        states = encoder.encode(inputs, first_position=first).states[0, start - first : stop - first]
         states = states if weighted is None else weighted(states)
         sums.index_add_(0, sentence_ids[start:stop], states.to(sums.dtype))
     return sums
@@ -315,5 +315,5 @@ class EmbeddingNetwork(EmbedsSentences):
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
         self.config = config
-        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
+        self.model = nn.ModuleDict({"encoder": Encoder(config)})
         self.add_layers(config)

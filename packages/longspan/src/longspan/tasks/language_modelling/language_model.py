@@ -18,8 +18,8 @@ from torch.utils.data import Dataset
 from longspan.data.corpus.sources import Corpus
 from longspan.data.corpus.tokens import Stream
 from longspan.errors import InputError
-from longspan.models.inputs import check_packed
 from longspan.models.losses import IGNORED
+from longspan.models.packed import check_packed
 from longspan.stacks import stack_config
 from longspan.tasks.base import Metrics, check_room, room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator

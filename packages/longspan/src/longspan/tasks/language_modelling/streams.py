@@ -156,8 +156,8 @@ class LanguageStream(CorpusTask):
 
     def walk(self, model: Any, dataset: StreamSegments) -> Iterator[tuple[float, int, int]]:
         """The bits of every segment, of how many tokens the likeliest is right, and how many there are."""
-        from longspan.models.decoder import StreamMemory
         from longspan.models.sequence_parallel import part_of
+        from longspan.models.stream_memory import StreamMemory
         from longspan.ops.shards import gathered_from
 
         reader, columns = self.reader(model, dataset.columns), dataset.columns

@@ -1,7 +1,8 @@
-"""Static caches: one compiled graph of a decoding step for every length of the text.
+"""Caches of transformers, filled with what each layer keeps between steps.
 
-transformers makes a static cache with `cache_implementation="static"`; what its layers become stands in
-`longspan.attention.parts.fixed_state`.
+A cache is made without knowing the model, so `states_in_cache` puts the layers into it that the blocks make for
+themselves. In a static cache (`cache_implementation="static"`) they have a fixed size (`attention.parts.fixed_state`),
+and one compiled graph of a decoding step serves every length of the text: `buffered_step`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,54 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import Cache, EncoderDecoderCache
+from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, StaticLayer
 
-from longspan.attention.parts.state import WindowLayer
+from longspan.attention.parts.state import SourceLayer, WindowLayer
 from longspan.errors import InputError
 from longspan.stacks.block import BlockState
 from longspan.stacks.sequential import Layers
+
+
+def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[BlockState]:
+    """The state of every block in a cache of transformers, which holds them from now on; a block that runs several
+    times is there as often.
+
+    A cache is made without knowing the model. Layers of it that are still empty give way to what each block keeps, in a
+    static cache with room for as many tokens as it was made for; layers of another kind stay.
+
+    Raises:
+        InputError: no cache at all, one for another kind of model, or one that moves its layers to the CPU.
+    """
+    own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+    if not isinstance(cache, EncoderDecoderCache if source else Cache) or (own is not cache) != source:
+        wanted = "EncoderDecoderCache" if source else "DynamicCache"
+        raise InputError(f"cache is a {type(cache).__name__}; give a transformers {wanted}")
+    if own.offloading:
+        raise InputError("cache is offloaded, which Longspan's layers do not follow; leave offloading out")
+    layers: list[Any] = own.layers  # no `cast`, behind which a compiled graph forgets what changes
+    count = len(stack.applied)
+    for index in range(count):
+        layer = layers[index] if index < len(layers) else None
+        if layer is None or (type(layer) is DynamicLayer and not layer.is_initialized):
+            layers[index : index + 1] = [stack.new_state(index)]
+        elif type(layer) is StaticLayer and (made := fixed_state(stack, index, layer)) is not None:
+            layers[index] = made
+    if not isinstance(cache, EncoderDecoderCache):
+        return [BlockState(layer) for layer in layers[:count]]
+    return [BlockState(*pair) for pair in zip(layers, _source_layers(cache, stack.applied), strict=False)]
+
+
+def _source_layers(cache: EncoderDecoderCache, blocks: list[Any]) -> list[CacheLayerMixin]:
+    """The layers that keep the source, one for each block: what a block keeps of it is the same whenever it runs."""
+    layers: list[Any] = cache.cross_attention_cache.layers
+    if not all(isinstance(layer, SourceLayer) for layer in layers) or len(layers) < len(blocks):
+        cache.cross_attention_cache = DynamicCache()
+        layers = cache.cross_attention_cache.layers
+        static = cache.self_attention_cache.is_compileable
+        made = {id(block): SourceLayer(static=static) for block in blocks}
+        layers.extend(made[id(block)] for block in blocks)
+    return layers
 
 
 class BufferedStep(NamedTuple):
