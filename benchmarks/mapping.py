@@ -27,7 +27,7 @@ from typing import Any
 import psutil
 
 from longspan.data.summaries.readers import read_rows
-from longspan_documents.mapping.job import Job, saved_job
+from longspan_documents.mapping.job import Job, save_job, saved_job
 from longspan_documents.mapping.local import Crew
 from measure import RESULTS, machine, table
 
@@ -108,15 +108,21 @@ def timed(job: Job, folder: Path, workers: int) -> tuple[float, float, float]:
     longest, of all processors."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
+    save_job(folder, job)
     with Crew(job, folder, workers) as crew:
         crew.wait_until_ready()
-        processes = [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+        processes = workers_of(psutil.Process())
         begin, before = time.perf_counter(), [processor_time(process) for process in processes]
         done = list(crew.run(job.parts()))
         seconds = time.perf_counter() - begin
         used = [processor_time(process) - start for process, start in zip(processes, before, strict=True)]
     assert len(done) == len(job.parts())
     return seconds, max(used), sum(used)
+
+
+def workers_of(driver: psutil.Process) -> list[psutil.Process]:
+    """The worker processes of a process."""
+    return [child for child in driver.children() if "longspan_documents.mapping.local:ready" in child.cmdline()]
 
 
 def processor_time(process: psutil.Process) -> float:
@@ -175,8 +181,7 @@ def wait_for_part(output: Path, driver: subprocess.Popen[bytes]) -> None:
 def kill_one(driver: subprocess.Popen[bytes], draw: random.Random) -> list[str]:
     """End the driver, or one of its workers; what was ended, as a list of at most one."""
     try:
-        children = psutil.Process(driver.pid).children()
-        workers = [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+        workers = workers_of(psutil.Process(driver.pid))
         if workers and draw.random() < 0.5:
             draw.choice(workers).kill()
             return ["worker"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,7 +71,7 @@ def test_a_document_that_ends_its_process_is_a_row_with_an_error(
 ) -> None:
     (tmp_path / "first").mkdir()
     (tmp_path / "first/sitecustomize.py").write_text(DEADLY.format(once=str(tmp_path / "once")))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "first"), *filter(None, sys.path)]))
+    monkeypatch.syspath_prepend(str(tmp_path / "first"))
     rows[3]["text"] += " It is deadly."
     rows[1]["text"] += " It is unlucky."
     mapped = map_documents("embed", write_lines(rows[:10]), tmp_path / "out", workers=1, part_rows=5)

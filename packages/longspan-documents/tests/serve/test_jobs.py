@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -14,22 +15,25 @@ from typing import Any
 
 import pytest
 
+from longspan.workers import STARTS
 from longspan_documents.serve.job import Job
 from longspan_documents.serve.jobs import JOB_BYTES, QUICK, Jobs, QueueFullError
 from longspan_documents.serve.limits import Limits
-from longspan_documents.serve.process import TRIES
 
 pytestmark = pytest.mark.slow  # workers are processes, if small ones
 
 WORKER = """
 import json, os, sys, time
 from pathlib import Path
+def say(**said):
+    print(json.dumps(said), flush=True)
+say(ready=True)
 for line in sys.stdin.buffer:
     job = json.loads(line)
     kind, given = job["kind"], job["arguments"]
     if kind == "die before":
         os.kill(os.getpid(), 9)
-    print(json.dumps({"doing": "Starting"}), flush=True)
+    say(taken=True)
     if kind == "die":
         os.kill(os.getpid(), 9)
     if kind == "babble":
@@ -37,7 +41,8 @@ for line in sys.stdin.buffer:
     while kind == "wait" and not Path(given["until"]).exists():
         time.sleep(0.01)
     Path(job["file"]).write_text(json.dumps("r" * given.get("letters", 0)))
-    print(json.dumps({"size": given.get("letters", 0) + 2}), flush=True)
+    say(answer={"size": given.get("letters", 0) + 2})
+    say(over=0)
 """
 LIMITS = Limits(workers=1, seconds=600)
 
@@ -85,14 +90,16 @@ def test_a_worker_that_was_killed_before_a_job_says_nothing_of_the_job(tmp_path:
     async def test(jobs: Jobs) -> None:
         assert (await done(jobs, "echo")).state == "done"
         for lane in jobs._lanes:
-            os.kill((await lane.process.start()).pid, signal.SIGKILL)
+            lane.worker.start()
+            assert lane.worker.pid is not None
+            os.kill(lane.worker.pid, signal.SIGKILL)
         for characters in (1, QUICK + 1):
             assert (await done(jobs, "echo", characters)).state == "done"
         never = await done(jobs, "die before")
         assert (never.state, never.status) == ("failed", 503)
         assert "does not start" in str(never.error)
 
-    assert TRIES > 1
+    assert STARTS > 1
     run(test, tmp_path)
 
 
@@ -167,17 +174,17 @@ def test_a_system_that_starts_no_process_fails_the_job_and_not_the_loop(
 ) -> None:
     async def test(jobs: Jobs) -> None:
         assert (await done(jobs, "echo")).state == "done"
-        start = asyncio.create_subprocess_exec
+        start = subprocess.Popen
 
-        async def refuse(*_: Any, **__: Any) -> Any:
+        def refuse(*_: Any, **__: Any) -> Any:
             raise BlockingIOError(11, "Resource temporarily unavailable")
 
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+        monkeypatch.setattr(subprocess, "Popen", refuse)
         await done(jobs, "die")  # after it, none can be started
         failed = await done(jobs, "echo")
         assert (failed.state, failed.status) == ("failed", 503)
         assert str(failed.error).startswith("the system starts no process for the work (Resource temporarily")
-        monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+        monkeypatch.setattr(subprocess, "Popen", start)
         assert (await done(jobs, "echo")).state == "done"
 
     run(test, tmp_path)

@@ -259,7 +259,7 @@ def test_words_of_the_server_end_no_sentence(tmp_path: Path) -> None:
     models = Models(abbreviations=("Anm.", *(f"wört{number}" for number in range(6_000))))
     *_, written = models.command(Limits())
     assert len(written.encode()) < 1 << 17
-    options = json.loads(written)
+    (options,) = json.loads(written)
     del options["limits"]
     desk = Desk(lambda **_: None, **options)
     file = tmp_path / "note.txt"

@@ -29,7 +29,8 @@ WHOLE = ""
 PATIENCE = 10.0
 """Seconds to wait for another process that writes the very same file."""
 
-_held: set[int] = set()
+_held: dict[object, int] = {}
+"""A token of each lock that this process holds → its descriptor; a forked process holds none of its parent's."""
 
 
 # What may be written to ----------------------------------------------------------------------------------------------
@@ -193,17 +194,16 @@ def temporary_folder() -> Iterator[Path]:
         InputError: the disk is full, or the folder of temporary files cannot be written.
     """
     place = Path(tempfile.gettempdir())
-    owner = os.getpid()  # a forked process ends this block too, where it discards what it inherited
-    name = f"{owner} {secrets.token_hex(8)}"
+    name = f"{os.getpid()} {secrets.token_hex(8)}"
     folder = place / temporary(name, "partial")
-    with lock(place / temporary(name, "lock"), str(place), PATIENCE):
+    with lock(place / temporary(name, "lock"), str(place), PATIENCE) as held:
         try:
             with write_errors(place):
                 clear_stale(place)
                 folder.mkdir(mode=0o700)
             yield folder
         finally:
-            if os.getpid() == owner:
+            if held():
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -253,13 +253,16 @@ def temporary(name: str, kind: str) -> str:
 
 
 @contextmanager
-def _ours(place: Path, name: str, what: Path, patience: float = 0.0) -> Iterator[None]:
-    """A place where `name` is ours to write: made with its parents, locked, and cleared; `what` stands in errors."""
+def _ours(place: Path, name: str, what: Path, patience: float = 0.0) -> Iterator[Callable[[], bool]]:
+    """A place where `name` is ours to write: made with its parents, locked, and cleared; `what` stands in errors.
+
+    Yields what `lock` yields.
+    """
     made = make_folders(place)
     try:
-        with write_errors(what), lock(place / temporary(name, "lock"), str(what), patience):
+        with write_errors(what), lock(place / temporary(name, "lock"), str(what), patience) as held:
             clear_stale(place)
-            yield
+            yield held
     finally:
         remove_empty(made)
 
@@ -267,14 +270,13 @@ def _ours(place: Path, name: str, what: Path, patience: float = 0.0) -> Iterator
 @contextmanager
 def part_of(place: Path, name: str, kind: str, what: Path, patience: float = 0.0) -> Iterator[Path]:
     """A path that belongs to `name` and where nothing is, for what becomes `what`; gone at the end."""
-    owner = os.getpid()
-    with _ours(place, name, what, patience):
+    with _ours(place, name, what, patience) as held:
         part = place / temporary(name, kind)
         _delete(part)
         try:
             yield part
         finally:
-            if os.getpid() == owner:
+            if held():
                 _delete(part)
 
 
@@ -306,8 +308,11 @@ def clear_stale(folder: Path) -> None:
 
 
 @contextmanager
-def lock(file: Path, what: str, patience: float = 0.0) -> Iterator[None]:
+def lock(file: Path, what: str, patience: float = 0.0) -> Iterator[Callable[[], bool]]:
     """Hold a lock file, which the system unlocks when the process ends, however it ends; gone afterwards.
+
+    Yields a function that returns whether this process holds it: a forked one, which ends the block too where it
+    discards what it inherited, does not, and leaves what belongs to its parent alone.
 
     Raises `InputError` where another process holds it for longer than `patience`, in seconds.
     """
@@ -316,13 +321,14 @@ def lock(file: Path, what: str, patience: float = 0.0) -> Iterator[None]:
         if time.monotonic() > until:
             raise InputError(f"another process is writing {what!r}; wait until it has ended, or give another place")
         time.sleep(0.05)
-    _held.add(descriptor)
+    token = object()
+    _held[token] = descriptor
     try:
-        yield
+        yield lambda: token in _held
     finally:
-        if descriptor in _held:  # else this is a forked process, which let go of it
+        if token in _held:
             file.unlink(missing_ok=True)  # while it is locked: whoever opened it meanwhile sees that it is gone
-            _held.discard(descriptor)
+            del _held[token]
             os.close(descriptor)
 
 
@@ -367,7 +373,7 @@ def try_lock(descriptor: int) -> bool:
 
 def _let_go() -> None:
     """A forked process (a worker that loads data) does not keep its parent's locks alive."""
-    for descriptor in _held:
+    for descriptor in _held.values():
         os.close(descriptor)
     _held.clear()
 

@@ -1,53 +1,424 @@
-"""Processes that do work for this one: starting them, ending them with it, and saying how one died.
+"""Processes that do work for this one.
+
+`Worker` is a process that does tasks one after another: the server, `map` and `compare` have no other. Tasks go to it,
+and progress and answers come back, as lines of JSON over its standard input and output. What runs in it is a function
+that is named by "module:name" (see `command_of`), so nothing of the calling script is imported there, whatever threads
+this process has. Several workers are followed by as many threads of this process.
+
+`run_python` and `run_bounded` are for one call in a process of its own, which gets bytes and gives bytes.
 
 Imports nothing heavy, so that such a process can begin at once.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import os
+import queue
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
+from typing import Any, BinaryIO
 
 from longspan.errors import InputError
 
-RETRIES = (0.1, 0.5)
-"""Seconds after which a process is started again that could not be."""
 SECONDS = 600
 """Of processor time that a bounded process may take."""
 NO_MEMORY = 3
 """Exit code of a bounded process where memory ran out in Python."""
 KILLED, TRIES = -9, 2
 """The code of a process that was ended from outside, and how often that may happen."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STARTS, BROKEN_STARTS = 10, 2
+"""Processes of a worker that may end one after another before they take a task: by signals, or by themselves."""
+POLL = 0.2
+"""Seconds between two calls of the function that is called while a worker works."""
 
 
-def start(process: BaseProcess) -> None:
-    """Start a process; Ctrl-C and SIGTERM have their effect when it has started.
+# A process that does many tasks ---------------------------------------------------------------------------------------
 
-    Between the fork and the moment at which the new process has read what it is to do, an exception in this one would
-    leave it with half a message, of which it prints a traceback of its own. Where the process is forked from a server
-    that has just been killed, multiprocessing starts another one, as soon as it can see that the first is gone.
+
+class WorkerEndedError(Exception):
+    """The process ended.
+
+    Attributes:
+        code: exit code; negative for a signal.
+        taken: whether it had taken the task.
     """
-    with _signals_later():
-        for pause in RETRIES:
-            try:
-                process.start()
-            except (EOFError, ConnectionError):
-                time.sleep(pause)
-            else:
+
+    def __init__(self, reason: str, code: int, *, taken: bool) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.taken = taken
+
+
+class Worker:
+    """A process that does one task after another; where it has ended, the next task starts another one.
+
+    A context, at whose end the process has ended. It also ends as soon as this process has ended, however that was.
+    The process leads a process group, so Ctrl-C in a terminal does not reach it, and the processes that it starts are
+    killed with it. One thread at a time may call the methods; any thread may call `close`.
+
+    Args:
+        command: starts the process, see `command_of`.
+        log: file for what the process prints; None for standard error of this process.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path | None = None) -> None:
+        self._command = command
+        self._log = log
+        self._lock = threading.Lock()  # of `_process` and `_closed`
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._ready = False
+        self._failures = 0
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process; None where none has been started or the last one was seen to have ended."""
+        return self._process and self._process.pid
+
+    def start(self) -> None:
+        """Start the process unless there is one, without waiting until it is ready.
+
+        Raises:
+            OSError: the system starts no more processes.
+            WorkerEndedError: the worker is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise WorkerEndedError("its worker is closed", 0, taken=False)
+            if self._process is not None:
                 return
-        process.start()
+            log = None if self._log is None else self._log.open("wb")
+            try:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=_environment(),
+                    process_group=0,
+                )
+            finally:
+                if log is not None:
+                    log.close()
+            self._ready, self._lines = False, queue.SimpleQueue()
+        threading.Thread(target=_read_lines, args=(self._process.stdout, self._lines), daemon=True).start()
+
+    def wait_until_ready(self, seconds: float | None = None) -> None:
+        """Return when the process can take a task, which is started where there is none.
+
+        Raises:
+            InputError: the function that makes the process ready raised it.
+            TimeoutError: this takes longer than `seconds`.
+            WorkerEndedError: it does not get ready, `STARTS` or `BROKEN_STARTS` times.
+            OSError: the system starts no more processes.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        while not self._ready:
+            self.start()
+            try:
+                message = self._receive(until, taken=False)
+            except WorkerEndedError as error:
+                self._count_failure(error)
+                continue
+            if "refused" in message:
+                raise InputError(message["refused"])
+            self._ready = True
+
+    def do(
+        self,
+        task: Any,
+        hear: Callable[[dict[str, Any]], None] = lambda _: None,
+        *,
+        seconds: float | None = None,
+        starting: float | None = None,
+        tick: Callable[[], None] | None = None,
+    ) -> Any:
+        """Do a task. Where a process ends before it has taken the task, another one gets it.
+
+        Args:
+            task: for the function that `command_of` names; JSON.
+            hear: called with each progress that the function reports, and with {} when the task is taken.
+            seconds: limit, from the moment at which a process has taken the task.
+            starting: limit in seconds until a process has taken it.
+            tick: called every `POLL` seconds meanwhile; what it raises ends the task and its process.
+
+        Returns:
+            What the function returned.
+
+        Raises:
+            InputError: the function raised it, here or when the process was made ready.
+            TimeoutError: a limit was reached; the process was ended.
+            WorkerEndedError: the process ended, or none takes the task, or the worker was closed.
+            OSError: the system starts no more processes.
+        """
+        line = json.dumps(task).encode() + b"\n"
+        until = None if starting is None else time.monotonic() + starting
+        try:
+            while True:
+                self.wait_until_ready(None if until is None else max(0.0, until - time.monotonic()))
+                try:
+                    return self._follow(line, hear, until, seconds, tick)
+                except WorkerEndedError as error:
+                    if error.taken:
+                        raise
+                    self._count_failure(error)
+        except (InputError, WorkerEndedError):
+            raise
+        except BaseException:  # the process is still at it, or what it wrote is not understood
+            self._end()
+            raise
+
+    def close(self) -> None:
+        """End the process, in the middle of whatever it does, for good; `do` raises `WorkerEndedError`."""
+        with self._lock:
+            self._closed = True
+        self._kill()
+
+    def _follow(
+        self,
+        line: bytes,
+        hear: Callable[[dict[str, Any]], None],
+        until: float | None,
+        seconds: float | None,
+        tick: Callable[[], None] | None,
+    ) -> Any:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        with suppress(OSError, ValueError):  # it has ended: the end of its output follows
+            process.stdin.write(line)
+            process.stdin.flush()
+        taken, last = False, {}
+        while True:
+            message = self._receive(until, taken=taken, tick=tick)
+            if not taken:
+                taken, self._failures = True, 0
+                until = None if seconds is None else time.monotonic() + seconds
+                hear({})
+            if "progress" in message:
+                hear(message["progress"])
+            elif "over" not in message:
+                last = message
+            elif "refused" in last:
+                raise InputError(last["refused"])
+            elif "answer" in last and message["over"] == 0:
+                return last["answer"]
+            else:
+                raise self._ended(message["over"], taken=True)
+
+    def _receive(self, until: float | None, *, taken: bool, tick: Callable[[], None] | None = None) -> dict[str, Any]:
+        """The next message of the process; it has ended where there is none."""
+        while True:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            try:
+                line = self._lines.get(timeout=left if tick is None else min(POLL, POLL if left is None else left))
+            except queue.Empty:
+                if until is not None and time.monotonic() >= until:
+                    raise TimeoutError from None
+                if tick is not None:
+                    tick()
+                continue
+            if line is None:
+                process, self._ready = self._process, False
+                assert process is not None
+                code = process.wait()
+                self._process = None
+                _close_stdin(process)
+                raise self._ended(code, taken=taken)
+            message = json.loads(line)
+            assert isinstance(message, dict), "a message is a JSON object"
+            return message
+
+    def _ended(self, code: int, *, taken: bool) -> WorkerEndedError:
+        return WorkerEndedError(how_it_died(code, self._log), code, taken=taken)
+
+    def _count_failure(self, error: WorkerEndedError) -> None:
+        """Raise an error where too many processes have ended before they took a task, or this is no longer wanted."""
+        self._failures += 1
+        if self._closed or self._failures >= (STARTS if error.code < 0 else BROKEN_STARTS):
+            self._failures = 0
+            raise error
+
+    def _kill(self) -> None:
+        process = self._process
+        if process is not None and process.poll() is None:
+            with suppress(ProcessLookupError):
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.kill()
+            process.wait()
+            _close_stdin(process)
+
+    def _end(self) -> None:
+        """End the process; the next task starts another one."""
+        self._kill()
+        self._process, self._ready = None, False
+
+
+def command_of(place: str, *arguments: Any, forks: bool = False) -> list[str]:
+    """The command of a worker.
+
+    Args:
+        place: "module:name" of a function, which is called with a function that reports progress (keyword arguments,
+            JSON) and then `arguments`. It returns the function that does a task: JSON to JSON. An `InputError` of
+            either is raised in the process that waits; any other exception ends the worker's process.
+        arguments: JSON. The system bounds the length of a command.
+        forks: whether each task is done in a process of its own, forked from the one that is ready, where the system
+            can; else in a new one.
+    """
+    # -P: no module of the folder in which the user happens to stand. JSON without spaces is short.
+    written = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    code = f"from {__name__} import _work; _work()"
+    return [sys.executable, "-P", "-c", code, place, "forks" if forks else "stays", written]
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a process of Python that imports what this one does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(one or os.getcwd() for one in sys.path)}
+
+
+def _read_lines(stream: BinaryIO, lines: queue.SimpleQueue[bytes | None]) -> None:
+    with stream, suppress(OSError):
+        for line in stream:
+            lines.put(line)
+    lines.put(None)
+
+
+def _close_stdin(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with suppress(OSError):  # what it had still to read goes nowhere
+        process.stdin.close()
+
+
+# In that process ------------------------------------------------------------------------------------------------------
+
+Say = Callable[..., None]
+
+
+def _work() -> None:
+    """The process of a `Worker`."""
+    place, mode, written = sys.argv[1:]
+    # What libraries print is no answer, and what they read is no task.
+    orders, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+
+    def say(**message: Any) -> None:
+        out.write(json.dumps(message).encode() + b"\n")
+        out.flush()
+
+    forks = mode == "forks" and hasattr(os, "fork")
+    # Where tasks are forked, the main thread reads them: a forked process has no other thread.
+    tasks = iter(orders.readline, b"") if forks else _tasks_until_the_end(orders)
+    try:
+        do = _function(place)(lambda **progress: say(progress=progress), *json.loads(written))
+    except InputError as error:
+        say(refused=str(error))
+        return
+    say(ready=True)
+    for task in tasks:
+        say(taken=True)
+        if forks:
+            say(over=_in_a_fork(lambda task=task: _answer(do, task, say), orders))
+        else:
+            _answer(do, task, say)
+            say(over=0)
+            if mode == "forks":
+                return
+
+
+def _function(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _answer(do: Callable[[Any], Any], task: bytes, say: Say) -> None:
+    try:
+        say(answer=do(json.loads(task)))
+    except InputError as error:
+        say(refused=str(error))
+
+
+def _tasks_until_the_end(orders: BinaryIO) -> Iterator[bytes]:
+    """Tasks, one by one; a thread ends this process in the middle of one where the other side has gone."""
+    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    idle = threading.Event()
+
+    def listen() -> None:
+        _read_lines(orders, lines)
+        if not idle.is_set():
+            _end_group()
+
+    def tasks() -> Iterator[bytes]:
+        while True:
+            idle.set()
+            line = lines.get()
+            if line is None:
+                return
+            idle.clear()
+            yield line
+
+    threading.Thread(target=listen, daemon=True).start()
+    return tasks()
+
+
+def _end_group() -> None:
+    """End this process and those that it has started."""
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _in_a_fork(do: Callable[[], None], orders: BinaryIO) -> int:
+    """Do something in a forked process; its exit code. This one ends both where the other side has gone."""
+    reading, writing = os.pipe()
+    lifeline, held = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            os.close(reading)
+            os.close(held)
+            threading.Thread(target=lambda: (os.read(lifeline, 1), os._exit(1)), daemon=True).start()
+            do()
+            code = 0
+        except BaseException:  # noqa: BLE001 the exit code tells it
+            traceback.print_exc()
+        finally:
+            with suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
+    for descriptor in (writing, lifeline):
+        os.close(descriptor)
+    # The child has ended where its pipe has; orders have ended where something can be read, as one comes at a time.
+    ended, _, _ = select.select([reading, orders], [], [])
+    if reading not in ended:
+        _end_group()
+    for descriptor in (reading, held):
+        os.close(descriptor)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+# A process for one call -----------------------------------------------------------------------------------------------
 
 
 def run_python(
@@ -66,8 +437,7 @@ def run_python(
     """
     # -P: no module of the folder in which the user happens to stand.
     command = [sys.executable, "-P", "-c", code, *arguments]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(one or os.getcwd() for one in sys.path)}
-    return subprocess.run(command, input=data, capture_output=True, check=False, timeout=timeout, env=environment)
+    return subprocess.run(command, input=data, capture_output=True, check=False, timeout=timeout, env=_environment())
 
 
 def run_bounded(place: str, data: bytes, memory: int, *, name: str, does: str = "reads it") -> bytes | None:
@@ -124,8 +494,7 @@ def _bounded() -> None:
     """The process of `run_bounded`."""
     place, memory, seconds = sys.argv[1:]
     data = sys.stdin.buffer.read()
-    module, _, name = place.partition(":")
-    function = getattr(import_module(module), name)
+    function = _function(place)
     take_at_most(CORE=0, CPU=int(seconds), AS=int(memory))
     try:
         sys.stdout.buffer.write(function(data).encode())
@@ -134,51 +503,14 @@ def _bounded() -> None:
         os._exit(NO_MEMORY)
 
 
-@contextmanager
-def _signals_later() -> Iterator[None]:
-    """Deliver signals of a block at its end; only the main thread has handlers to put off."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    arrived: list[int] = []
-
-    def remember(number: int, _: FrameType | None) -> None:
-        arrived.append(number)
-
-    # A handler that Python did not install reads as None, and could not be put back.
-    before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) is not None}
-    try:
-        for number in before:
-            signal.signal(number, remember)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in dict.fromkeys(arrived):
-            signal.raise_signal(number)
-
-
-def end_with_parent() -> None:
-    """End this process as soon as the one that started it has ended, in whatever way: a killed one stops nobody.
-
-    Called once, by the process that is to end.
-    """
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "called in a process that multiprocessing started"
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def how_it_died(code: int, log: Path) -> str:
-    """Why a process left no result, by its exit code and its log."""
+def how_it_died(code: int, log: Path | None) -> str:
+    """Why a process left no result, by its exit code and its log, if it has one."""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
         return f"its process was ended by {name}{memory}"
+    if log is None:
+        return f"its process ended with code {code}"
     said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     return f"its process ended with code {code}: {lines[-1][:200] if lines else 'it said nothing'}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,10 @@ import pytest
 from longspan.compare.budget import Clock
 from longspan.compare.report import write_report
 from longspan.compare.run import Run, _record, compare, results_in
-from longspan.compare.settings import Cell, Comparison, Result, write_result
+from longspan.compare.settings import Cell, Comparison, Result
 from longspan.files import OWN
-from longspan.settings import from_plain
+from longspan.settings import from_plain, to_plain
+from longspan.workers import POLL, Worker
 
 pytestmark = pytest.mark.slow
 
@@ -24,46 +28,32 @@ STEP = {"full": 0.15, "fusion": 0.5, "sparse": 0.21, "explicit_sparse": 0.4, "li
 
 
 class Recorded:
-    """Processes that do nothing but let recorded time pass; `slower` is how much longer trainings take than planned."""
+    """A worker that lets recorded time pass; `slower` is how much longer trainings take than planned."""
 
     def __init__(self, slower: float = 1.0) -> None:
         self.time, self.slower = 0.0, slower
         self.begun: list[Cell] = []
 
-    def __call__(self, target: Any, args: tuple[dict[str, Any], Path, Path, Path]) -> Recorded:
-        self.cell, self.file = from_plain(Cell, args[0]), args[1]
-        self.begun.append(self.cell)
-        return self
-
-    def start(self) -> None:
-        """Begin."""
-        cell, step = self.cell, STEP.get(self.cell.mechanism, 0.18)
-        self.work = self.slower * (TRAINING + cell.steps * step + cell.held_out / cell.rows * FORWARD)
+    def do(self, task: dict[str, Any], *, tick: Callable[[], None]) -> dict[str, Any]:
+        """Let the time of a cell pass."""
+        cell = from_plain(Cell, task["cell"])
+        self.begun.append(cell)
+        step = STEP.get(cell.mechanism, 0.18)
+        work = self.slower * (TRAINING + cell.steps * step + cell.held_out / cell.rows * FORWARD)
         if cell.kind == "speed":
-            self.work = MEASURING + cell.rows * cell.tokens / 2048 * (step + FORWARD)
-        self.ends, self.pid, self.exitcode = self.time + 0.1 + self.work, 1, 0
-
-    def is_alive(self) -> bool:
-        """Whether it runs."""
-        return self.time < self.ends
-
-    def join(self, seconds: float = 0.0) -> None:
-        """Let time pass."""
-        self.time += seconds
-        if not self.is_alive() and self.exitcode == 0:
-            growth = self.cell.rows * self.cell.tokens / 2048
-            numbers = {"score": 0.5, "answers": 3} if self.cell.kind == "quality" else {}
-            for name, wall in (("train", STEP.get(self.cell.mechanism, 0.18)), ("inference", FORWARD)):
-                numbers |= {f"{name}_wall": growth * wall, f"{name}_tokens_per_second": 9.0, f"{name}_bytes": 2**20}
-            numbers |= {"parameters": 100, "target_parameters": 100, "feed_forward": 512}
-            words = {"form": "both ways", "global_tokens": "none", "mechanism": self.cell.mechanism}
-            words |= {"machine": "a clock", "clock": "seconds"}
-            done = Result(cell=self.cell, status="done", seconds=self.work, numbers=numbers, words=words)
-            write_result(done, self.file)
-
-    def kill(self) -> None:
-        """End at once."""
-        self.ends, self.exitcode = self.time, -9
+            work = MEASURING + cell.rows * cell.tokens / 2048 * (step + FORWARD)
+        ends = self.time + 0.1 + work
+        while self.time < ends:
+            tick()
+            self.time += POLL
+        growth = cell.rows * cell.tokens / 2048
+        numbers = {"score": 0.5, "answers": 3} if cell.kind == "quality" else {}
+        for name, wall in (("train", step), ("inference", FORWARD)):
+            numbers |= {f"{name}_wall": growth * wall, f"{name}_tokens_per_second": 9.0, f"{name}_bytes": 2**20}
+        numbers |= {"parameters": 100, "target_parameters": 100, "feed_forward": 512}
+        words = {"form": "both ways", "global_tokens": "none", "mechanism": cell.mechanism}
+        words |= {"machine": "a clock", "clock": "seconds"}
+        return to_plain(Result(cell=cell, status="done", seconds=work, numbers=numbers, words=words))
 
 
 def compared(comparison: Comparison, folder: Path, recorded: Recorded) -> list[Result]:
@@ -72,7 +62,7 @@ def compared(comparison: Comparison, folder: Path, recorded: Recorded) -> list[R
     _record(folder, comparison, comparison.steps, {})
     clock = Clock(comparison.budget, now=lambda: recorded.time)
     recorded.time += IMPORT
-    steps = Run(comparison, folder, lambda line: None, clock, recorded).all()
+    steps = Run(comparison, folder, lambda line: None, clock, recorded).all()  # type: ignore[arg-type]
     return results_in(folder, comparison, steps)
 
 
@@ -126,15 +116,10 @@ def test_lengths_that_are_too_long_leave_shorter_ones(tmp_path: Path) -> None:
 
 
 def test_a_killed_comparison_leaves_nothing_that_the_next_does_not_clear(tmp_path: Path) -> None:
-    """Its processes write where `clear_stale` looks, under a name that is known as temporary."""
-
-    class Places(Recorded):
-        def start(self) -> None:
-            super().start()
-            assert (self.file.parent, OWN.fullmatch(self.file.name) is not None) == (tmp_path / "cells", True)
-            (tmp_path / "cells/.longspan-0123456789ab.part").write_text("of a process that was killed")
-
-    assert compared(Comparison(mechanisms=("full",), tokens=512, lengths=(), steps=10), tmp_path, Places())
+    """What it was writing has a name that is known as temporary, where `clear_stale` looks."""
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells/.longspan-0123456789ab.part").write_text("of a process that was killed")
+    assert compared(Comparison(mechanisms=("full",), tokens=512, lengths=(), steps=10), tmp_path, Recorded())
     assert not [file for file in (tmp_path / "cells").iterdir() if OWN.fullmatch(file.name)]
 
 
@@ -178,12 +163,11 @@ def test_a_report_is_written_whatever_was_left_out(tmp_path: Path) -> None:
     assert write_report(tmp_path / "none").text.count("not trained, for want of time") == 2
 
 
-def test_where_no_process_starts_in_time_everything_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("longspan.compare.run.wait_until_ready", lambda seconds: False)
+def test_where_no_process_starts_in_time_everything_is_left_out(tmp_path: Path) -> None:
     said: list[str] = []
-    record = compare(Comparison(tokens=512, budget=40, mechanisms=("full", "linear")), tmp_path, said.append)
+    comparison = Comparison(tokens=512, budget=40, mechanisms=("full", "linear"))
+    never = Worker([sys.executable, "-S", "-c", "import time; time.sleep(3600)"])
+    record = compare(comparison, tmp_path, said.append, begun=time.monotonic() - 100, worker=never)
     assert record["steps"] is None
     assert len(said) == 1
     assert "the budget was over before a process had started" in said[0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,7 @@ from longspan_documents.mapping.job import (
     saved_job,
 )
 from longspan_documents.mapping.local import Crew, Damaged
-from longspan_documents.mapping.results import DamagedInputError, Desk, document_schema, finished_parts
+from longspan_documents.mapping.results import DamagedInputError, Desk, Done, document_schema, finished_parts
 from longspan_documents.mapping.rows import plan_tables, schema_text, text_column
 from longspan_documents.mapping.work import Verb, added_columns, check_names, verb_of
 from longspan_documents.text.documents import check_encoding
@@ -307,23 +307,24 @@ def do_parts(
     else:
         results = _by_crew(job, folder, missing, workers or processors() // threads or 1, threads, tell)
     damaged = []
-    for result in results:
-        if isinstance(result, Damaged):
-            damaged.append(result)
-        else:
-            done += result.rows
-        tell(0)
+    with closing(results):  # workers have ended, whatever `report` raises
+        for result in results:
+            if isinstance(result, Damaged):
+                damaged.append(result)
+            else:
+                done += result.rows
+            tell(0)
     return damaged
 
 
 def _by_crew(
     job: Job, folder: Path, missing: list[Part], workers: int, threads: int, tell: Callable[[int], None]
-) -> Any:
+) -> Generator[Done | Damaged, None, None]:
     with Crew(job, folder, workers, threads) as crew:
         yield from crew.run(missing, tell)
 
 
-def _here(job: Job, folder: Path, missing: list[Part]) -> Any:
+def _here(job: Job, folder: Path, missing: list[Part]) -> Generator[Done | Damaged, None, None]:
     with Desk(job, folder) as desk:
         for part in missing:
             try:

@@ -8,7 +8,7 @@ for the documents. All machines must see the output folder, and the inputs that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ RAY = "ray"
 
 def run_on_ray(
     job: Job, folder: Path, missing: list[Part], workers: int | None, threads: int
-) -> Iterator[Done | Damaged]:
+) -> Generator[Done | Damaged, None, None]:
     """Do parts on a Ray cluster: the one that `RAY_ADDRESS` names or that is connected to, else one of this machine.
 
     Args:

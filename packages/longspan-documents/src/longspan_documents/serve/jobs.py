@@ -4,33 +4,33 @@ What a person waits for goes first. Questions and short texts have a process of 
 for a book to be read; the other processes take them too where that one is busy, and before anything long. Two processes
 rather than one that interrupts its work: a file that is parsed, or a model of someone else's, cannot be interrupted.
 
-A worker (`longspan_documents.serve.worker`) reads a job as a line of JSON and writes lines of JSON: how far it is, then
-the size of the result, which it has written to a file, or one sentence. To cancel one that runs, its process is ended;
-the next one starts at once.
+Each process is a `longspan.workers.Worker`, followed by a thread of its own; what it does is in
+`longspan_documents.serve.worker`. To cancel a job that runs, its worker is closed, and another one starts at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import subprocess
-import sys
 import time
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from longspan.data.text.abbreviations import abbreviations_from
 from longspan.errors import InputError
+from longspan.workers import Worker, WorkerEndedError, command_of
 from longspan_documents.serve.job import Job
 from longspan_documents.serve.limits import Limits
-from longspan_documents.serve.process import WorkerProcess
 
 QUICK = 1 << 16
 """Characters of what is read in about a second."""
+STARTING = 300.0
+"""Seconds in which a process that has started takes a job; one of a large model may be long in loading it."""
 JOB_BYTES = 4096
 """What a finished job counts for, besides its result."""
 
@@ -57,10 +57,7 @@ class Models:
 
     def command(self, limits: Limits) -> list[str]:
         """The command of a worker with these models."""
-        options = {"limits": asdict(limits), **asdict(self)}
-        # Short, as the system bounds the length of an argument.
-        written = json.dumps(options, ensure_ascii=False, separators=(",", ":"))
-        return [sys.executable, "-m", "longspan_documents.serve.worker", written]
+        return command_of("longspan_documents.serve.worker:ready", {"limits": asdict(limits), **asdict(self)})
 
     def check(self, limits: Limits) -> None:
         """Load them once, in a worker that is given nothing to do.
@@ -71,16 +68,12 @@ class Models:
         abbreviations_from(self.abbreviations)
         if replace(self, abbreviations=()) == Models():
             return
-        # A group of its own: Ctrl-C reaches this process alone, and then `run` ends the worker.
-        done = subprocess.run(
-            self.command(limits), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False, process_group=0
-        )
-        for line in done.stdout.splitlines():
-            if "error" in (said := json.loads(line)):
-                raise InputError(said["error"])
-        if done.returncode:
-            named = " ".join(f"{name}={value}" for name, value in asdict(self).items() if value)
-            raise InputError(f"{named} ended the process that loads them")
+        with Worker(self.command(limits)) as worker:
+            try:
+                worker.wait_until_ready()
+            except WorkerEndedError:
+                named = " ".join(f"{name}={value}" for name, value in asdict(self).items() if value)
+                raise InputError(f"{named} ended the process that loads them") from None
 
 
 class QueueFullError(Exception):
@@ -93,16 +86,16 @@ class QueueFullError(Exception):
 
 @dataclass(eq=False)
 class Lane:
-    """A process and what it is given: one job at a time.
+    """A worker and what it is given: one job at a time.
 
     Attributes:
-        process: that works.
+        worker: does the jobs.
         quick: whether it takes nothing but what a person waits for.
         idle: whether it waits for a job.
         given: the job that it is to do next.
     """
 
-    process: WorkerProcess
+    worker: Worker
     quick: bool
     idle: bool = True
     given: asyncio.Queue[Job] = field(default_factory=asyncio.Queue)
@@ -120,15 +113,16 @@ class Jobs:
     def __init__(self, limits: Limits, models: Models | None, folder: Path) -> None:
         self.limits = limits
         self.folder = folder
-        command = (models or Models()).command(limits)
+        self._command = (models or Models()).command(limits)
         # The one for what is quick comes first: it is offered each job first.
         kinds = [True] * bool(limits.workers) + [False] * limits.workers
-        self._lanes = [Lane(WorkerProcess(command), quick) for quick in kinds]
+        self._lanes = [Lane(Worker(self._command), quick) for quick in kinds]
         self._waiting: list[Job] = []
         self._known: dict[str, Job] = {}
         self._finished: OrderedDict[str, int] = OrderedDict()
-        self._running: dict[Job, WorkerProcess] = {}
+        self._running: dict[Job, Lane] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._threads = ThreadPoolExecutor(max(1, len(kinds)), "worker")
         self._usual_seconds = 1.0
 
     async def start(self) -> None:
@@ -142,6 +136,7 @@ class Jobs:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._threads.shutdown()
 
     def submit(self, kind: str, arguments: dict[str, Any], characters: int, *, background: bool = False) -> Job:
         """Put a job into the queue.
@@ -187,7 +182,7 @@ class Jobs:
             self._waiting.remove(job)
             self._keep(job)
         elif job in self._running:
-            self._running[job].kill()
+            self._running[job].worker.close()
 
     def _in_order(self) -> list[Job]:
         """The jobs that wait, what a person waits for first."""
@@ -207,29 +202,45 @@ class Jobs:
         try:
             while True:
                 with suppress(OSError):  # then the job says so
-                    await lane.process.start()
+                    lane.worker.start()
                 job = await lane.given.get()
                 begin = time.monotonic()
-                await self._do(job, lane.process)
+                await self._do(job, lane)
                 self._usual_seconds += 0.2 * (time.monotonic() - begin - self._usual_seconds)
                 lane.idle = True
                 self._hand_out()
         finally:
-            await lane.process.end()
+            lane.worker.close()
 
-    async def _do(self, job: Job, process: WorkerProcess) -> None:
-        """See to it that a job is over, and that the process can take the next one."""
+    async def _do(self, job: Job, lane: Lane) -> None:
+        """See to it that a job is over, and that the worker can take the next one."""
         if job.over:
             self._keep(job)
             return
-        self._running[job] = process
+        self._running[job] = lane
         job.change(state="running", doing="Starting")
         result = self.folder / f"{job.id}.json"
         try:
-            await process.do(job, result, self.limits.seconds)
+            answer = await self._answer(job, lane.worker, result)
+            if "size" in answer:
+                job.change(state="done", progress=1.0, doing="Done", result=result, size=answer["size"])
+            else:
+                job.change(state="failed", **answer)
         except TimeoutError:
             error = f"this took longer than {self.limits.seconds:g} seconds, the limit of this server; give less text"
             job.change(state="failed", error=error, status=504)
+        except WorkerEndedError as error:
+            reason = str(error) if "memory" in str(error) else f"{error}, most likely for want of memory"
+            if error.taken:
+                sentence = f"what was asked for is not done: {reason}; give less text at once, or ask again"
+            else:
+                sentence = f"the process that does the work does not start ({error}); the terminal shows more"
+            job.change(state="failed", error=sentence, status=500 if error.taken else 503)
+        except OSError as error:
+            sentence = f"the system starts no process for the work ({error.strerror}); ask again later"
+            job.change(state="failed", error=sentence, status=503)
+        except InputError as error:  # of the models
+            job.change(state="failed", error=str(error), status=500)
         except Exception as error:  # no job ends the loop
             logging.getLogger(f"longspan.{__name__}").exception("a job failed")
             said = f"something went wrong ({type(error).__name__}); the terminal shows more"
@@ -237,11 +248,23 @@ class Jobs:
         finally:
             del self._running[job]
             if job.state != "done":
-                if job.status not in (413, 422):  # what was killed may be half way through a line
-                    await process.end()
+                if job.status not in (413, 422):
+                    lane.worker.close()
+                    lane.worker = Worker(self._command)
                 with suppress(OSError):
                     result.unlink(missing_ok=True)
             self._keep(job)
+
+    async def _answer(self, job: Job, worker: Worker, result: Path) -> dict[str, Any]:
+        """What a worker answers, which writes the result to a file."""
+        loop = asyncio.get_running_loop()
+
+        def hear(progress: dict[str, Any]) -> None:
+            loop.call_soon_threadsafe(lambda: job.change(**progress))
+
+        task = {"kind": job.kind, "arguments": job.arguments, "file": str(result)}
+        limits = {"seconds": self.limits.seconds, "starting": STARTING}
+        return await loop.run_in_executor(self._threads, partial(worker.do, task, hear, **limits))
 
     def _keep(self, job: Job) -> None:
         """Keep a job that is over for who asks later, and forget the oldest where the results are too large."""

@@ -1,7 +1,5 @@
-"""The process that does the work: `python -m longspan_documents.serve.worker OPTIONS`.
+"""What the server's worker processes do: jobs, one after another, see `ready`.
 
-It reads a line of JSON for each job, and writes lines of JSON: that it has taken the job, how far it is, and at the end
-the size of the result, which it has written to the file that the job names, or one sentence.
 `Desk` keeps what it has read, so that the same document at another length, or another question, costs little.
 """
 
@@ -11,7 +9,6 @@ import base64
 import json
 import logging
 import os
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict, replace
@@ -402,29 +399,20 @@ def do(desk: Desk, job: dict[str, Any], most: int = Limits.result_bytes) -> dict
         return {"error": f"something went wrong ({type(error).__name__}); the terminal shows more", "status": 500}
 
 
-def main() -> None:
-    """Do jobs until the server goes away."""
+def ready(report: Report, options: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Returns the function that does a job in a worker's process, see `do`; the models are loaded.
+
+    Args:
+        report: called with progress.
+        options: `limits` and those of `Desk`.
+    """
     # A tokenizer that has no memory to print where it found none waits for ever, and so may two of its threads.
     os.environ |= {"RUST_BACKTRACE": "0", "TOKENIZERS_PARALLELISM": "false"}
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
-
-    def say(**said: Any) -> None:
-        out.write(json.dumps(said).encode() + b"\n")
-        out.flush()
-
-    options = json.loads(sys.argv[1])
     limits = Limits(**options.pop("limits"))
-    try:
-        desk = Desk(say, **options, sentences=limits.sentences)
-    except InputError as error:
-        say(error=str(error)[:LONGEST_ERROR], status=500)
-        sys.exit(2)
-    for line in sys.stdin.buffer:
-        say(doing="Starting")  # the server gives a job that nobody took to the next process
+    desk = Desk(report, **options, sentences=limits.sentences)
+
+    def do_within_memory(job: dict[str, Any]) -> dict[str, Any]:
         limit_memory(limits.memory)
-        say(**do(desk, json.loads(line), limits.result_bytes))
+        return do(desk, job, limits.result_bytes)
 
-
-if __name__ == "__main__":
-    main()
+    return do_within_memory

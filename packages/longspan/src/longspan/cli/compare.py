@@ -65,9 +65,10 @@ def compare(
     goes on where it was interrupted, and one that fails is a row with its reason.
     """
     begun = time.monotonic()
-    from longspan.compare.processes import processes
+    from longspan.compare import worker_of_cells
 
-    processes()  # imports beside this one what the cells need
+    worker = worker_of_cells()
+    worker.start()  # imports beside this one what the cells need
 
     from longspan.compare.settings import Comparison, lengths_of, names_of, options_of, seconds_of
     from longspan.compare.skeleton import Skeleton
@@ -104,7 +105,7 @@ def compare(
     stopped: Stopped | None = None
     with logs_beside_bars(), without_file_bars(), _listening():
         try:
-            run(comparison, folder, tell=_tell, begun=begun)
+            run(comparison, folder, tell=_tell, begun=begun, worker=worker)
         except Stopped as signalled:
             if not (folder / RECORD).is_file():
                 raise

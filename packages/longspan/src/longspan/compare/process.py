@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,18 @@ from torch.utils.data import Dataset
 from longspan.compare.machine import machine, peak_memory, stay_within_memory
 from longspan.compare.probes import PROBES, Probe
 from longspan.compare.probes.base import HELD_OUT, Form
-from longspan.compare.settings import Cell, Result, write_result
+from longspan.compare.settings import Cell, Result
 from longspan.compare.skeleton import Built, build, form_of, refusal, spec_of, takes_globals
 from longspan.errors import InputError, is_out_of_memory, last_line
 from longspan.imports import load_plugins
 from longspan.models.losses import IGNORED, token_loss
-from longspan.settings import from_plain
+from longspan.settings import from_plain, to_plain
 from longspan.tasks.predicting import batches, pad
-from longspan.workers import end_with_parent
 
+PRELOADED = (
+    *("longspan.models.language_model", "longspan.models.heads.token_classification"),
+    *("transformers.trainer", "transformers.training_args", "torch.optim.adamw"),
+)
 TIMED = 0.4
 """Seconds that each speed is measured for, at least, where one run takes less."""
 MOST_RUNS = 20
@@ -265,14 +269,20 @@ def run(cell: Cell, folder: Path) -> Result:
     return replace(done, seconds=time.perf_counter() - begin)
 
 
-def work(cell: dict[str, Any], result: Path, folder: Path, log: Path) -> None:
-    """What the process does: run a cell, and write its result; what is said on the way goes into the log."""
-    end_with_parent()
-    with log.open("wb") as said:
+def ready(_: Callable[..., None]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Imports what every cell imports, which takes longer than measuring a short row; returns `work`."""
+    for module in PRELOADED:
+        import_module(module)
+    return work
+
+
+def work(task: dict[str, Any]) -> dict[str, Any]:
+    """The result of a `cell`, as plain data; what is printed goes into the file `log`."""
+    with Path(task["log"]).open("wb") as printed:
         for stream in (1, 2):
-            os.dup2(said.fileno(), stream)
+            os.dup2(printed.fileno(), stream)
     load_plugins()
-    given = from_plain(Cell, cell)
-    if given.device == "cpu":
+    cell = from_plain(Cell, task["cell"])
+    if cell.device == "cpu":
         stay_within_memory()
-    write_result(run(given, folder), result)
+    return to_plain(run(cell, Path(task["folder"])))

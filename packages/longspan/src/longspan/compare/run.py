@@ -17,10 +17,10 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from longspan.compare import worker_of_cells
 from longspan.compare.budget import (
     CURVES,
     FEWEST_STEPS,
@@ -32,26 +32,27 @@ from longspan.compare.budget import (
     training_seconds,
 )
 from longspan.compare.probes import PROBES
-from longspan.compare.process import work
-from longspan.compare.processes import processes, wait_until_ready
 from longspan.compare.settings import Cell, Comparison, Result, read_result, write_result
 from longspan.compare.skeleton import form_of, refusal
 from longspan.errors import InputError
-from longspan.files import OWN, claimed, output_folder, part_of, write_whole
+from longspan.files import OWN, claimed, output_folder, write_whole
 from longspan.progress import progress_bar
-from longspan.settings import to_plain
-from longspan.workers import how_it_died, start
+from longspan.settings import from_plain, to_plain
+from longspan.workers import Worker, WorkerEndedError, how_it_died
 
 RECORD = "comparison.json"
 FIXED = ("task", "tokens", "rows", "learning_rate", "held_out", "skeleton", "device")
 """What the comparisons in one folder have in common; mechanisms, lengths and seeds may be added."""
-POLL = 0.2
 
 Tell = Callable[[str], None]
 
 
 def compare(
-    comparison: Comparison, output: str | Path, tell: Tell = lambda line: None, begun: float | None = None
+    comparison: Comparison,
+    output: str | Path,
+    tell: Tell = lambda line: None,
+    begun: float | None = None,
+    worker: Worker | None = None,
 ) -> dict[str, Any]:
     """Run what has no result yet, and return the record of the comparison.
 
@@ -64,6 +65,7 @@ def compare(
         output: a folder, new or of the same comparison.
         tell: called with a line for each cell that is finished.
         begun: `time.monotonic()` when the budget began; `None` is now.
+        worker: as `worker_of_cells` returns it, where it was started earlier.
 
     Raises:
         InputError: the folder holds something else, or the documents of the task cannot be had.
@@ -79,10 +81,15 @@ def compare(
             remove(RECORD)
             raise
         _record(folder, comparison, comparison.steps, documents)
-        run = Run(comparison, folder, tell, Clock(comparison.budget, begun=begun), processes().Process)
-        with run.bar():
-            ready = wait_until_ready(None if comparison.budget is None else run.clock.left)
-            steps = run.all() if ready else run.none()
+        with worker or worker_of_cells() as worker:
+            run = Run(comparison, folder, tell, Clock(comparison.budget, begun=begun), worker)
+            with run.bar():
+                try:
+                    worker.wait_until_ready(None if comparison.budget is None else run.clock.left)
+                except TimeoutError:
+                    steps = run.none()
+                else:
+                    steps = run.all()
         _record(folder, comparison, steps, documents)
     return read_record(folder)
 
@@ -116,10 +123,9 @@ def results_in(folder: Path, comparison: Comparison, steps: int | None) -> list[
 class Run:
     """One run of a comparison in its folder."""
 
-    def __init__(self, comparison: Comparison, folder: Path, tell: Tell, clock: Clock, process: Any) -> None:
+    def __init__(self, comparison: Comparison, folder: Path, tell: Tell, clock: Clock, worker: Worker) -> None:
         self.comparison, self.folder, self.tell, self.clock = comparison, folder, tell, clock
-        self.process = process
-        """Makes a process of a function and its arguments, as `multiprocessing.Process` does."""
+        self.worker = worker
         self.progress: Any = None
         self.ahead: float | None = None
         """Seconds that the cells to come are expected to take; `None` before that is known: all of the budget."""
@@ -277,35 +283,23 @@ class Run:
         return self.keep(result)
 
     def _in_process(self, cell: Cell, expected: float) -> Result:
-        begun, log = self.clock.now(), self.folder / "logs" / f"{cell.name}.log"
+        begun, log, patience = self.clock.now(), self.folder / "logs" / f"{cell.name}.log", self.clock.patience(cell)
         log.parent.mkdir(exist_ok=True)
-        # In the folder itself, where the next run clears what a killed one leaves.
-        with part_of(self.folder / "cells", f"made {cell.name}", "part", self.folder) as made:
-            process = self.process(target=work, args=(to_plain(cell), made, self.folder, log))
-            late = self._wait(process, cell, expected)
-            result = read_result(made)
-        if result is None:
-            reason = "it was stopped, as the budget was over" if late else how_it_died(process.exitcode or 0, log)
-            result = Result(cell=cell, status="left out" if late else "failed", reason=reason)
-        return replace(result, wall=self.clock.now() - begun)
 
-    def _wait(self, process: BaseProcess, cell: Cell, expected: float) -> bool:
-        """Start a process, wait for it and move the bar; whether it was stopped for want of time."""
-        begun, patience = self.clock.now(), self.clock.patience(cell)
+        def tick() -> None:
+            gone = self.clock.now() - begun
+            self._show(cell, gone, expected)
+            if patience is not None and gone > patience:
+                raise TimeoutError
+
+        task = {"cell": to_plain(cell), "folder": str(self.folder), "log": str(log)}
         try:
-            start(process)
-            while process.is_alive():
-                gone = self.clock.now() - begun
-                self._show(cell, gone, expected)
-                if patience is not None and gone > patience:
-                    return True
-                process.join(POLL)
-        finally:
-            if process.pid is not None:
-                if process.is_alive():
-                    process.kill()
-                process.join()
-        return False
+            result = from_plain(Result, self.worker.do(task, tick=tick))
+        except TimeoutError:
+            result = Result(cell=cell, status="left out", reason="it was stopped, as the budget was over")
+        except WorkerEndedError as error:
+            result = Result(cell=cell, status="failed", reason=how_it_died(error.code, log))
+        return replace(result, wall=self.clock.now() - begun)
 
     def _show(self, cell: Cell, gone: float, expected: float) -> None:
         bar = self.progress
