@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from dataclasses import fields
 
 import pytest
+import torch
 
 import longspan
+from longspan import settings
 from longspan.attention import LongformerConfig
 from longspan.errors import InputError
-from longspan.models import LongspanConfig, LongspanModel
+from longspan.models import (
+    LongspanConfig,
+    LongspanForCausalLM,
+    LongspanForConditionalGeneration,
+    LongspanForMaskedLM,
+    LongspanModel,
+)
 from longspan.models.fields import ModelFields
 from longspan_documents.inference.encoders import BUNDLED
 
@@ -149,3 +159,33 @@ def test_what_has_another_place_here_is_told_which(name, make_config):
         make_config(**{name: 3})
     with pytest.raises(InputError, match=f"{name}=3 is no field of LongspanConfig; .*{PLACES[name]}"):
         setattr(make_config(), name, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (LongspanModel, {"stack": "top_down"}),
+        (LongspanForMaskedLM, {"attention": ["poolingformer", "full"]}),
+        (LongspanForCausalLM, {"stack": "recurrent"}),
+        (LongspanForConditionalGeneration, {"decoder_layers": 2}),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else "",
+)
+def test_a_model_parses_nothing_while_it_computes(make_config, kind, fields):
+    """Its configuration was parsed when it was made."""
+    model, ids, parsed = kind(make_config(**fields)), torch.randint(3, 61, (2, 11)), Counter()
+    parsing = {each.__code__ for each in (settings.check, settings.convert, settings.from_plain, settings.from_spec)}
+
+    def count(frame, event, argument):
+        if event == "call" and frame.f_code in parsing:
+            parsed[frame.f_code.co_name] += 1
+
+    labels = {} if kind is LongspanModel else {"labels": ids}
+    sys.setprofile(count)
+    try:
+        outputs = model(ids, **labels)
+        if labels:
+            outputs.loss.backward()
+    finally:
+        sys.setprofile(None)
+    assert not parsed
