@@ -1,7 +1,7 @@
-"""The fields of a model's configuration with their defaults and checks, as plain data without transformers.
+"""The fields of a model's configuration, each with its type, default and meaning, and the checks between them.
 
-`LongspanConfig` adds to them what transformers' models need; networks that only run read these alone, since importing
-transformers takes longer than reading a short document.
+They are plain data without transformers, which takes longer to import than a short document takes to encode;
+`LongspanConfig` adds what transformers' models need.
 """
 
 from __future__ import annotations
@@ -30,57 +30,142 @@ Token = Annotated[int, Range(0, 2**31 - 1)]
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class ModelFields:
-    """What a model is made of; `LongspanConfig` says what each field means, and which values are refused."""
+    """The fields of a model's configuration: types, limits, defaults and meaning. Those without a description are
+    transformers' own."""
 
     vocab_size: Annotated[int, Range(1, 100_000_000)] = 50265
+    """Number of token embeddings."""
     hidden_size: Width = 768
+    """Model width E."""
     num_hidden_layers: Layers = 6
+    """Encoder layers."""
     num_attention_heads: Heads = 12
+    """Encoder heads H; must divide `hidden_size`."""
     intermediate_size: Annotated[int, Range(1, 1_000_000)] = 3072
+    """Width of the encoder's feed-forward layers."""
     decoder_layers: Annotated[int, Range(0, 1000)] = 0
+    """Decoder layers; 0 means that there is no decoder."""
     decoder_attention_heads: Heads | None = None
+    """Heads of the decoder; `None` means as many as the encoder."""
     decoder_intermediate_size: Annotated[int, Range(1, 1_000_000)] | None = None
+    """Feed-forward width of the decoder; `None` means the encoder's."""
     max_position_embeddings: Count = 16384
+    """The longest input, in tokens (the table holds `position_offset` rows more)."""
     max_decoder_position_embeddings: Count | None = None
+    """The longest output; `None` means `max_position_embeddings`."""
     position_offset: Annotated[int, Range(0, 1000)] = 2
+    """Row of the first token in the position tables: 2 for BART and RoBERTa, 0 for BERT."""
     positions_skip_padding: bool = False
+    """False: the row is the index in the input (BART, BERT), counted from the first real token of the attention mask,
+    or in a published model from the beginning of the row; True: tokens other than `pad_token_id` are counted, and
+    padding gets row `position_offset - 1` (RoBERTa, Longformer)."""
     type_vocab_size: Annotated[int, Range(0, 1_000_000)] = 0
+    """Rows of the token-type table: 2 for BERT, 1 for RoBERTa, 0 for none (BART)."""
     embedding_size: Width | None = None
+    """Width of the embeddings where it is not E (ELECTRA, DeBERTa-v2): a linear layer takes them there; `None` means E.
+    Encoders without a decoder only."""
     embedding_projection: Literal["after_norm", "before_norm"] = "after_norm"
+    """Where that layer stands: "after_norm", with a bias (ELECTRA), or "before_norm", without one (DeBERTa)."""
     cutoffs: tuple[Count, ...] | None = None
+    """First words of the clusters of a large vocabulary, whose words are numbered by frequency: adaptive embeddings and
+    an adaptive softmax, see `longspan.models.adaptive`; `embedding_size` is then the width of the first cluster's
+    embeddings, `[]` means a single cluster with a bias for each word, and `None` the plain table and head.
+    `LongspanForCausalLM` only."""
     embedding_divisor: Annotated[int, Range(1, 1024)] = 1
+    """By how much the embeddings of each further cluster are narrower."""
     tie_projections: bool | tuple[bool, ...] = True
+    """Whether the softmax uses the projections of the embeddings: for all clusters, or a list with one entry for each.
+    Nothing is tied without `tie_word_embeddings`."""
     head_bias: bool = False
+    """A bias for each word in the head of a language model without `cutoffs`, or in that of masked words with
+    `layers="single"` (Reformer)."""
     embedding_norm: bool = True
+    """LayerNorm over the summed embeddings."""
     scale_embedding: bool = False
+    """Multiply token embeddings by √E (mBART)."""
     normalization: Literal["post", "pre"] = "post"
+    """Place of the LayerNorms: "post" (BART, RoBERTa, BERT) or "pre" (mBART; adds a final LayerNorm to encoder and
+    decoder)."""
     layer_norm_eps: Annotated[float, Range(above=0, maximum=1)] = 1e-5
+    """ε of every LayerNorm: 1e-5 (BART, RoBERTa), 1e-12 (BERT)."""
     activation_function: str = "gelu"
+    """Of the feed-forward layers, by its transformers name."""
     dropout: Dropout = 0.1
+    """After embeddings, attention and feed-forward layers."""
     attention_dropout: Dropout = 0.0
+    """Of attention weights, wherever `attention` itself gives no `dropout`."""
     activation_dropout: Dropout = 0.0
+    """Inside the feed-forward layers."""
     pooler: bool = False
+    """Give `LongspanModel` a dense-tanh pooler over the first token (BERT, RoBERTa)."""
     attention: Any = "longformer"
+    """An encoder mechanism: a name, or a dict `{"mechanism": name, option: value, ...}`; or a list of these with one
+    per encoder layer, or with the `layers` that each is for (`longspan.attention.layers`). Stored as plain data with
+    every option filled in. `LongspanForCausalLM`, which has no encoder, builds its layers from it in their causal
+    form."""
     decoder_attention: Any = "full"
+    """The mechanism over the output in an encoder–decoder, in the same forms with one per decoder layer; any that has a
+    causal form."""
     stack: Any = "sequential"
+    """How blocks are put together: a name, or a dict `{"stack": name, option: value, ...}`."""
     head: Any = None
+    """What stands on the encoder: the name of a head, or a dict `{"head": name, option: value, ...}` of its options,
+    see `longspan.models.heads`; `None` for the encoder alone and for models with a decoder. A model class with another
+    head takes the defaults of its own. Stored as plain data."""
     global_tokens: Literal["none", "first", "question"] | list[Token] = "none"
+    """Which tokens are global when no `global_attention_mask` is passed: "none", "first" (LED, classification),
+    "question" (every token before the first `sep_token_id`), or a list of token ids: every token with one of them, such
+    as PRIMERA's `<doc-sep>`."""
     max_global_tokens: Whole | None = None
+    """Static number of slots for the global tokens of a `global_attention_mask`, needed only to compile or export with
+    such a mask; `None` means as many as the mask of the batch holds."""
     num_memory_tokens: Whole = 0
+    """Vectors in front of every text that are global tokens of the encoder and belong to no token of the text (Gupta &
+    Berant 2020, "GMAT", arXiv 2006.03274); 0 means none. Outputs and labels are those of the text,
+    `max_position_embeddings` counts the text alone; where that is the length of a table, they are at most as many."""
     memory_embedding: Literal["learned", "sinusoidal"] = "learned"
+    """What they are: "learned" (a table of their own), or "sinusoidal" (the sinusoids of 0, 1, 2, …, so that no weight
+    depends on their number)."""
     compress_after: Annotated[int, Range(1, 1000)] | None = None
+    """So many encoder layers read memory and text, and the others the memory alone, which is then what the encoder
+    gives, and what a decoder, or a head that labels whole texts, reads; `None` means that all layers read the text."""
     label_smoothing: Dropout = 0.0
+    """Of the sequence-to-sequence loss."""
     wrap_labels: bool = False
+    """Start the decoder with the last real label, a language code, instead of `decoder_start_token_id`, when its inputs
+    are made from labels (mBART)."""
     position_embedding: Literal["learned", "sinusoidal", "axial", "none"] = "learned"
+    """"learned" (a table of `max_position_embeddings` rows) or "sinusoidal" (no weights, and then no longest input:
+    positions repeat nothing and need nothing of a length never trained on), "axial" (two small tables whose every pair
+    is a position, Kitaev et al. 2020), or "none": the encoder knows places only by the relative positions of its
+    attention, as DeBERTa does, or by its stack. With these two a decoder beside an encoder keeps a table of its own,
+    unless its stack tells it places."""
     sinusoids: Literal["paper", "halves", "two_to_period"] = "paper"
+    """Their form. "paper": sin(p·10000^(−2i/E)) in channel 2i and the cosine in channel 2i + 1 (Vaswani et al. 2017,
+    section 3.5), of amplitude 1 with `scale_embedding`, and else of amplitude `init_std`, which keeps the proportion to
+    token embeddings of that standard deviation. "halves": the same numbers in another order, all sines before all
+    cosines, always of amplitude 1 (Marian, Pegasus). "two_to_period": all sines before all cosines, wavelengths from 2
+    to `position_period`, amplitude √2·`init_std` (the bundled encoder)."""
     position_period: Annotated[float, Range(above=2, maximum=1e12)] | None = None
+    """Longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood only, which is the
+    same at any length of the document. `None` means 2π·10000, as published, and 10000 with "two_to_period". With
+    "paper" and "halves" the last channels come near it, and it is above the shortest wavelength, 2π."""
     axial_shape: tuple[Count, ...] | None = None
+    """Rows of the two tables of axial positions, (n₁, n₂): position p reads row p // n₂ of the first and row p mod n₂
+    of the second. Their product is at least `max_position_embeddings` + `position_offset`."""
     axial_widths: tuple[Count, ...] | None = None
+    """Widths of the two tables, which stand side by side: they add up to that of the embeddings."""
     axial_std: Annotated[float, Range(0, 100)] = 1.0
+    """Standard deviation with which these tables start."""
     init_std: Annotated[float, Range(0, 100)] = 0.02
+    """Standard deviation of the normal initialisation."""
     source_model_type: str | None = None
+    """`model_type` of the published model that the weights came from, as which `to_transformers` gives them back;
+    `None` for a model made here."""
     source_name: str | None = None
+    """The name of that model on the Hub, where it was loaded by one."""
     source_fields: dict[str, Any] | None = None
+    """What its configuration said besides, and goes back with it."""
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: Token | None = 1
@@ -89,7 +174,10 @@ class ModelFields:
     sep_token_id: Token | None = None
     decoder_start_token_id: Token | None = None
     mask_token_id: Token | None = None
+    """The token that stands for one to be guessed; read only with `pseudo_masks`."""
     pseudo_masks: bool = False
+    """Of `LongspanForPrefixLM`: guess each token by a `mask_token_id` in its place, instead of by the token before
+    it."""
     forced_bos_token_id: Token | None = None
     forced_eos_token_id: Token | list[Token] | None = None
 
