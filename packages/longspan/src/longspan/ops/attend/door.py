@@ -54,9 +54,9 @@ def attend(
         dropout_prob: probability of dropping an attention weight.
         query_offset: position of the first query, for queries that continue a sequence of keys.
         backend: `"reference"` (dense, quadratic memory), `"blocked"` (tiles, linear memory, any device), `"flex"`
-            (FlexAttention on CUDA), `"triton"` (kernels for bands of offsets, unproven on a device), or `"auto"`, the
-            cheapest that serves the call. All keep scores and softmax in float32 at least, so results agree up to the
-            rounding of the inputs' type. Forward-mode derivatives, and those of `torch.func`, come from `"reference"`.
+            (FlexAttention on CUDA), or `"auto"`, the cheapest that serves the call. All keep scores and softmax in
+            float32 at least, so results agree up to the rounding of the inputs' type. Forward-mode derivatives, and
+            those of `torch.func`, come from `"reference"`.
 
     Returns:
         `(B, H, T, Dv)` in the dtype of the query.

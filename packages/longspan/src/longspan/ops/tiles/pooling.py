@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.kernels.ldconv import ldconv_pool
-from longspan.ops.kernels.triton_backend import PREFERENCE, require_triton, triton_prefers
 from longspan.ops.runtime import (
     cached,
     full_precision,
@@ -39,7 +37,6 @@ def pool(
     pooling: str,
     mask: Tensor | None = None,
     weight: Tensor | None = None,
-    backend: str = "auto",
 ) -> Tensor:
     """Pool `(B, H, T, D)` to `(B, H, M, D)` with M = ⌈T / stride⌉ slots; slots of a padded centre are 0.
 
@@ -50,21 +47,11 @@ def pool(
             `softmax(weight · centre)` over the valid taps come from the slot's centre token.
         mask: `(B, T)` bool, True where a token is real.
         weight: `(H, κ, D)`, for `"ldconv"` only.
-        backend: `"auto"`, or `"triton"`, a kernel of `"ldconv"`, which `auto` takes within `prefer_triton()` only.
 
     Raises:
-        InputError: an unknown pooling, a kernel or stride below 1, a weight that does not fit, or a backend that cannot
-            serve the call.
+        InputError: an unknown pooling, a kernel or stride below 1, or a weight that does not fit.
     """
     _check(hidden, kernel, stride, pooling, weight)
-    if backend not in ("auto", "triton"):
-        raise InputError(f"backend={backend!r} pools nothing; choose auto or triton")
-    if backend == "triton":
-        require_triton(hidden)
-        if weight is None:
-            raise InputError(f"backend='triton' pools by 'ldconv', and pooling={pooling!r}; use backend='auto'")
-    if weight is not None and (backend == "triton" or (PREFERENCE.triton and triton_prefers(hidden))):
-        return ldconv_pool(hidden, weight, mask, stride)[0]
     if needs_reference(hidden, weight):
         return pool_reference(hidden, kernel=kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
     valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
