@@ -20,10 +20,6 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
 import torch
-
-if not torch.cuda.is_available():  # before anything imports Triton, whose kernels then run on the processor
-    os.environ.setdefault("TRITON_INTERPRET", "1")
-
 from hypothesis import settings
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -15,7 +15,7 @@ from longspan_documents.inference import ranking
 OPTIONAL = (
     *("accelerate", "bm25s", "charset_normalizer", "datasets", "docx", "fastapi", "jsonschema", "langdetect", "lxml"),
     *("matplotlib", "onnx", "onnxruntime", "onnxscript", "peft", "pyarrow", "pypdfium2", "python_multipart", "ray"),
-    *("rouge_score", "simplemma", "Stemmer", "tensorboard", "trafilatura", "triton", "uvicorn"),
+    *("rouge_score", "simplemma", "Stemmer", "tensorboard", "trafilatura", "uvicorn"),
 )
 """What the extras bring; not what the core brings along, as rich does markdown_it and transformers yaml."""
 RUN = """

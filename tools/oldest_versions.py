@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 OF_DEVELOPERS = frozenset({"dev", "docs"})
 BESIDE = ("numpy<2.4",)
-"""What the oldest releases need of others: the interpreter of Triton 3.6 does not run with NumPy 2.4."""
+"""What the oldest releases need of others: none of them was tried with NumPy 2.4."""
 
 _LOWER = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,-]+\])?>=(?P<version>[\w.]+)(?:,<[\w.]+)?(?P<marker> *;.*)?")
 _PINNED = re.compile(r"(?P<name>[\w.-]+)==[\w.+]+")

@@ -47,7 +47,7 @@ from longspan_documents.inference.results import Decoding
 from longspan_documents.inference.sentence_encoder import load_sentence_encoder
 from longspan_documents.inference.summarize import load_summarizer
 from longspan_documents.mapping.work import verb_of
-from longspan_documents.serve.worker import Desk
+from longspan_documents.serve.worker import JobRunner
 from longspan_documents.summaries.extraction import Extraction
 from longspan_documents.text.reading import document_of
 from longspan_papers.coreference.resolving import load_resolver
@@ -116,11 +116,11 @@ def mapped(place: dict[str, Any]) -> list[float]:
 
 
 def served(place: dict[str, Any], **models: str) -> list[float]:
-    desk = Desk(lambda **_: None, **models, **place)
+    runner = JobRunner(lambda **_: None, **models, **place)
     document = {"id": None, "name": "story", "text": STORY}
-    (answer,) = desk.answer([document], [QUESTION], 3, None)
-    scores = desk.summarize(document, {"sentences": 2}, "rain", True)["scores"]
-    vector = desk.embed([document], False)[0]["vector"]
+    (answer,) = runner.answer([document], [QUESTION], 3, None)
+    scores = runner.summarize(document, {"sentences": 2}, "rain", True)["scores"]
+    vector = runner.embed([document], False)[0]["vector"]
     return [*(one["probability"] for one in answer["passages"]), *(score for _, score in scores), *vector]
 
 

@@ -63,8 +63,8 @@ def page() -> str:
 `packages/longspan/tests/peers` runs the tests that transformers {VERSION} has for each of its models
 (`ModelTesterMixin`, `ConfigTester`) on Longspan's: the encoder with five heads, the encoder-decoder and the causal
 model, with the mechanisms `longformer`, `poolingformer`, `bigbird` and `full`. The tests are in transformers' source
-package, which is downloaded once from the package index; without it they are skipped. Passing: {counts}. This page is generated from
-`packages/longspan/tests/peers/expected.py`.
+package, which is downloaded once from the package index; without it they are skipped. Passing: {counts}. This page is
+generated from `packages/longspan/tests/peers/expected.py`.
 
 ## Failing tests
 

@@ -31,7 +31,7 @@ from longspan_documents.mapping.job import (
     saved_job,
 )
 from longspan_documents.mapping.local import Crew, Damaged
-from longspan_documents.mapping.results import DamagedInputError, Desk, Done, document_schema, finished_parts
+from longspan_documents.mapping.results import DamagedInputError, Done, PartRunner, document_schema, finished_parts
 from longspan_documents.mapping.rows import plan_tables, schema_text, text_column
 from longspan_documents.mapping.work import Verb, added_columns, check_names, verb_of
 from longspan_documents.text.documents import check_encoding
@@ -325,10 +325,10 @@ def _by_crew(
 
 
 def _here(job: Job, folder: Path, missing: list[Part]) -> Generator[Done | Damaged, None, None]:
-    with Desk(job, folder) as desk:
+    with PartRunner(job, folder) as runner:
         for part in missing:
             try:
-                yield desk.do(part)
+                yield runner.do(part)
             except DamagedInputError as error:
                 yield Damaged(part, str(error))
 

@@ -21,7 +21,7 @@ from longspan.errors import InputError
 from longspan.files import temporary_folder
 from longspan.workers import Worker, WorkerEndedError, command_of
 from longspan_documents.mapping.job import Job, Part, saved_job
-from longspan_documents.mapping.results import DamagedInputError, Desk, Done
+from longspan_documents.mapping.results import DamagedInputError, Done, PartRunner
 
 TRIES = 3
 """Processes that a row may end before it is left out."""
@@ -159,12 +159,12 @@ def ready(report: Callable[..., None], folder: str, threads: int) -> Callable[[d
     use_threads(threads)
     job = saved_job(Path(folder))
     assert job is not None, f"{folder} holds the job: it is written before any worker starts"
-    desk = Desk(job, Path(folder))
+    runner = PartRunner(job, Path(folder))
 
     def do(order: dict[str, Any]) -> dict[str, Any]:
         deadly = {int(row): reason for row, reason in order["deadly"].items()}
         try:
-            done = desk.do(Part(*order["part"]), lambda row: report(row=row), deadly)
+            done = runner.do(Part(*order["part"]), lambda row: report(row=row), deadly)
         except DamagedInputError as error:
             return {"damaged": str(error)}
         return {"rows": done.rows, "errors": done.errors}

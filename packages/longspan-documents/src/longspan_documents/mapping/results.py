@@ -47,7 +47,7 @@ class Done:
     errors: int
 
 
-class Desk:
+class PartRunner:
     """Where parts are done: the models of a verb, loaded once, and an open input; a context, which closes it.
 
     Args:
@@ -67,7 +67,7 @@ class Desk:
         self._reader = None if job.documents else RowReader(job)
         self.schema = output_schema(job, self.added)
 
-    def __enter__(self) -> Desk:
+    def __enter__(self) -> PartRunner:
         return self
 
     def __exit__(self, *_: object) -> None:

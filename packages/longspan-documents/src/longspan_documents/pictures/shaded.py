@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -21,41 +21,6 @@ class Shaded:
     end: int
     shade: int
     title: str
-
-
-def shaded_page(
-    title: str,
-    text: str,
-    parts: Iterable[Shaded],
-    *,
-    facts: Sequence[str],
-    legend: tuple[str, list[tuple[int, str, int]]],
-) -> str:
-    """Returns the page: the text next to the legend; all text is escaped.
-
-    Args:
-        title: the heading.
-        text: the text.
-        parts: its shaded parts, in order.
-        facts: counts shown under the title.
-        legend: its heading, and of each line the shade, its meaning, and the number of parts.
-    """
-    heading, entries = legend
-    rows = (
-        f'<p class="legend"><span class="scale" aria-hidden="true"><i class="s{shade}"></i></span>'
-        f'<span>{as_line(meaning)}</span><span class="key">{count:,}</span></p>\n'
-        for shade, meaning, count in entries
-    )
-    pieces = [
-        f'<header>\n<h1 dir="auto">{as_line(title)}</h1>\n<ul class="counts">',
-        *(f"<li>{as_line(fact)}</li>" for fact in facts),
-        f'</ul>\n</header>\n<main>\n<nav aria-label="{as_line(heading)}">\n<h2>{as_line(heading)}</h2>\n',
-        *rows,
-        '</nav>\n<article aria-label="Text" dir="auto">\n',
-        *_paragraphs(text, parts),
-        "</article>\n</main>\n",
-    ]
-    return page_frame(title, page_style(), pieces)
 
 
 def _paragraphs(text: str, parts: Iterable[Shaded]) -> Iterator[str]:
@@ -95,16 +60,27 @@ def importance_page(weighed: Weighed, title: str = "Importance") -> str:
     entries = [(shade, f"about {shade / SHADES:.2f}", counts[shade]) for shade in reversed(range(SHADES + 1))]
     if weighed.by != "tagger":  # a summary names a word or does not
         entries = [(SHADES, "important", counts[SHADES]), (0, "others", counts[0])]
-    return shaded_page(
-        title,
-        weighed.text,
-        (
-            Shaded(each.start, each.end, shade_of_importance(each.importance), f"{each.importance:.2f}")
-            for each in weighed.words
-        ),
-        facts=[counted(len(weighed.words), "word"), f"{weighed.important:,} important"],
-        legend=(SAID[weighed.by], entries),
+    parts = (
+        Shaded(each.start, each.end, shade_of_importance(each.importance), f"{each.importance:.2f}")
+        for each in weighed.words
     )
+    facts = [counted(len(weighed.words), "word"), f"{weighed.important:,} important"]
+    heading = SAID[weighed.by]
+    rows = (
+        f'<p class="legend"><span class="scale" aria-hidden="true"><i class="s{shade}"></i></span>'
+        f'<span>{as_line(meaning)}</span><span class="key">{count:,}</span></p>\n'
+        for shade, meaning, count in entries
+    )
+    pieces = [
+        f'<header>\n<h1 dir="auto">{as_line(title)}</h1>\n<ul class="counts">',
+        *(f"<li>{as_line(fact)}</li>" for fact in facts),
+        f'</ul>\n</header>\n<main>\n<nav aria-label="{as_line(heading)}">\n<h2>{as_line(heading)}</h2>\n',
+        *rows,
+        '</nav>\n<article aria-label="Text" dir="auto">\n',
+        *_paragraphs(weighed.text, parts),
+        "</article>\n</main>\n",
+    ]
+    return page_frame(title, page_style(), pieces)
 
 
 def shade_of_importance(importance: float) -> int:

@@ -17,7 +17,7 @@ class Job:
     """A piece of work.
 
     Attributes:
-        kind: the name of a method of `longspan_documents.serve.worker.Desk`.
+        kind: the name of a method of `longspan_documents.serve.worker.JobRunner`.
         arguments: of that method; dropped when the job is over.
         characters: of all that is to be read, about.
         state: where it is.

@@ -142,7 +142,7 @@ class Jobs:
         """Put a job into the queue.
 
         Args:
-            kind: the name of a method of `Desk`.
+            kind: the name of a method of `JobRunner`.
             arguments: of that method.
             characters: of what is to be read, about.
             background: whether it can be asked for later; without, whoever submitted it waits, and takes its result.

@@ -1,6 +1,6 @@
 """What the server's worker processes do: jobs, one after another, see `ready`.
 
-`Desk` keeps what it has read, so that the same document at another length, or another question, costs little.
+`JobRunner` keeps what it has read, so that the same document at another length, or another question, costs little.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ReportingEncoder(Encoder):
             self.done += inputs[0].numel()
 
 
-class Desk:
+class JobRunner:
     """What a worker can be asked to do; every method takes plain data and gives plain data.
 
     A document comes as `{"id", "name", "path"}`, an uploaded file, or as `{"id": None, "name", "text"}`.
@@ -373,14 +373,14 @@ def limit_memory(more: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
-def do(desk: Desk, job: dict[str, Any], most: int = Limits.result_bytes) -> dict[str, Any]:
+def do(runner: JobRunner, job: dict[str, Any], most: int = Limits.result_bytes) -> dict[str, Any]:
     """Do a job, and write its result to the file that it names.
 
     Returns:
         What is said at its end: the `size` of the result in bytes, or an `error`, one sentence, and a `status` of HTTP.
     """
     try:
-        result = json.dumps(getattr(desk, job["kind"])(**job["arguments"]), allow_nan=False).encode()
+        result = json.dumps(getattr(runner, job["kind"])(**job["arguments"]), allow_nan=False).encode()
         if len(result) > most:
             raise TooMuchError(
                 f"the result has {len(result) >> 20} MiB, and this server gives {most >> 20}; ask for less"
@@ -404,15 +404,15 @@ def ready(report: Report, options: dict[str, Any]) -> Callable[[dict[str, Any]],
 
     Args:
         report: called with progress.
-        options: `limits` and those of `Desk`.
+        options: `limits` and those of `JobRunner`.
     """
     # A tokenizer that has no memory to print where it found none waits for ever, and so may two of its threads.
     os.environ |= {"RUST_BACKTRACE": "0", "TOKENIZERS_PARALLELISM": "false"}
     limits = Limits(**options.pop("limits"))
-    desk = Desk(report, **options, sentences=limits.sentences)
+    runner = JobRunner(report, **options, sentences=limits.sentences)
 
     def do_within_memory(job: dict[str, Any]) -> dict[str, Any]:
         limit_memory(limits.memory)
-        return do(desk, job, limits.result_bytes)
+        return do(runner, job, limits.result_bytes)
 
     return do_within_memory

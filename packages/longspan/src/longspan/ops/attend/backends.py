@@ -13,8 +13,6 @@ from longspan.errors import InputError
 from longspan.ops.attend import adding, dense, flex, reference
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.dense import DENSE_PAIRS, HEADS_NUMBERS, MASK_NUMBERS
-from longspan.ops.kernels import banded
-from longspan.ops.kernels.triton_backend import PREFERENCE
 from longspan.ops.runtime import derivatives_of
 from longspan.ops.tiles import blocked, blocked_operator
 from longspan.ops.tiles.layout import traits_of
@@ -85,9 +83,6 @@ def dense_serves(call: Call) -> bool:
 
 BACKENDS = {
     "kernel": Backend(compute=dense.attend_full, serves=full_serves, with_terms=False, derivatives=1),
-    "triton": Backend(
-        compute=banded.attend_triton, serves=lambda call: PREFERENCE.triton and banded.triton_serves(call), named=True
-    ),
     "single": Backend(compute=dense.attend_single, serves=single_serves, with_terms=False, in_graph=False),
     # As many scores as keys, in steps that a graph fuses.
     "step": Backend(compute=reference.attend_reference, serves=lambda call: call.query.shape[2] == 1, in_graph=True),

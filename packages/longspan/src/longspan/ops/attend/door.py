@@ -54,10 +54,9 @@ def attend(
         dropout_prob: probability of dropping an attention weight.
         query_offset: position of the first query, for queries that continue a sequence of keys.
         backend: `"reference"` (dense, quadratic memory), `"blocked"` (tiles, linear memory, any device), `"flex"`
-            (FlexAttention on CUDA), `"triton"` (kernels for bands of offsets, unproven on a device), or `"auto"`, the
-            cheapest one that supports the call. All compute scores and softmax in float32 or wider, so results agree up
-            to rounding in the dtype of the inputs. Forward-mode derivatives, and those of `torch.func`, are computed by
-            `"reference"`.
+            (FlexAttention on CUDA), or `"auto"`, the cheapest one that supports the call. All compute scores and
+            softmax in float32 or wider, so results agree up to rounding in the dtype of the inputs. Forward-mode
+            derivatives, and those of `torch.func`, are computed by `"reference"`.
 
     Returns:
         `(B, H, T, Dv)` in the dtype of the query.

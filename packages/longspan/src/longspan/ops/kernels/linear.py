@@ -20,11 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from longspan.errors import InputError
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.kernels.causal_chunks import causal_chunks
 from longspan.ops.kernels.linear_bfloat16 import attend_bfloat16
-from longspan.ops.kernels.triton_backend import PREFERENCE, require_triton, triton_prefers
 from longspan.ops.runtime import SIZES, has_tangent, is_transforming, keeps_bfloat16
 
 CHUNK = 64
@@ -109,7 +106,6 @@ def attend_linear(
     sums: Tensor | None = None,
     dropout_prob: float = 0.0,
     epsilon: float = 0.0,
-    backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
     """Linear attention of features of queries and keys `(B, H, T, F)` over values `(B, H, T, D)`, in time and memory
     linear in T.
@@ -121,24 +117,13 @@ def attend_linear(
         dropout_prob: probability of dropping a key's weight, here for all queries of a head at once, since no weight is
             ever made; what is left is scaled up, and the denominator keeps them all.
         epsilon: as in `linear_weights`, the dense reference.
-        backend: `"auto"`, or `"triton"`, kernels of the causal form, which `auto` takes within `prefer_triton()` only.
 
     Returns:
         The outputs `(B, H, T, D)`, and `Σ_j φ(k_j)ᵀ [v_j, 1]` over all keys so far, `(B, H, F, D + 1)` in at least
         float32.
-
-    Raises:
-        InputError: the backend does not exist, or cannot serve the call.
     """
-    if backend not in ("auto", "triton"):
-        raise InputError(f"backend={backend!r} computes no linear attention; choose auto or triton")
-    if backend == "triton":
-        require_triton(query, key, widest=None)
-        if not causal:
-            raise InputError("backend='triton' serves the causal form, and causal=False; use backend='auto'")
-    triton = causal and (backend == "triton" or (PREFERENCE.triton and triton_prefers(query, key, widest=None)))
     with full_precision(query):
-        if keeps_bfloat16(query) and not triton:
+        if keeps_bfloat16(query):
             options: dict[str, Any] = {"key_mask": key_mask, "sums": sums, "dropout_prob": dropout_prob}
             return attend_bfloat16(query, key, value.to(query.dtype), causal=causal, epsilon=epsilon, **options)
         if key_mask is not None:
@@ -147,11 +132,6 @@ def attend_linear(
         ones = torch.ones_like(wide[..., :1])
         if dropout_prob:
             wide = wide * F.dropout(ones, dropout_prob)
-        if triton:
-            start = wide.new_zeros(*key.shape[:2], key.shape[3], value.shape[3] + 1) if sums is None else sums
-            inputs = (each.to(torch.float32) for each in (query, key, wide, start))
-            mixed, total, after = causal_chunks(*inputs)
-            return (mixed / _divisor(total[..., None], epsilon)).to(value.dtype), after
         if causal:
             mixed, sums = continued(query, key, torch.cat([wide, ones], dim=-1), sums)
         else:  # positive numbers, which a sum adds up with less error than a product with ones

@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.kernels.ldconv import ldconv_pool
-from longspan.ops.kernels.triton_backend import PREFERENCE, require_triton, triton_prefers
 from longspan.ops.runtime import (
     cached,
     full_precision,
@@ -39,7 +37,6 @@ def pool(
     pooling: str,
     mask: Tensor | None = None,
     weight: Tensor | None = None,
-    backend: str = "auto",
 ) -> Tensor:
     """Pools `(B, H, T, D)` to `(B, H, M, D)` with M = ⌈T / stride⌉ slots; slots with a padded centre are 0.
 
@@ -47,25 +44,14 @@ def pool(
         kernel: tokens per slot, κ.
         stride: tokens from one centre to the next, ξ.
         pooling: `"mean"` and `"max"` over the valid taps, or `"ldconv"`: a weighted sum over the valid taps with
-            weights
-            `softmax(weight · centre)` computed from the slot's centre token.
+            weights `softmax(weight · centre)` computed from the slot's centre token.
         mask: `(B, T)` bool, True where a token is real.
         weight: `(H, κ, D)`, for `"ldconv"` only.
-        backend: `"auto"`, or `"triton"`, a kernel for `"ldconv"`, which `auto` chooses within `prefer_triton()` only.
 
     Raises:
-        InputError: `pooling` is unknown, `kernel` or `stride` is below 1, the shape of `weight` does not match, or the
-            backend does not support the call.
+        InputError: `pooling` is unknown, `kernel` or `stride` is below 1, or the shape of `weight` does not match.
     """
     _check(hidden, kernel, stride, pooling, weight)
-    if backend not in ("auto", "triton"):
-        raise InputError(f"backend={backend!r} pools nothing; choose auto or triton")
-    if backend == "triton":
-        require_triton(hidden)
-        if weight is None:
-            raise InputError(f"backend='triton' pools by 'ldconv', and pooling={pooling!r}; use backend='auto'")
-    if weight is not None and (backend == "triton" or (PREFERENCE.triton and triton_prefers(hidden))):
-        return ldconv_pool(hidden, weight, mask, stride)[0]
     if needs_reference(hidden, weight):
         return pool_reference(hidden, kernel=kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
     valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
