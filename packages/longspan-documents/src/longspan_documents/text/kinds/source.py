@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import BinaryIO
 
 from longspan.characters import on_one_line
 from longspan.errors import InputError
+from longspan.files import PIPES
 from longspan_documents.text.archives.archive import SIGNATURE, Archive
 from longspan_documents.text.documents import check_encoding, decode
 
@@ -25,9 +25,6 @@ LONGEST_NAME = 300
 """Characters of a name that an error shows, such as that no file can have a name of 5,000."""
 HEAD = 1 << 13
 """Bytes in which the signature of a kind is looked for."""
-
-PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
-"""Names of pipes that a shell makes for a command, as by `<(…)`; they end with what writes to them."""
 
 
 @dataclass(frozen=True, kw_only=True)
