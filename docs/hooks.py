@@ -95,9 +95,10 @@ def _command(name: str) -> str:
     import typer
 
     from longspan.cli import COMMANDS
+    from longspan.cli.options import expanded
 
     app = typer.Typer(add_completion=False)
-    app.command(name)(COMMANDS[name])
+    app.command(name)(expanded(COMMANDS[name]))
     command = typer.main.get_command(app)
     context = command.make_context(name, [], resilient_parsing=True)
     arguments = [_argument(parameter) for parameter in command.params if parameter.param_type_name == "argument"]

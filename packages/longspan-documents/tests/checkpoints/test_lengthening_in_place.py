@@ -19,7 +19,7 @@ from longspan.checkpoints.published import load_published
 from longspan.patterns import parse
 from longspan.training.models import published_model
 from longspan.training.sections import Model
-from longspan_documents.inference.results import Decoding
+from longspan_documents.inference.verbs import Decoding
 from tiny_writers import TEXT, word_tokenizer, words
 
 SIZES: dict[str, Any] = {"vocab_size": 45, "d_model": 24, "d_kv": 5, "d_ff": 40, "num_layers": 2, "num_heads": 3}

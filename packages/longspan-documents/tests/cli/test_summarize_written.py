@@ -13,7 +13,7 @@ import torch
 import longspan
 from longspan.models import LongspanConfig, LongspanForPrefixLM
 from longspan.training.tokenizers import train_tokenizer
-from longspan_documents.inference.results import Decoding
+from longspan_documents.inference.verbs import Decoding
 from marmots import TEXT, run, write
 
 

@@ -154,9 +154,9 @@ def test_nothing_to_read_is_refused() -> None:
         longspan.answer([TEXT, ""], QUESTION)
     with pytest.raises(InputError, match="no document to ask"):
         longspan.answer([], QUESTION)
-    with pytest.raises(InputError, match="top=0"):
+    with pytest.raises(InputError, match="top is 0; it must be at least 1"):
         longspan.answer(TEXT, QUESTION, top=0)
-    with pytest.raises(InputError, match="threshold=2"):
+    with pytest.raises(InputError, match=r"threshold is 2.0; it must be at most 1"):
         longspan.answer(TEXT, QUESTION, threshold=2)
 
 

@@ -120,9 +120,9 @@ def test_speakers_and_lines_of_tables() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"max_words": 3}, "max_words=3 leaves no room"),
+        ({"max_words": 3}, "max_words is 3; it must be at least 4"),
         ({"max_words": "9"}, "max_words"),
-        ({"overlap": -1}, "overlap=-1 is negative"),
+        ({"overlap": -1}, "overlap is -1; it must be at least 0"),
         ({"tokenizer": 5}, "tokenizer"),
         ({"tokenizer": "/no/such/folder"}, "/no/such/folder"),
     ],

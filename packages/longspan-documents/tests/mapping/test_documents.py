@@ -397,8 +397,8 @@ def test_progress_is_reported(rows: Rows, write_lines: Write, tmp_path: Path) ->
         ("cannot be mapped; did you mean 'summarize'", {"verb": "summarise"}),
         ("top is an option of answer, not of summarize", {"top": 3}),
         ("nothing is no option of summarize", {"nothing": 3}),
-        ("sentences=0 is no length", {"sentences": 0}),
-        ("classify needs a model", {"verb": "classify"}),
+        ("sentences is 0; it must be at least 1", {"sentences": 0}),
+        ("model is missing; give a classifier", {"verb": "classify"}),
         ("neither is given", {"verb": "answer"}),
         ("asks nothing", {"verb": "answer", "question": " "}),
         ("engine is 'spark'", {"engine": "spark"}),
@@ -458,5 +458,6 @@ def test_abbreviations_belong_to_the_job(write_lines: Write, tmp_path: Path) -> 
     for words, message in (("Anm", "is one string"), (["z. B."], "holds 'z. B.'"), (5, "of type int; give words")):
         with pytest.raises(InputError, match=message):
             map_documents("summarize", rows, tmp_path / "new", workers=0, abbreviations=words)
-    with pytest.raises(InputError, match="abbreviations is an option of summarize and answer and embed, not of coref"):
+    verbs = "summarize and answer and embed and chunks"
+    with pytest.raises(InputError, match=f"abbreviations is an option of {verbs}, not of coref"):
         map_documents("coref", rows, tmp_path / "new", workers=0, model="m", abbreviations=["Anm."])

@@ -18,6 +18,7 @@ from longspan_documents.inference.indexing import growing
 from longspan_documents.inference.indexing.parts import Prepared
 from longspan_documents.inference.indexing.preparing import Preparer
 from longspan_documents.inference.indexing.search import SearchIndex
+from longspan_documents.inference.verbs import Index
 from longspan_documents.mapping.documents import Progress
 from longspan_documents.mapping.indexing import index_by_workers
 from longspan_documents.text.blocks import Document
@@ -137,7 +138,7 @@ def test_other_options_do_not_take_what_was_left(library: Path, tmp_path: Path) 
 
     with pytest.raises(KeyboardInterrupt):
         index_by_workers(library, tmp_path / "several", workers=0, report=interrupt)
-    index_by_workers(library, tmp_path / "several", workers=0, raw=True)
+    index_by_workers(library, tmp_path / "several", workers=0, options=Index(raw=True))
     longspan.index(library, tmp_path / "one", raw=True)
     assert files_of(tmp_path / "several") == files_of(tmp_path / "one")
 
@@ -198,7 +199,8 @@ def test_abbreviations_reach_every_process(tmp_path: Path) -> None:
         assert sorted(one.text for one in found.passages) == sorted(passages)
     assert passages != [one.text for one in longspan.chunks(file)]
     for workers in (0, 1):
-        index_by_workers(folder, tmp_path / f"by {workers}", workers=workers, abbreviations=iter(["Anm."]))
+        options = Index(abbreviations=iter(["Anm."]))
+        index_by_workers(folder, tmp_path / f"by {workers}", options, workers=workers)
         assert files_of(tmp_path / f"by {workers}") == files_of(tmp_path / "whole")
 
 
@@ -210,6 +212,6 @@ def test_what_was_left_is_not_taken_with_other_abbreviations(library: Path, tmp_
     (library / "00.md").write_text("Siehe dazu auch die Anm. Nichts anderes gilt hier " * 40 + ".\n")
     with pytest.raises(KeyboardInterrupt):
         index_by_workers(library, tmp_path / "several", workers=0, report=interrupt)
-    index_by_workers(library, tmp_path / "several", workers=0, abbreviations=["Anm."])
+    index_by_workers(library, tmp_path / "several", workers=0, options=Index(abbreviations=["Anm."]))
     longspan.index(library, tmp_path / "one", abbreviations=["Anm."])
     assert files_of(tmp_path / "several") == files_of(tmp_path / "one")

@@ -22,6 +22,7 @@ from longspan_documents.serve.jobs import Models
 from longspan_documents.serve.limits import Limits
 from longspan_documents.serve.requests import (
     Answered,
+    Chunked,
     Content,
     EmbeddedDocument,
     EmbeddedTexts,
@@ -53,13 +54,13 @@ def runner() -> JobRunner:
 def test_results_are_those_of_the_functions(runner: JobRunner) -> None:
     document = document_of(TEXT, name="the text")
     for extent in ({"sentences": 2}, {"words": 20}, {"length": "short"}):
-        done = runner.summarize(GIVEN, extent, None, scores=True)
+        done = runner.summarize(GIVEN, extent, scores=True)
         expected = longspan.summarize(document, **extent)
         assert [(one["start"], one["text"]) for one in done["sentences"]] == [
             (one.start, one.text) for one in expected.sentences
         ]
         assert done["scores"] == [[one.start, one.score] for one in expected.document]
-    (answered,) = runner.answer([GIVEN], ["who described the dance?"], 2, None)
+    (answered,) = runner.answer([GIVEN], ["who described the dance?"], {"top": 2})
     found = asdict(longspan.answer(document, "who described the dance?", top=2))
     for passage, other in zip(answered["passages"], found["passages"], strict=True):
         assert {**passage, "document": 0} == other
@@ -68,10 +69,10 @@ def test_results_are_those_of_the_functions(runner: JobRunner) -> None:
     assert set(answered) == set(Answered.model_fields)  # what the API says of it
     for question in (
         Answered(**answered),
-        Answered(**runner.answer([GIVEN], ["what does a zeppelin cost?"], 2, 1.0)[0]),
+        Answered(**runner.answer([GIVEN], ["what does a zeppelin cost?"], {"top": 2, "threshold": 1.0})[0]),
     ):
         assert question.sure == ("probably not there" if not question.answered else answered["sure"])
-    (embedded,) = runner.embed([GIVEN], sentences=True)
+    (embedded,) = runner.embed([GIVEN], {"sentences": True})
     vectors = longspan.embed_document(document)
     np.testing.assert_allclose(embedded["vector"], vectors.vector, atol=1e-6)
     assert len(embedded["sentences"]) == len(vectors.sentences) == 9
@@ -97,7 +98,7 @@ def test_what_is_shown_is_the_whole_document_and_nothing_steers_it(runner: JobRu
             "\x9b", "\ufffd"
         )
         sentences += [place for _, place in block["runs"] if place is not None]
-    assert sentences == [place for place, _ in runner.summarize(given, {}, None, scores=True)["scores"]]
+    assert sentences == [place for place, _ in runner.summarize(given, {}, scores=True)["scores"]]
     assert shown["sentences"] == len(sentences) == 4
 
 
@@ -117,9 +118,7 @@ def test_what_cannot_be_done_is_one_sentence_that_names_the_file_as_its_owner_do
         raise MemoryError
 
     monkeypatch.setattr(runner.summarizer, "summarize", full)
-    done = do(
-        runner, {"kind": "summarize", "arguments": {"document": GIVEN, "extent": {}, "query": None, "scores": False}}
-    )
+    done = do(runner, {"kind": "summarize", "arguments": {"document": GIVEN, "options": {}, "scores": False}})
     assert done["status"] == 413
     assert done["error"].startswith("memory ran out")
 
@@ -156,18 +155,18 @@ def models(tmp_path: Path) -> dict[str, Any]:
 def test_an_encoder_and_a_reranker_of_ones_own(models: dict[str, Any]) -> None:
     runner = JobRunner(lambda **_: None, **models)
     document = document_of(TEXT, name="the text")
-    (answered,) = runner.answer([GIVEN], ["who described the dance?"], 3, None)
+    (answered,) = runner.answer([GIVEN], ["who described the dance?"], {})
     found = asdict(longspan.answer(document, "who described the dance?", **models))
     assert [{**passage, "document": 0} for passage in answered["passages"]] == list(found["passages"])
     encoder = models["encoder"]
-    (embedded,) = runner.embed([GIVEN], sentences=False)
+    (embedded,) = runner.embed([GIVEN], {})
     np.testing.assert_allclose(embedded["vector"], longspan.embed_document(document, encoder=encoder).vector, atol=1e-6)
     loose = runner.embed_texts(["bees", "stones"])
     assert np.shape(loose["vectors"]) == (2, 24)
     np.testing.assert_allclose(loose["vectors"], longspan.embed(["bees", "stones"], encoder=encoder), atol=1e-6)
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     assert loose["tokens"] == sum(len(tokenizer(text)["input_ids"]) for text in ("bees", "stones"))
-    done = runner.summarize(GIVEN, {"sentences": 2}, "bees", scores=False)
+    done = runner.summarize(GIVEN, {"sentences": 2, "query": "bees"}, scores=False)
     expected = longspan.summarize(document, sentences=2, query="bees", encoder=encoder)
     assert [one["start"] for one in done["sentences"]] == [one.start for one in expected.sentences]
 
@@ -212,10 +211,11 @@ def test_texts_are_reranked_by_the_model(models: dict[str, Any]) -> None:
 def test_results_are_files_of_what_the_api_declares(runner: JobRunner, tmp_path: Path) -> None:
     shown = runner.content(GIVEN)
     jobs: list[tuple[str, dict[str, Any], Any]] = [
-        ("summarize", {"document": GIVEN, "extent": {}, "query": None, "scores": True}, Summarized),
+        ("summarize", {"document": GIVEN, "options": {}, "scores": True}, Summarized),
         ("embed_texts", {"texts": ["bees"]}, EmbeddedTexts),
-        ("embed", {"documents": [{**GIVEN, "id": "k"}], "sentences": True}, list[EmbeddedDocument]),
-        ("answer", {"documents": [GIVEN], "questions": ["who?"], "top": 1, "threshold": None}, list[Answered]),
+        ("embed", {"documents": [{**GIVEN, "id": "k"}], "options": {"sentences": True}}, list[EmbeddedDocument]),
+        ("answer", {"documents": [GIVEN], "questions": ["who?"], "options": {"top": 1}}, list[Answered]),
+        ("chunks", {"document": GIVEN, "options": {"max_words": 9}}, Chunked),
     ]
     Content.model_validate({**shown, "id": "k"}, extra="forbid")
     for kind, arguments, form in jobs:
@@ -230,7 +230,7 @@ def test_what_is_too_much_is_413_and_a_full_disk_507(runner: JobRunner, tmp_path
     assert (said["status"], said["error"].startswith("the result has")) == (413, True)
     assert not list(tmp_path.iterdir())
     small = JobRunner(lambda **_: None, sentences=8)  # of the nine that there are
-    arguments = {"documents": [{**GIVEN, "id": "k"}], "sentences": True}
+    arguments = {"documents": [{**GIVEN, "id": "k"}], "options": {"sentences": True}}
     said = do(small, {"kind": "embed", "arguments": arguments, "file": job["file"]})
     assert (said["status"], "more than 8 sentences" in said["error"]) == (413, True)
     if Path("/dev/full").exists():
@@ -238,7 +238,7 @@ def test_what_is_too_much_is_413_and_a_full_disk_507(runner: JobRunner, tmp_path
 
 
 def test_half_a_character_in_a_question_is_one_sentence(runner: JobRunner, tmp_path: Path) -> None:
-    arguments = {"documents": [GIVEN], "questions": ["who\ud83d?"], "top": 1, "threshold": None}
+    arguments = {"documents": [GIVEN], "questions": ["who\ud83d?"], "options": {"top": 1}}
     said = do(runner, {"kind": "answer", "arguments": arguments, "file": str(tmp_path / "x")})
     assert (said["status"], said["error"].startswith("the question has half a character at 3")) == (422, True)
 
@@ -269,6 +269,6 @@ def test_words_of_the_server_end_no_sentence(tmp_path: Path) -> None:
     file.write_text("Siehe Anm. Nichts gilt hier.")
     for given in ({"id": "k", "name": "n", "path": str(file)}, {"id": None, "name": "n", "text": file.read_text()}):
         assert runner.read(given)["sentences"] == 1
-        assert runner.summarize(given, {"sentences": 1}, None, scores=False)["of"] == 1
+        assert runner.summarize(given, {"sentences": 1}, scores=False)["of"] == 1
     with pytest.raises(InputError, match=r"abbreviations holds 'z\. B\.'"):
         Models(abbreviations=("z. B.",)).check(Limits())

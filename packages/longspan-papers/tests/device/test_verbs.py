@@ -43,9 +43,9 @@ from longspan_documents.inference.indexing.opening import open_index
 from longspan_documents.inference.pipelines import pipeline
 from longspan_documents.inference.readers import load_reader
 from longspan_documents.inference.reranker import load_reranker
-from longspan_documents.inference.results import Decoding
 from longspan_documents.inference.sentence_encoder import load_sentence_encoder
 from longspan_documents.inference.summarize import load_summarizer
+from longspan_documents.inference.verbs import Decoding
 from longspan_documents.mapping.work import verb_of
 from longspan_documents.serve.worker import JobRunner
 from longspan_documents.summaries.extraction import Extraction

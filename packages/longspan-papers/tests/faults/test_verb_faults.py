@@ -28,9 +28,9 @@ from longspan_documents.inference.embed import load_encoder
 from longspan_documents.inference.importance import importance
 from longspan_documents.inference.readers import load_reader
 from longspan_documents.inference.reranker import load_reranker
-from longspan_documents.inference.results import Decoding
 from longspan_documents.inference.sentence_encoder import load_sentence_encoder
 from longspan_documents.inference.summarize import load_summarizer
+from longspan_documents.inference.verbs import Decoding
 from longspan_documents.text.reading import read
 from longspan_papers.coreference.resolving import load_resolver
 from longspan_papers.wikihop.choosing import load_chooser
@@ -129,7 +129,7 @@ def test_what_is_too_large_or_cannot_be_shown_is_named_all_the_same() -> None:
         assert len(refused(lambda value=value: longspan.answer(TEXT, value), "question=")) < 200
         refused(lambda value=value: longspan.chunks(TEXT, overlap=-value if value == 10**5000 else value), "overlap")
     for value in (10**5000, -(10**5000)):
-        refused(lambda value=value: longspan.answer(TEXT, QUESTION, threshold=value), "threshold=", "digits")
+        refused(lambda value=value: longspan.answer(TEXT, QUESTION, threshold=value), "threshold is", "digits")
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a/" * 3000])

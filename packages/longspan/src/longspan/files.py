@@ -22,6 +22,8 @@ from pathlib import Path
 from longspan.errors import REASONS, InputError, write_errors
 from longspan.settings import show
 
+PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
+"""Names of pipes that a shell makes for a command, as by `<(…)`; they end with what writes to them."""
 OWN = re.compile(r"\.longspan-[0-9a-f]{12}\.(lock|part|partial)")
 """Temporary names, as `temporary` makes them."""
 WHOLE = ""

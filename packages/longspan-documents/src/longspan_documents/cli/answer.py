@@ -8,23 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, say, say_coloured, say_json
 from longspan.errors import InputError
-from longspan_documents.cli.documents import (
-    Abbreviations,
-    Encoder,
-    Encoding,
-    Json,
-    Ocr,
-    PageHeaders,
-    Raw,
-    Reranker,
-    abbreviations_in,
-    save_with_note,
-    say_heading,
-    what_is_read,
-)
+from longspan_documents.cli.documents import Json, save_with_note, say_heading, what_is_read
+from longspan_documents.inference.verbs import Answer
 
 epilog = what_is_read
 
@@ -52,15 +39,6 @@ def answer(
     questions: Annotated[
         list[str] | None, typer.Option("--question", "-q", help="A question; may be repeated.", show_default=False)
     ] = None,
-    top: Annotated[int, typer.Option(help="Passages to show.")] = 3,
-    model: Annotated[
-        str | None,
-        typer.Option(help="Folder of a model of questions that marks the very words.", show_default="none"),
-    ] = None,
-    encoder: Encoder = None,
-    reranker: Reranker = None,
-    device: Device = None,
-    dtype: Dtype = None,
     json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each passage's probability.")
@@ -69,17 +47,8 @@ def answer(
         Path | None,
         typer.Option(help="Ask the documents of this index, which `longspan index` made.", show_default=False),
     ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help='Probability, 0 to 1, below which "no answer" is said.', show_default="where that is mostly right"
-        ),
-    ] = None,
-    raw: Raw = False,
-    encoding: Encoding = None,
-    abbreviations: Abbreviations = None,
-    page_headers: PageHeaders = False,
-    ocr: Ocr = False,
+    *,
+    options: Answer,
 ) -> None:
     """Find the passages of documents that answer a question, in files and folders of any length.
 
@@ -93,7 +62,7 @@ def answer(
     `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`,
     `longspan answer --index library "who may cancel?"`.
     """
-    from longspan_documents.inference.answer import Answerer, check_question, notes_of, open_documents
+    from longspan_documents.inference.answer import Answerer, check_question, models_in, notes_of, read_documents
     from longspan_documents.inference.results import notes
 
     sources, asked = _told_apart(words or [], questions or [], indexed=index is not None)
@@ -106,33 +75,26 @@ def answer(
             raise InputError(f"--picture {picture} draws one answer, but {len(asked)} questions are asked; ask one")
         if len(sources) != 1 or Path(sources[0]).is_dir():
             raise InputError(f"--picture {picture} draws one document; name one file")
-        check_picture(picture, [*sources, model, encoder, reranker, index])
-    further = abbreviations_in(abbreviations)
+        models = [str(one) for one in (options.model, options.encoder, options.reranker) if one is not None]
+        check_picture(picture, [*sources, *models, index])
     if index is not None:
-        given = {"--abbreviations": abbreviations is not None, "--page-headers": page_headers, "--ocr": ocr}
+        given = {"--abbreviations": options.abbreviations, "--page-headers": options.page_headers, "--ocr": options.ocr}
         if named := next((name for name, is_given in given.items() if is_given), None):
             raise InputError(f"{named} is for documents, and those of --index are read already; leave it out")
         from longspan_documents.inference.indexing.opening import open_index
 
-        answerer = open_index(index, model, encoder, reranker=reranker, device=device, dtype=dtype)
+        answerer = open_index(index, **models_in(options))
     else:
         # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
-        documents, skipped = open_documents(
-            [Path(source) for source in sources],
-            encoding=encoding,
-            raw=raw,
-            abbreviations=further,
-            page_headers=page_headers,
-            ocr=ocr,
-        )
+        documents, skipped = read_documents([Path(source) for source in sources], options)
         for note in skipped:
             say(f"note: {note}", error=True)
         if any(Path(source).is_dir() for source in sources) and len(documents) >= MANY:
             say(f"note: {INDEX_IT}", error=True)
-        answerer = Answerer(documents, model, encoder=encoder, reranker=reranker, device=device, dtype=dtype)
+        answerer = Answerer(documents, **models_in(options))
     done: list[DocumentAnswer] = []
     for question in asked:
-        result = answerer.answer(question, top=top, threshold=threshold)
+        result = answerer.answer(question, top=options.top, threshold=options.threshold)
         done.append(result)
         if picture is not None:
             from longspan_documents.pictures.strips import draw_answer

@@ -7,15 +7,8 @@ import typer
 
 from longspan.characters import counted
 from longspan.cli.terminal import name_of, say, say_json
-from longspan_documents.cli.documents import (
-    Abbreviations,
-    Encoding,
-    Ocr,
-    PageHeaders,
-    Raw,
-    abbreviations_in,
-    what_is_read,
-)
+from longspan_documents.cli.documents import what_is_read
+from longspan_documents.inference.verbs import Chunks
 
 epilog = what_is_read
 
@@ -25,30 +18,8 @@ if TYPE_CHECKING:
 
 def chunks(
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files or folders; - is standard input.")],
-    max_words: Annotated[
-        int | None,
-        typer.Option(min=4, help="Words that a passage does not exceed.", show_default="120; none beside --max-tokens"),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(min=8, help="Tokens that no passage exceeds, without special ones.", show_default="none"),
-    ] = None,
-    overlap: Annotated[int, typer.Option(min=0, help="Sentences that a passage repeats of the one before it.")] = 0,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            "--tokenizer",
-            "--model",
-            help="Folder or Hub name of the model whose tokens are counted.",
-            show_default="the bundled encoder's",
-        ),
-    ] = None,
+    options: Chunks,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list with places and counts.")] = False,
-    raw: Raw = False,
-    encoding: Encoding = None,
-    abbreviations: Abbreviations = None,
-    page_headers: PageHeaders = False,
-    ocr: Ocr = False,
 ) -> None:
     """Cut documents into passages with their places, for other tools.
 
@@ -61,16 +32,11 @@ def chunks(
     Examples: `longspan chunks paper.pdf`, `longspan chunks docs/ --json > passages.json`, `longspan chunks book.epub
     --max-words 300 --overlap 2 --json`, `longspan chunks notes.md --max-tokens 510 --model bert-base-uncased --json`.
     """
-    from longspan_documents.inference.answer import open_documents
-    from longspan_documents.inference.chunks import chunks as cut
+    from longspan_documents.inference.answer import read_documents
+    from longspan_documents.inference.chunks import cut
 
-    further = abbreviations_in(abbreviations)
-    paths = [Path(one) for one in inputs]
-    documents, skipped = open_documents(
-        paths, encoding=encoding, raw=raw, abbreviations=further, page_headers=page_headers, ocr=ocr
-    )
-    bounds = {"max_words": max_words, "max_tokens": max_tokens, "overlap": overlap}
-    several = [cut(one, tokenizer=tokenizer, **bounds) for one in documents]
+    documents, skipped = read_documents([Path(one) for one in inputs], options)
+    several = [cut(one, options) for one in documents]
     if json:
         say_json([passage.record() for passages in several for passage in passages])
     else:

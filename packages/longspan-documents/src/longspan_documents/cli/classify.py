@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
-from longspan_documents.cli.documents import Encoding, Json, Raw, what_is_read
+from longspan_documents.cli.documents import Json, what_is_read
+from longspan_documents.inference.verbs import Classify
 
 epilog = what_is_read
 
@@ -21,17 +21,11 @@ def classify(
     files: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="Documents, folders or tables of them; - is standard input.")
     ],
-    model: Annotated[
-        str | None, typer.Option(help="Folder or Hub name of a model that classifies.", show_default=False)
-    ] = None,
-    device: Device = None,
-    dtype: Dtype = None,
+    options: Classify,
     text_field: Annotated[
         str | None, typer.Option(help="Column of the texts in tables.", show_default="as trained, else by its name")
     ] = None,
     json: Json = False,
-    raw: Raw = False,
-    encoding: Encoding = None,
 ) -> None:
     """Tell which label a document has, and how sure that is.
 
@@ -42,19 +36,12 @@ def classify(
     Examples: `longspan classify news.html --model runs/hyperpartisan`, `longspan classify mails/ --model DIR --json`,
     `longspan classify rows.csv --model DIR --text-field body`.
     """
-    if model is None:
-        raise InputError(
-            "--model is missing; give a classifier of the Hub, such as "
-            "distilbert/distilbert-base-uncased-finetuned-sst-2-english (how one feels about something) or "
-            "papluca/xlm-roberta-base-language-detection, or train one with `longspan train hyperpartisan-small` "
-            "or, on rows of your own, with the recipe of docs/guides/classify.md"
-        )
     from longspan.progress import progress_bar
-    from longspan_documents.inference.classify import load_classifier
+    from longspan_documents.inference.classify import classifier_in
 
     # The model first: it is what is most often wrong, and reading many documents takes a while.
-    classifier = load_classifier(model, device, dtype)
-    texts = list(_texts(files, encoding, raw, text_field, classifier.task.text_field))
+    classifier = classifier_in(options)
+    texts = list(_texts(files, options, text_field, classifier.task.text_field))
     labels = [classifier.classify_text(text) for _, _, text in progress_bar(texts, doing="classifying")]
     names = [file if row is None else f"{file}, {row}" for file, row, _ in texts]
     if json:
@@ -69,27 +56,29 @@ def classify(
 
 
 def _texts(
-    files: list[str], encoding: str | None, raw: bool, text_field: str | None, trained_field: str | None
+    files: list[str], options: Classify, text_field: str | None, trained_field: str | None
 ) -> Iterator[tuple[str, str | None, str]]:
     """`(file, row or None, text)` of each document."""
     from longspan.characters import on_one_line
     from longspan.data.labelled import read_texts
     from longspan.data.tables import holds_records
-    from longspan_documents.inference.answer import open_documents
+    from longspan_documents.inference.answer import read_documents
 
-    tables = [file for file in files if holds_records(file) and not raw and not Path(file).is_dir()]
+    tables = [file for file in files if holds_records(file) and not options.raw and not Path(file).is_dir()]
     if text_field is not None and not tables:
         raise InputError(f"--text-field is {text_field!r}, and no file is a table of rows; leave it out")
     for file in files:
         if file in tables:
-            if encoding is not None:
-                raise InputError(f"--encoding is {encoding!r}, and {file} is a table, which is UTF-8; save it so")
+            if options.encoding is not None:
+                raise InputError(
+                    f"--encoding is {options.encoding!r}, and {file} is a table, which is UTF-8; save it so"
+                )
             rows = list(read_texts(Path(file), text_field or trained_field))
             if not rows:
                 raise InputError(f"{file} has no rows; give a table with texts")
             yield from ((name_of(file), on_one_line(row), text) for row, text in rows)
             continue
-        documents, skipped = open_documents([Path(file)], encoding=encoding, raw=raw)
+        documents, skipped = read_documents([Path(file)], options)
         for note in skipped:
             say(f"note: {note}", error=True)
         yield from ((document.name, None, document.words) for document in documents)

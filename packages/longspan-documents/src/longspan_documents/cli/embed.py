@@ -6,19 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.characters import counted
-from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
-from longspan_documents.cli.documents import (
-    Abbreviations,
-    Encoder,
-    Encoding,
-    Json,
-    Ocr,
-    PageHeaders,
-    abbreviations_in,
-    what_is_read,
-)
+from longspan_documents.cli.documents import Json, what_is_read
+from longspan_documents.inference.verbs import Embed
 
 epilog = what_is_read
 
@@ -30,25 +21,11 @@ if TYPE_CHECKING:
 
 def embed(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents; - is standard input.")],
+    options: Embed,
     output: Annotated[
         Path | None, typer.Option(help="Write a .safetensors file with the vectors, and their places.")
     ] = None,
-    sentences: Annotated[bool, typer.Option("--sentences", help="A vector for each sentence too.")] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="An encoder, as a folder or a Hub name: any, lengthened or not.", show_default="the bundled one"
-        ),
-    ] = None,
-    encoder: Encoder = None,
-    device: Device = None,
-    dtype: Dtype = None,
     json: Json = False,
-    encoding: Encoding = None,
-    abbreviations: Abbreviations = None,
-    page_headers: PageHeaders = False,
-    ocr: Ocr = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Read documents as they are, boilerplate and all.")] = False,
 ) -> None:
     """Turn documents of any length into vectors; near vectors mean near meanings.
 
@@ -60,29 +37,27 @@ def embed(
     Examples: `longspan embed a.pdf b.md c.txt`, `longspan embed *.txt --output vectors.safetensors --sentences`.
     """
     from longspan.files import output_file
-    from longspan_documents.inference.embed import embed_document, save_vectors, the_encoder
-    from longspan_documents.text.reading import read
+    from longspan_documents.inference.embed import embedded, encoder_in, save_vectors
+    from longspan_documents.text.reading import read_file
 
     if output is not None and output.suffix != ".safetensors":
         raise InputError(f"--output {output} ends in no .safetensors; give a name that does")
     # Known before anything is read.
-    target = None if output is None else output_file(output, reads=[*files, model, encoder])
-    further = abbreviations_in(abbreviations)
-    documents = [
-        read(file, encoding, raw=raw, abbreviations=further, page_headers=page_headers, ocr=ocr) for file in files
-    ]
-    chosen = the_encoder(model, encoder, device, dtype)
-    embedded = [embed_document(document, chosen) for document in documents]
-    if note := getattr(chosen, "note", None):
+    named = [str(one) for one in (options.model, options.encoder) if one is not None]
+    target = None if output is None else output_file(output, reads=[*files, *named])
+    documents = [read_file(file, options) for file in files]
+    encoder = encoder_in(options)
+    vectors = [embedded(document, encoder, options.language) for document in documents]
+    if note := getattr(encoder, "note", None):
         say(f"note: {note}", error=True)
     if target is not None:
-        save_vectors(target, files, embedded, sentences=sentences)
-        total = sum(len(one.sentences) for one in embedded)
-        say(f"{output}: {counted(len(embedded), 'document')}, {counted(total, 'sentence')}", error=True)
+        save_vectors(target, files, vectors, sentences=options.sentences)
+        total = sum(len(one.sentences) for one in vectors)
+        say(f"{output}: {counted(len(vectors), 'document')}, {counted(total, 'sentence')}", error=True)
     if json:
-        say_json([_record(file, one, sentences) for file, one in zip(files, embedded, strict=True)])
+        say_json([_record(file, one, options.sentences) for file, one in zip(files, vectors, strict=True)])
     elif output is None:
-        cosines = [float(one.vector @ other.vector) for one in embedded for other in embedded]
+        cosines = [float(one.vector @ other.vector) for one in vectors for other in vectors]
         _print([name_of(file) for file in files], cosines)
 
 

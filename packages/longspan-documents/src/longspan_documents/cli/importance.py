@@ -52,8 +52,8 @@ def importance(
 
     if html is not None:
         check_page(html, [file, reference, model])
-    named = None if reference is None else read(reference, encoding).words
-    document = read(file, encoding, raw=raw)
+    named = None if reference is None else read(reference, encoding=encoding).words
+    document = read(file, encoding=encoding, raw=raw)
     weighed = weigh(document, model=model, reference=named, device=device, dtype=dtype)
     if html is not None:
         save_page(importance_page(weighed, document.title or document.name), html)

@@ -2,39 +2,63 @@
 
 import sys
 import time
+from dataclasses import MISSING, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from longspan.characters import counted, duration
-from longspan.cli.options import Device, Dtype
+from longspan.cli.options import Declared
 from longspan.cli.terminal import name_of, redraw, say
-from longspan_documents.cli.documents import (
-    Abbreviations,
-    Encoder,
-    Encoding,
-    Ocr,
-    PageHeaders,
-    Raw,
-    abbreviations_in,
-    what_is_read,
-)
+from longspan_documents.cli.documents import what_is_read
 
 epilog = what_is_read
 
 if TYPE_CHECKING:
+    from longspan.options import Field
     from longspan_documents.mapping.documents import Progress
 
 EVERY = 30.0
 """Seconds between two lines about the progress in a log."""
 
 
+def options_of_verbs() -> "list[tuple[Field, str]]":
+    """The options of all verbs, none of them given by default; the help names those that have one, unless all do."""
+    from longspan.options import Field, fields_of
+    from longspan.settings import Range
+    from longspan_documents.mapping.work import VERBS
+
+    of_verbs = {verb: fields_of(kind.declared, "map") for verb, kind in VERBS.items()}
+    options = []
+    for name in dict.fromkeys(field.name for fields in of_verbs.values() for field in fields):
+        holders = {verb: field for verb, fields in of_verbs.items() for field in fields if field.name == name}
+        first = next(iter(holders.values()))
+        same = len({repr(field.hint) for field in holders.values()}) == 1
+        helps = dict.fromkeys(field.option.help for field in holders.values())
+        told = [
+            f"{', '.join(verb for verb, field in holders.items() if field.option.help == help)}: {help}"
+            for help in helps
+        ]
+        option = replace(
+            first.option,
+            default=first.option.default or ("" if first.default in (None, False, MISSING, ()) else str(first.default)),
+            flags=tuple(flag for flag in first.option.flags if flag != "--model"),  # an option of other verbs
+        )
+        # Where verbs differ in its limits, the verb checks them.
+        limits = first.limits if same else Range()
+        flag = first.bare is bool
+        given = Field(name, False if flag else None, Annotated[bool if flag else first.bare | None, limits, option])
+        everywhere = len(holders) == len(VERBS) and len(helps) == 1
+        options.append((given, first.option.help if everywhere else " ".join(told)))
+    return options
+
+
 def map(
     verb: Annotated[
         str,
         typer.Argument(
-            help="What to do with each: summarize, answer, embed, classify, or what a package adds (coref)."
+            help="What to do with each: summarize, answer, embed, classify, chunks, or what a package adds (coref)."
         ),
     ],
     inputs: Annotated[
@@ -59,48 +83,8 @@ def map(
         str | None, typer.Option(help="Column of the texts in tables.", show_default="by its name")
     ] = None,
     prefix: Annotated[str, typer.Option(help="Put before the names of the columns that are added.")] = "",
-    model: Annotated[
-        str | None,
-        typer.Option(help="Folder or name of a model, as the verb takes it.", show_default="the bundled one"),
-    ] = None,
-    encoder: Encoder = None,
-    reranker: Annotated[
-        str | None, typer.Option(help="answer: a cross-encoder that reads the 20 best again.", show_default="none")
-    ] = None,
-    sentences: Annotated[
-        int | None, typer.Option("--sentences", "-n", help="summarize: sentences to pick.", show_default=False)
-    ] = None,
-    length: Annotated[str | None, typer.Option(help="summarize: short, medium or long.", show_default="medium")] = None,
-    words: Annotated[int | None, typer.Option(help="summarize: words, in whole sentences.")] = None,
-    query: Annotated[str | None, typer.Option(help="summarize: what it is to be about.")] = None,
-    beams: Annotated[int | None, typer.Option(help="summarize: beams, for a model that writes.")] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="summarize: above 0 favours longer texts, likewise.")
-    ] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="summarize: longest summary, likewise.")] = None,
-    max_source_tokens: Annotated[
-        int | None, typer.Option(help="summarize: tokens that it reads at once.", show_default="as it was trained")
-    ] = None,
-    long_documents: Annotated[
-        Literal["lengthen", "parts"] | None,
-        typer.Option(help="summarize: what it does with longer documents.", show_default="parts"),
-    ] = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    language: Annotated[
-        str | None, typer.Option(help="summarize, embed: language code for finding sentences.", show_default="guessed")
-    ] = None,
-    question: Annotated[str | None, typer.Option("--question", "-q", help="answer: asked of every document.")] = None,
-    question_field: Annotated[str | None, typer.Option(help="answer: column of each row's question.")] = None,
-    top: Annotated[int | None, typer.Option(help="answer: passages to keep.", show_default="3")] = None,
-    threshold: Annotated[
-        float | None, typer.Option(help="answer: probability below which there is none.", show_default=False)
-    ] = None,
-    encoding: Encoding = None,
-    raw: Raw = False,
-    abbreviations: Abbreviations = None,
-    page_headers: PageHeaders = False,
-    ocr: Ocr = False,
+    *,
+    options: Annotated[dict[str, Any], Declared(options_of_verbs)],
 ) -> None:
     """Do a verb for every row of tables, or every document of folders, and write Parquet.
 
@@ -114,28 +98,6 @@ def map(
     """
     from longspan_documents.mapping.documents import map_documents
 
-    options = {
-        "model": model,
-        "encoder": encoder,
-        "reranker": reranker,
-        "sentences": sentences,
-        "length": length,
-        "words": words,
-        "query": query,
-        "beams": beams,
-        "length_penalty": length_penalty,
-        "max_tokens": max_tokens,
-        "max_source_tokens": max_source_tokens,
-        "long_documents": long_documents,
-        "device": device,
-        "dtype": dtype,
-        "language": language,
-        "question": question,
-        "question_field": question_field,
-        "top": top,
-        "threshold": threshold,
-        "abbreviations": abbreviations_in(abbreviations) if abbreviations is not None else None,
-    }
     lines = Lines()
     try:
         mapped = map_documents(
@@ -147,10 +109,6 @@ def map(
             threads=threads,
             text_field=text_field,
             prefix=prefix,
-            encoding=encoding,
-            raw=raw,
-            page_headers=page_headers,
-            ocr=ocr,
             part_rows=part_rows,
             report=lines.report,
             **options,

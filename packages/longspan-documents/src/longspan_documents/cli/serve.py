@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli.options import Device, Dtype
+from longspan.cli.options import Device, Dtype, words_in
 from longspan.cli.terminal import say
-from longspan_documents.cli.documents import Abbreviations, Encoder, Ocr, Reranker, abbreviations_in, what_is_read
+from longspan_documents.cli.documents import Abbreviations, Encoder, Ocr, Reranker, what_is_read
 
 epilog = what_is_read
 
@@ -60,7 +60,7 @@ def serve(
     from longspan_documents.serve.limits import MEBIBYTE, Limits
     from longspan_documents.serve.server import serve as run
 
-    further = tuple(abbreviations_in(abbreviations))
+    further = () if abbreviations is None else tuple(words_in(abbreviations, "abbreviations"))
     limits = Limits(
         file_bytes=megabytes * MEBIBYTE, seconds=seconds, memory=memory * MEBIBYTE, queue=queue, workers=workers
     )

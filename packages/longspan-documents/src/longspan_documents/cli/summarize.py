@@ -4,57 +4,30 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longspan.characters import counted
-from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
-from longspan_documents.cli.documents import (
-    Abbreviations,
-    Encoder,
-    Encoding,
-    Json,
-    Ocr,
-    PageHeaders,
-    Raw,
-    abbreviations_in,
-    save_with_note,
-    say_heading,
-    what_is_read,
-)
+from longspan_documents.cli.documents import Json, save_with_note, say_heading, what_is_read
+from longspan_documents.inference.verbs import Summarize
 
 epilog = what_is_read
 
 if TYPE_CHECKING:
     from longspan_documents.inference.outline import Section
-    from longspan_documents.inference.results import Extent, Summary
+    from longspan_documents.inference.results import Summary
     from longspan_documents.text.blocks import Document
 
 
 def summarize(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Documents; - is standard input.")],
-    sentences: Annotated[
-        int | None, typer.Option("--sentences", "-n", help="Sentences to pick.", show_default="by the length")
-    ] = None,
-    length: Annotated[
-        str | None, typer.Option(help="short, medium or long, by the document's length.", show_default="medium")
-    ] = None,
-    words: Annotated[int | None, typer.Option(help="Words, in whole sentences, as near as possible.")] = None,
-    query: Annotated[str | None, typer.Option(help="What it is to be about: a question or some words.")] = None,
+    options: Summarize,
     outline: Annotated[
         bool, typer.Option("--outline", help="Section by section: headings, each with its best sentences.")
     ] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Folder or Hub name of a model: one trained here, LED, BART, Pegasus, T5, …",
-            show_default="the bundled one",
-        ),
-    ] = None,
-    encoder: Encoder = None,
     json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each sentence's score.")
@@ -62,28 +35,6 @@ def summarize(
     html: Annotated[
         Path | None, typer.Option(help="Write a web page: the whole document shaded by score, the summary beside it.")
     ] = None,
-    encoding: Encoding = None,
-    abbreviations: Abbreviations = None,
-    page_headers: PageHeaders = False,
-    ocr: Ocr = False,
-    raw: Raw = False,
-    language: Annotated[
-        str | None, typer.Option(help="Language code for finding sentences.", show_default="by the script")
-    ] = None,
-    beams: Annotated[int | None, typer.Option(help="Beams, for a model that writes.")] = None,
-    length_penalty: Annotated[float | None, typer.Option(help="Above 0 favours longer texts, likewise.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Longest summary in tokens, likewise.")] = None,
-    max_source_tokens: Annotated[
-        int | None, typer.Option(help="Tokens that it reads at once.", show_default="as it was trained")
-    ] = None,
-    long_documents: Annotated[
-        Literal["parts", "lengthen"] | None,
-        typer.Option(
-            help="Longer documents: read parts, or lengthen the model where that can be done.", show_default="parts"
-        ),
-    ] = None,
-    device: Device = None,
-    dtype: Dtype = None,
     stream: Annotated[
         bool | None,
         typer.Option("--stream/--no-stream", help="Print as it writes.", show_default="one file on a terminal"),
@@ -100,32 +51,21 @@ def summarize(
     `longspan summarize report.docx --html page.html`, `curl -s URL | longspan summarize - --json`,
     `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
     """
-    from longspan_documents.inference.results import Extent
-    from longspan_documents.text.reading import read
-
-    # A mistake in the length is told before any file is read.
-    extent = Extent(sentences=sentences, words=words, length=length)  # pyright: ignore[reportArgumentType]
-    _check_outputs(files, model, picture, html)
-    # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
-    further = abbreviations_in(abbreviations)
-    reading: dict[str, Any] = {"raw": raw, "abbreviations": further, "page_headers": page_headers, "ocr": ocr}
-    documents = [read(file, encoding, **reading) for file in files]
-
     from longspan_documents.inference.outline import outline as outline_of
-    from longspan_documents.inference.results import Decoding
+    from longspan_documents.text.reading import read_file
 
-    given = {"beams": beams, "length_penalty": length_penalty, "max_tokens": max_tokens}
-    given |= {"max_source_tokens": max_source_tokens, "long_documents": long_documents}
-    decoding: Any = {name: value for name, value in given.items() if value is not None}
+    _check_outputs(files, options, picture, html)
+    # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
+    documents = [read_file(file, options) for file in files]
     pieces = _Pieces() if _streams(stream, files, json, outline) else None
-    loading: dict[str, Any] = {"model": model, "encoder": encoder, "language": language, "device": device}
-    loading |= {"dtype": dtype, "decoding": Decoding(**decoding) if decoding else None}
     done = []
-    summaries = _summaries(documents, extent, query, loading, pieces)
+    summaries = _summaries(documents, replace(options, stream=pieces))
     for file, document, summary in zip(files, documents, summaries, strict=True):
         sections = outline_of(document, summary) if outline else ()
         if outline and not summary.document:
-            raise InputError(f"--outline needs a model that picks sentences, but {model} writes; leave one of them out")
+            raise InputError(
+                f"--outline needs a model that picks sentences, but {options.model} writes; leave one of them out"
+            )
         done.append((file, summary, sections))
         if picture is not None:
             from longspan_documents.pictures.strips import draw_summary
@@ -147,24 +87,19 @@ def summarize(
             _print_note(file, document, summary)
 
 
-def _summaries(
-    documents: "list[Document]", extent: "Extent", query: str | None, loading: dict[str, Any], pieces: "_Pieces | None"
-) -> "Iterator[Summary]":
+def _summaries(documents: "list[Document]", options: Summarize) -> "Iterator[Summary]":
     """The summaries of documents in their order; a model that writes reads several in batches."""
     from longspan_documents.inference.results import notes
-    from longspan_documents.inference.summarize import check_query, load_summarizer
-    from longspan_documents.inference.summarize import summarize as run
+    from longspan_documents.inference.summarize import extent_in, query_in, summarize_by, summarizer_in
 
-    if loading["model"] is not None and len(documents) > 1:
-        check_query(query)
-        summarizer: Any = load_summarizer(**loading)
-        if hasattr(summarizer, "summarize_several"):
-            several = summarizer.summarize_several(documents, extent, query)
-            for document, summary in zip(documents, several, strict=True):
-                yield replace(summary, note=notes(document.note, summary.note))
-            return
+    summarizer: Any = summarizer_in(options)
+    if len(documents) > 1 and hasattr(summarizer, "summarize_several"):
+        several = summarizer.summarize_several(documents, extent_in(options), query_in(options))
+        for document, summary in zip(documents, several, strict=True):
+            yield replace(summary, note=notes(document.note, summary.note))
+        return
     for document in documents:
-        yield run(document, **vars(extent), query=query, stream=pieces, **loading)
+        yield summarize_by(summarizer, document, options)
 
 
 class _Pieces:
@@ -186,19 +121,20 @@ def _streams(asked: bool | None, files: list[str], json: bool, outline: bool) ->
     return not (json or outline or len(files) > 1) and (sys.stdout.isatty() if asked is None else asked)
 
 
-def _check_outputs(files: list[str], model: str | None, picture: Path | None, html: Path | None) -> None:
+def _check_outputs(files: list[str], options: Summarize, picture: Path | None, html: Path | None) -> None:
     """Refuse, before any work, a picture or page that could not be written, or one for several documents."""
+    read = [*files, *([] if options.model is None else [str(options.model)])]
     for option, output, does in (("--picture", picture, "draws"), ("--html", html, "shows")):
         if output is not None and len(files) > 1:
             raise InputError(f"{option} {output} {does} one document, but {len(files)} are given; name one of them")
     if picture is not None:
         from longspan.pictures.patterns import check_picture
 
-        check_picture(picture, [*files, model])
+        check_picture(picture, read)
     if html is not None:
         from longspan_documents.pictures.pages import check_page
 
-        check_page(html, [*files, model])
+        check_page(html, read)
 
 
 def _print(

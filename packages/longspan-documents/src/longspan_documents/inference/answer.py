@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.characters import check_characters, mend, on_one_line, visible
-from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.sentences import guess_language
 from longspan.devices import check_loads, check_numbers, check_place
 from longspan.errors import InputError
+from longspan.options import takes
 from longspan.settings import check_kind, check_several, show
 from longspan_documents.inference.encoders import bundled_encoder
 from longspan_documents.inference.passage_encoder import SecondLook, passage_encoder
@@ -32,11 +32,12 @@ from longspan_documents.inference.results import (
     quote_of,
     reads_english,
 )
+from longspan_documents.inference.verbs import Answer
 from longspan_documents.text.blocks import Document
-from longspan_documents.text.documents import check_encoding
 from longspan_documents.text.folders import check_not_path, documents_in
+from longspan_documents.text.options import Reading, SentenceReading
 from longspan_documents.text.passages import Passage
-from longspan_documents.text.reading import abbreviating, document_of, read
+from longspan_documents.text.reading import abbreviating, document_of, read_file
 
 if TYPE_CHECKING:
     from longspan_documents.inference.reranker import Reranker
@@ -54,78 +55,51 @@ SAMPLE = 4_000
 """Characters of each document that tell the language."""
 
 
-def answer(
-    document: Source | Sequence[Source],
-    question: str,
-    model: str | Path | SpanReader | None = None,
-    *,
-    encoder: str | Path | SentenceEncoder | None = None,
-    reranker: str | Path | Reranker | None = None,
-    top: int = SHOWN,
-    threshold: float | None = None,
-    encoding: str | None = None,
-    raw: bool = False,
-    abbreviations: Iterable[str] = (),
-    page_headers: bool = False,
-    ocr: bool = False,
-    device: str | None = None,
-    dtype: str | None = None,
-) -> DocumentAnswer:
+@takes(Answer)
+def answer(document: Source | Sequence[Source], question: str, options: Answer) -> DocumentAnswer:
     """Find the passages of documents that are most likely to answer a question.
 
     Args:
         document: the text itself, a `Path` to a file or a folder, what `longspan_documents.text.reading.read` gave, or
             several of these, whose passages compete.
         question: one question.
-        model: a model of questions that reads the best passages and gives the words that answer: the folder of a
-            transformers `…ForQuestionAnswering`, lengthened or not, or of one trained here; or what `load_reader` gave.
-        encoder: a sentence encoder in the place of the bundled one: the folder or Hub name of any of
-            sentence-transformers' format, or what `load_sentence_encoder` gave.
-        reranker: a cross-encoder that reads the question with each of the twenty best passages, and orders them: a
-            folder, a Hub name, or what `load_reranker` gave.
-        top: how many passages are given.
-        threshold: probability below which there is no answer; None takes the one at which saying so is right more
-            often than not.
-        encoding: of text files; None as in `read`.
-        raw: leave no headers, page numbers and the like out of documents.
-        abbreviations: further words that no sentence ends with, such as "Anm.".
-        page_headers, ocr: of files, as in `longspan_documents.text.reading.read`.
-        device: where all of these models compute, the bundled encoder too, as PyTorch names devices ("cpu", "cuda",
-            "cuda:1", "mps"); None is the processor.
-        dtype: of the weights of models that are given: "float32", "bfloat16" or "float16"; None is float32.
 
     Returns:
         A `DocumentAnswer`; `print` shows the sentence that matters most.
 
     Raises:
-        InputError: nothing to read, no question, a model that cannot be loaded or cannot answer questions, `top` below
-            1, or a threshold outside 0 to 1; a device that is not there, or one for a model that is loaded already.
+        InputError: nothing to read, no question, a model that cannot be loaded or cannot answer questions, an option
+            outside its limits; a device that is not there, or one for a model that is loaded already.
     """
-    documents, skipped = open_documents(
-        document, encoding=encoding, raw=raw, abbreviations=abbreviations, page_headers=page_headers, ocr=ocr
-    )
-    answerer = Answerer(documents, model, encoder=encoder, reranker=reranker, device=device, dtype=dtype)
-    result = answerer.answer(question, top=top, threshold=threshold)
-    return replace(result, note=notes(*notes_of(documents), result.note, *skipped))
+    documents, skipped = read_documents(document, options)
+    result = answer_in(documents, question, options)
+    return replace(result, note=notes(result.note, *skipped))
 
 
-def open_documents(
-    sources: Source | Sequence[Source],
-    *,
-    encoding: str | None = None,
-    raw: bool = False,
-    abbreviations: Iterable[str] = (),
-    page_headers: bool = False,
-    ocr: bool = False,
-) -> tuple[list[Document], list[str]]:
+def answer_in(documents: Sequence[Document], question: str, options: Answer) -> DocumentAnswer:
+    """The answer of documents that have been read; see `answer`."""
+    result = Answerer(documents, **models_in(options)).answer(question, top=options.top, threshold=options.threshold)
+    return replace(result, note=notes(*notes_of(documents), result.note))
+
+
+def models_in(options: Answer) -> dict[str, Any]:
+    """The options that name models and where they compute, as `Answerer` and `load_models` take them."""
+    return {name: getattr(options, name) for name in ("model", "encoder", "reranker", "device", "dtype")}
+
+
+@takes(SentenceReading)
+def open_documents(sources: Source | Sequence[Source], options: Reading) -> tuple[list[Document], list[str]]:
     """Read documents, and say what was passed over in folders; arguments as in `answer`.
 
     Raises:
         InputError: a document that was named cannot be read, a folder holds none that can, or there is none at all.
     """
-    every = sources_in(sources, encoding=encoding, raw=raw)
-    further = abbreviations_from(abbreviations)  # once, since an iterator is read once
-    reading: dict[str, Any] = {"raw": raw, "page_headers": page_headers, "ocr": ocr}
+    return read_documents(sources, options)
+
+
+def read_documents(sources: Source | Sequence[Source], reading: Reading) -> tuple[list[Document], list[str]]:
+    """Documents, and what was passed over in folders; see `open_documents`."""
+    every = sources_in(sources, reading)
     documents: list[Document] = []
     skipped: list[str] = []
     for number, source in enumerate(every, 1):
@@ -137,37 +111,34 @@ def open_documents(
             readable = []
             for file in files:
                 try:
-                    readable.append(read(file, encoding, **reading))
+                    readable.append(read_file(file, reading))
                 except InputError as error:
                     skipped.append(f"passed over: {error}")
             if not readable:
                 raise InputError(f"{on_one_line(str(source))} holds no document that can be read: {skipped[-1]}")
             documents += readable
         elif isinstance(source, Path):
-            documents.append(read(source, encoding, **reading))
+            documents.append(read_file(source, reading))
         else:
             name = "the document" if len(every) == 1 else f"document {number}"
             if not source.strip():
                 raise InputError(f"{name} is empty; give a document with words in it")
             check_not_path(source, name, folders=True)
             text, halves = mend(source)
-            documents.append(document_of(text, raw=raw, name=name))
+            documents.append(document_of(text, raw=reading.raw, name=name))
             if mended := notes(halves=halves):
                 skipped.append(mended)
     if not documents:
         raise InputError("there is no document to ask; give a text, a file or a folder")
-    return [abbreviating(document, further) for document in documents], skipped
+    return [abbreviating(document, reading.further_abbreviations) for document in documents], skipped
 
 
-def sources_in(
-    sources: Source | Iterable[Source], *, encoding: str | None = None, raw: bool = False, argument: str = "document"
-) -> list[Source]:
+def sources_in(sources: Source | Iterable[Source], reading: Reading, argument: str = "document") -> list[Source]:
     """What names documents, as a list, with what is said of how they are read; nothing is opened.
 
     Raises:
-        InputError: something else is among them; an encoding that is unknown, or of no file; `raw` is no truth value.
+        InputError: something else is among them, or an encoding of no file.
     """
-    check_kind(raw, "raw", bool, "true or false")
     if isinstance(sources, str | Path | Document):
         every: list[Source] = [sources]
     else:
@@ -176,10 +147,8 @@ def sources_in(
     for number, source in enumerate(every, 1):
         name = argument if len(every) == 1 else f"{argument} {number}"
         check_kind(source, name, (str, Path, Document), "a text, a Path or a Document")
-    if encoding is not None:
-        check_encoding(encoding)
-        if every and not any(isinstance(source, Path) for source in every):
-            raise InputError(f"encoding={show(encoding)} is of files, and no {argument} is a Path; leave it out")
+    if reading.encoding is not None and every and not any(isinstance(source, Path) for source in every):
+        raise InputError(f"encoding={show(reading.encoding)} is of files, and no {argument} is a Path; leave it out")
     return every
 
 

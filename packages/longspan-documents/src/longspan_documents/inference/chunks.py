@@ -6,24 +6,20 @@ They are the passages that `longspan.answer` ranks and `longspan index` keeps: w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError, last_line
+from longspan.options import takes
 from longspan.settings import check_kind, show
 from longspan_documents.inference.results import Quote, quote_of
+from longspan_documents.inference.verbs import Chunks
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.passages import MOST, Measure, passages_of, within
 from longspan_documents.text.reading import as_document
-
-FEWEST_WORDS = 4
-"""The smallest bound on a passage's words; below it a passage is a sentence."""
-FEWEST_TOKENS = 8
-"""The smallest bound on its tokens: a character may be four of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,62 +57,39 @@ class PlacedPassage:
         return record | {name: getattr(self, name) for name in told}
 
 
-def chunks(
-    document: str | Path | Document,
-    *,
-    max_words: int | None = None,
-    max_tokens: int | None = None,
-    overlap: int = 0,
-    tokenizer: str | Path | Callable[..., Any] | None = None,
-    abbreviations: Iterable[str] = (),
-    page_headers: bool = False,
-    ocr: bool = False,
-) -> tuple[PlacedPassage, ...]:
+@takes(Chunks)
+def chunks(document: str | Path | Document, options: Chunks) -> tuple[PlacedPassage, ...]:
     """Cut a document into passages of whole sentences, none of which leaves its section.
 
     Args:
         document: the text itself, a `Path` to a file, or what `longspan_documents.text.reading.read` gave.
-        max_words: that a passage does not exceed, but for one long sentence, or a rest of less than a quarter of it
-            at the end of a section. From half as many on, a passage ends with its paragraph. None takes 120, or, with
-            `max_tokens`, sets no bound.
-        max_tokens: that no passage exceeds, without special tokens: a sentence that is longer is cut between words,
-            and the rest of a section stands alone.
-        overlap: sentences at the end of a passage with which the next one of its section begins, where they fit.
-        tokenizer: that counts the tokens: a folder, a Hub name, or a tokenizer of transformers; None takes that of the
-            bundled encoder.
-        abbreviations: further words that no sentence ends with, such as "Anm.".
-        page_headers, ocr: of files, as in `longspan_documents.text.reading.read`.
 
     Returns:
         The passages in order.
 
     Raises:
-        InputError: nothing to read, `max_words` below 4, `max_tokens` below 8, a negative overlap, or a tokenizer that
-            cannot be loaded.
+        InputError: nothing to read, an option outside its limits, or a tokenizer that cannot be loaded.
     """
-    check_kind(overlap, "overlap", Integral, "a whole number")
-    for name, bound, fewest in (("max_words", max_words, FEWEST_WORDS), ("max_tokens", max_tokens, FEWEST_TOKENS)):
-        if bound is not None:
-            check_kind(bound, name, Integral, "a whole number")
-            if bound < fewest:
-                raise InputError(f"{name}={show(bound)} leaves no room for a sentence; give at least {fewest}")
-    if overlap < 0:
-        raise InputError(f"overlap={show(overlap)} is negative; give a number of sentences, or 0 for none")
-    count = _counter(tokenizer)
-    opened = as_document(document, abbreviations, page_headers=page_headers, ocr=ocr)
+    return cut(as_document(document, options), options)
+
+
+def cut(document: Document, options: Chunks) -> tuple[PlacedPassage, ...]:
+    """The passages of a document that has been read; see `chunks`."""
+    count = _counter(options.tokenizer)
+    max_words, max_tokens = options.max_words, options.max_tokens
     if max_words is None and max_tokens is not None:
-        passages = passages_of(opened, most=max_tokens, overlap=overlap, measure=count)
+        passages = passages_of(document, most=max_tokens, overlap=options.overlap, measure=count)
     else:
-        passages = passages_of(opened, most=max_words or MOST, overlap=overlap)
+        passages = passages_of(document, most=max_words or MOST, overlap=options.overlap)
     if max_tokens is not None:
-        passages = [part for passage in passages for part in within(opened, passage, max_tokens, count)]
-    paths = headings_above(opened)
+        passages = [part for passage in passages for part in within(document, passage, max_tokens, count)]
+    paths = headings_above(document)
     texts = [passage.text for passage in passages]
     return tuple(
         PlacedPassage(
-            file=opened.name,
+            file=document.name,
             text=text,
-            quote=quote_of(opened, passage.start, passage.end),
+            quote=quote_of(document, passage.start, passage.end),
             headings=paths.get(passage.sentences[0].section, ()),
             speakers=passage.speakers,
             sentences=(passage.first, passage.first + len(passage.sentences)),

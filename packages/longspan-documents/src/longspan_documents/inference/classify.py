@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.characters import counted
 from longspan.devices import check_loads, check_named
+from longspan.options import takes
 from longspan.settings import check_kind
+from longspan_documents.inference.verbs import Classify
 
 if TYPE_CHECKING:
     from longspan_documents.text.blocks import Document
@@ -42,21 +44,12 @@ class DocumentLabel:
         return self.label
 
 
-def classify(
-    document: str | Path | Document,
-    model: str | Path | Classifier,
-    *,
-    device: str | None = None,
-    dtype: str | None = None,
-) -> DocumentLabel:
+@takes(Classify)
+def classify(document: str | Path | Document, options: Classify) -> DocumentLabel:
     """Tell which label a document has.
 
     Args:
         document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
-        model: the folder of a model that classifies, such as `longspan train` makes for the task `classification`; or
-            what `load_classifier` returned.
-        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
-        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Returns:
         A `DocumentLabel`; `print` shows the label.
@@ -67,11 +60,16 @@ def classify(
     """
     from longspan_documents.text.reading import as_document
 
-    document = as_document(document)
+    opened = as_document(document, options)
+    return classifier_in(options).classify(opened)
+
+
+def classifier_in(options: Classify) -> Classifier:
+    """The classifier that options name, loaded."""
+    model = options.model
     check_kind(model, "model", (str, Path, Classifier), "a folder, or what `load_classifier` returned")
-    check_loads("model", model, device, dtype)
-    classifier = model if isinstance(model, Classifier) else load_classifier(model, device, dtype)
-    return classifier.classify(document)
+    check_loads("model", model, options.device, options.dtype)
+    return model if isinstance(model, Classifier) else load_classifier(str(model), options.device, options.dtype)
 
 
 def load_classifier(model: str | Path, device: str | None = None, dtype: str | None = None) -> Classifier:

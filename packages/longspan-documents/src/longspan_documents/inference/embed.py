@@ -11,19 +11,20 @@ model reads is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from longspan.characters import mend
 from longspan.devices import check_loads, check_named, check_numbers
 from longspan.errors import InputError
-from longspan.settings import check_kind, check_several, convert, show
+from longspan.options import takes
+from longspan.settings import check_kind, check_several, show
 from longspan_documents.inference.encoders import (
     Encoder,
     batches_of,
@@ -33,38 +34,22 @@ from longspan_documents.inference.encoders import (
     of_length_one,
     padded,
 )
+from longspan_documents.inference.verbs import Embed, EmbedTexts
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from longspan.checkpoints.pooling import Pooling
-    from longspan_documents.inference.sentence_encoder import SentenceEncoder
     from longspan_documents.text.blocks import Document
     from longspan_documents.text.reading import DocumentSentence
 
 
-def embed(
-    texts: str | Sequence[str],
-    model: str | Path | Encoder | PooledEncoder | None = None,
-    *,
-    encoder: str | Path | SentenceEncoder | None = None,
-    purpose: Literal["question", "passage"] | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-) -> np.ndarray:
+@takes(EmbedTexts)
+def embed(texts: str | Sequence[str], options: EmbedTexts) -> np.ndarray:
     """Vectors of loose texts of any length, each read by itself.
 
     Args:
         texts: one text, or several.
-        model: None takes the bundled encoder. Else the folder, or the Hub name, of an encoder: one that `longspan
-            train` made for the task distillation, or any other, ours or published, whose token states are pooled; or
-            what `load_encoder` returned.
-        encoder: instead of `model`, a sentence encoder that is read as sentence-transformers reads it, longer texts in
-            chunks: a folder, a Hub name, or what `load_sentence_encoder` returned.
-        purpose: what the texts are, for the prompt that `encoder` puts before them.
-        device: where the model computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the
-            processor.
-        dtype: of the weights of a model that is given: "float32", "bfloat16" or "float16"; None is float32.
 
     Returns:
         `(D,)` for one text, `(N, D)` for several; float32, of length 1. Their dot products are cosines.
@@ -87,28 +72,21 @@ def embed(
     for text in every:
         if isinstance(text, str):
             check_not_path(text, "texts" if single else "a text", "give {path} to longspan.embed_document")
-    vectors = embed_words(every, model, encoder, purpose, device, dtype)
+    vectors = embed_words(every, options)
     return vectors[0] if single else vectors
 
 
-def embed_words(
-    texts: Sequence[str],
-    model: str | Path | Encoder | PooledEncoder | None = None,
-    encoder: str | Path | SentenceEncoder | None = None,
-    purpose: Literal["question", "passage"] | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-) -> np.ndarray:
+def embed_words(texts: Sequence[str], options: EmbedTexts) -> np.ndarray:
     """Vectors `(N, D)` as `embed` gives them, also of words that are the name of a file, as a request may hold them."""
-    if purpose is not None:
-        convert(Literal["question", "passage"], purpose, "purpose")
     for text in texts:
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
-    chosen = the_encoder(model, encoder, device, dtype)
-    if encoder is None and purpose is not None:
-        raise InputError(f"purpose={show(purpose)} chooses a prompt of encoder=…, which is not given; leave it out")
-    return chosen.embed(texts) if purpose is None else chosen.embed(texts, purpose)
+    chosen = encoder_in(options)
+    if options.encoder is None and options.purpose is not None:
+        raise InputError(
+            f"purpose={show(options.purpose)} chooses a prompt of encoder=…, which is not given; leave it out"
+        )
+    return chosen.embed(texts) if options.purpose is None else chosen.embed(texts, options.purpose)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,39 +107,29 @@ class EmbeddedDocument:
     tokens: int
 
 
-def embed_document(
-    document: str | Path | Document,
-    model: str | Path | Encoder | PooledEncoder | SentenceEncoder | None = None,
-    *,
-    encoder: str | Path | SentenceEncoder | None = None,
-    language: str | None = None,
-    abbreviations: Iterable[str] = (),
-    page_headers: bool = False,
-    ocr: bool = False,
-    device: str | None = None,
-    dtype: str | None = None,
-) -> EmbeddedDocument:
+@takes(Embed)
+def embed_document(document: str | Path | Document, options: Embed) -> EmbeddedDocument:
     """Vectors of a document of any length, and of its sentences, each read in it.
+
+    A document that is longer than `encoder` reads goes through it in chunks, and its sentences are read one by one.
 
     Args:
         document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
-        model: as in `embed`.
-        encoder: as in `embed`; a document that is longer than it reads goes through it in chunks, and its sentences are
-            read one by one.
-        language: ISO 639-1 code for cutting sentences; None guesses by the script.
-        abbreviations: further words that no sentence ends with, such as "Anm.".
-        page_headers, ocr: of files, as in `longspan_documents.text.reading.read`.
-        device, dtype: as in `embed`.
 
     Raises:
         InputError: nothing to read, or as in `embed`.
     """
-    from longspan_documents.text.reading import as_document, sentences_of
+    from longspan_documents.text.reading import as_document
 
-    document = as_document(document, abbreviations, page_headers=page_headers, ocr=ocr)
-    chosen = the_encoder(model, encoder, device, dtype)
+    return embedded(as_document(document, options), encoder_in(options), options.language)
+
+
+def embedded(document: Document, encoder: Any, language: str | None = None) -> EmbeddedDocument:
+    """The vectors of a document by an encoder that is loaded; see `embed_document`."""
+    from longspan_documents.text.reading import sentences_of
+
     sentences = tuple(sentences_of(document, language))
-    vector, vectors, tokens = chosen.read(document, sentences)
+    vector, vectors, tokens = encoder.read(document, sentences)
     return EmbeddedDocument(vector=vector, vectors=vectors, sentences=sentences, tokens=tokens)
 
 
@@ -184,8 +152,9 @@ def save_vectors(
         file.write_bytes(save(tensors, {"names": json.dumps(list(names))}))
 
 
-def the_encoder(model: Any, encoder: Any = None, device: str | None = None, dtype: str | None = None) -> Any:
-    """What the arguments stand for in `embed`; `InputError` where both encoders are given."""
+def encoder_in(options: EmbedTexts | Embed) -> Any:
+    """The encoder that options name, loaded; `InputError` where there are two."""
+    model, encoder, device, dtype = options.model, options.encoder, options.device, options.dtype
     if encoder is not None:
         from longspan_documents.inference.sentence_encoder import load_sentence_encoder
 

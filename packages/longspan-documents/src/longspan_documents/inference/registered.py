@@ -41,8 +41,8 @@ class LongSummarization(_OneByOne):
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         from longspan_documents.inference.abstractive.loading import writer_of
         from longspan_documents.inference.abstractive.summarizer import Abstractive
-        from longspan_documents.inference.results import Decoding
         from longspan_documents.inference.summarize import load_summarizer
+        from longspan_documents.inference.verbs import Decoding
 
         super().__init__(model=model, tokenizer=tokenizer, **options)
         writer = writer_of(self.model, tokenizer)

@@ -1,6 +1,6 @@
 """What inference is asked for and what it gives: plain data, without a model.
 
-`Extent` says how long a summary is to be and `Decoding` how it is written; `Summary` and `DocumentAnswer` are results,
+`Extent` says how long a summary is to be; `Summary` and `DocumentAnswer` are results,
 with the places of their sentences and passages. `notes` is what a reader of a result should know.
 """
 
@@ -10,15 +10,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from longspan.characters import mended_note
 from longspan.data.text.sentences import guess_language, split_words
 from longspan.errors import InputError
-from longspan.settings import LARGEST, Beams, Count, LengthPenalty, NewTokens, check, check_kind, show
+from longspan.settings import LARGEST, check_kind, show
+from longspan_documents.inference.verbs import Length
 from longspan_documents.text.blocks import Document
-
-Length = Literal["short", "medium", "long"]
 
 SLACK = 1.1
 """A summary of N words has at most so many times N."""
@@ -332,29 +331,6 @@ class DocumentAnswer:
 
     def __str__(self) -> str:
         return self.text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decoding:
-    """How a summary is written; None keeps what the model was trained to use."""
-
-    beams: Beams | None = None
-    length_penalty: LengthPenalty | None = None
-    max_tokens: NewTokens | None = None
-    """Longest summary, in tokens."""
-    max_source_tokens: Count | None = None
-    """Tokens that the model reads at once."""
-    long_documents: Literal["parts", "lengthen"] = "parts"
-    """What is done with a document that is longer: the model reads parts, or is lengthened where it can be."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of range."""
-        check(self)
-
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of `generate`."""
-        named = {"num_beams": self.beams, "length_penalty": self.length_penalty, "max_new_tokens": self.max_tokens}
-        return {name: value for name, value in named.items() if value is not None}
 
 
 def notes(*warnings: str | None, halves: int = 0) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -17,29 +17,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from longspan.characters import check_characters, mend, visible
+from longspan.characters import mend, visible
 from longspan.data.text.sentences import check_language, contents_of
 from longspan.devices import check_loads, check_named, check_numbers
 from longspan.errors import InputError
+from longspan.options import takes
 from longspan.settings import check_kind, show
 from longspan_documents.inference.encoders import Encoder, bundled_encoder, one_thread
 from longspan_documents.inference.results import (
-    Decoding,
     Extent,
-    Length,
     ScoredSentence,
     Summary,
     extent_of,
     notes,
     reads_english,
 )
+from longspan_documents.inference.verbs import Decoding, Summarize, Summarizer
 from longspan_documents.summaries.clues import Sentences, antecedents
 from longspan_documents.summaries.picker import Picker
 from longspan_documents.summaries.query import relevance_of
 from longspan_documents.summaries.selection import preferred, ranking, scores_of_log, supported
 from longspan_documents.text.blocks import Document, kind_of_document
 from longspan_documents.text.folders import check_not_path
-from longspan_documents.text.reading import DocumentSentence, abbreviating, document_of, read, sentences_of
+from longspan_documents.text.reading import DocumentSentence, abbreviating, document_of, read_file, sentences_of
 
 if TYPE_CHECKING:
     from longspan_documents.inference.sentence_encoder import SentenceEncoder
@@ -57,76 +57,12 @@ UNRELIABLE = {
 _INTRODUCTION = re.compile(r"(?:[\dIVX]{1,4}\.?\s+)?(?:introduction|background)\W*", re.IGNORECASE)
 
 
-class Summarizer(Protocol):
-    """What `load_summarizer` gives: a model that is ready to summarise any number of documents.
-
-    Example::
-
-        summarizer = load_summarizer()
-        for path in Path("reports").glob("*.pdf"):
-            print(summarizer.summarize(read(path), 5))
-    """
-
-    def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
-        """Summarise one document.
-
-        Args:
-            document: what `read` or `document_of` of `longspan_documents.text.reading` gave.
-            sentences: how many to pick, or an `Extent` in sentences, words or short, medium, long; None is medium. A
-                model that writes takes None only.
-            query: what the summary is to be about, for a model that reads queries.
-
-        Raises:
-            InputError: a length or a query that is not for this model, or a document longer than it reads.
-        """
-        ...
-
-
-def summarize(
-    text: str | Path | Document,
-    sentences: int | None = None,
-    model: str | Path | Summarizer | None = None,
-    *,
-    encoder: str | Path | SentenceEncoder | None = None,
-    length: Length | None = None,
-    words: int | None = None,
-    query: str | None = None,
-    language: str | None = None,
-    decoding: Decoding | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-    stream: Callable[[str], None] | None = None,
-    raw: bool = False,
-    abbreviations: Iterable[str] = (),
-    page_headers: bool = False,
-    ocr: bool = False,
-) -> Summary:
+@takes(Summarize)
+def summarize(text: str | Path | Document, options: Summarize) -> Summary:
     """Summarise a document of any length.
 
     Args:
         text: the text itself, a `Path` to a file, or what `longspan_documents.text.reading.read` gave.
-        sentences: number of sentences; None takes half the square root of the document's, between 3 and 20. Only for
-            models that pick sentences, as `length` and `words`; give one of the three.
-        encoder: a sentence encoder that tells how near sentences are to the query, in the place of the bundled one: a
-            folder, a Hub name, or what `longspan_documents.inference.sentence_encoder.load_sentence_encoder` returned.
-        length: "short", "medium" or "long", see `longspan_documents.inference.results.Extent`; medium is what None
-        takes. words: whole sentences with as near as possible to so many words, and at most a tenth more.
-        query: what the summary is to be about: a question or some words. For the bundled model, and for models that
-            were trained here to write with the question's tokens global.
-        model: None takes the bundled model, which picks sentences. Else the folder or name of a model (one trained
-            here, or a published encoder–decoder that writes), or what `load_summarizer` returned.
-        language: ISO 639-1 code for cutting sentences, and for models that write several languages; None guesses by
-            the script.
-        decoding: beams and lengths of models that write, and what they do with documents longer than they read; None
-            keeps the model's own.
-        device: where the model computes, or the bundled one, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps");
-            None is the processor.
-        dtype: of the weights of a model or an encoder that is given: "float32", "bfloat16" or "float16"; None is
-            float32.
-        stream: called with each piece of the text as a model writes it; one that picks sentences never calls it.
-        raw: nothing is left out and nothing guessed: no headings, turns, references, boilerplate, abstract.
-        abbreviations: further words that no sentence ends with, such as "Anm.".
-        page_headers, ocr: of files, as in `longspan_documents.text.reading.read`.
 
     Returns:
         A `Summary`; `print` shows its text.
@@ -135,15 +71,11 @@ def summarize(
         InputError: no text, a length below 1, two lengths or one that is not for this model, a model that cannot be
             loaded or cannot summarise, a device that is not there, or one for a model that is loaded already.
     """
-    extent = Extent(sentences=sentences, words=words, length=length)
-    check_kind(raw, "raw", bool, "true or false")
-    check_query(query)
-    query = None if query is None else visible(query)
     halves = 0  # half characters of a text that were mended
     if isinstance(text, Document):
-        document = text
+        document = abbreviating(text, options.further_abbreviations)
     elif isinstance(text, Path):
-        document = read(text, raw=raw, page_headers=page_headers, ocr=ocr)
+        document = read_file(text, options)
     elif not isinstance(text, str):
         raise InputError(f"text is {show(text)}, of type {type(text).__name__}; give a text, a Path or a Document")
     elif not text.strip():
@@ -151,35 +83,44 @@ def summarize(
     else:
         check_not_path(text, "text")
         text, halves = mend(text)
-        document = document_of(text, raw=raw)
-    document = abbreviating(document, abbreviations)
+        document = abbreviating(document_of(text, raw=options.raw), options.further_abbreviations)
+    return summarize_by(summarizer_in(options), document, options, halves=halves)
+
+
+def summarizer_in(options: Summarize) -> Summarizer:
+    """The model that options name, loaded."""
+    model = options.model
     if model is not None and not hasattr(model, "summarize"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
-    if encoder is not None and query is None:
-        raise InputError(
-            f"encoder={show(encoder)} tells how near sentences are to a query; give a query, or leave it out"
-        )
-    if decoding is not None:
-        check_kind(decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.results")
-    if stream is not None and not callable(stream):
-        raise InputError(f"stream is {show(stream)}; give a function that takes a text, or leave it out")
-    if device is not None or dtype is not None:
-        check_loads("model", model, device, dtype)
-    loaded: Any = None if model is None or isinstance(model, str | Path) else model
-    if encoder is not None or loaded is None:
-        loaded = load_summarizer(model, language, decoding, device, dtype, encoder)  # pyright: ignore[reportArgumentType]
-    streams = {"stream": stream} if stream is not None and getattr(loaded, "streams", False) else {}
-    summary = loaded.summarize(document, extent, query, **streams)
+    check_loads("model", model, options.device, options.dtype)
+    if model is not None and not isinstance(model, str | Path) and options.encoder is None:
+        return model
+    return load_summarizer(
+        model,  # pyright: ignore[reportArgumentType] (refused there beside an encoder)
+        options.language,
+        options.decoding,
+        options.device,
+        options.dtype,
+        options.encoder,
+    )
+
+
+def summarize_by(summarizer: Summarizer, document: Document, options: Summarize, *, halves: int = 0) -> Summary:
+    """The summary of a document by a model that is loaded; `halves` of characters were mended in its text."""
+    streams = getattr(summarizer, "streams", False) and options.stream is not None
+    given: dict[str, Any] = {"stream": options.stream} if streams else {}
+    summary = summarizer.summarize(document, extent_in(options), query_in(options), **given)
     return replace(summary, note=notes(document.note, summary.note, halves=halves))
 
 
-def check_query(query: str | None) -> None:
-    """Raise `InputError` for what a summary cannot be about."""
-    if query is not None:
-        check_kind(query, "query", str, "a text")
-        check_characters(query, "query")
-        if not query.strip():
-            raise InputError("query is blank; give what the summary is to be about, or leave it out")
+def extent_in(options: Summarize) -> Extent:
+    """How long the summary is to be."""
+    return Extent(sentences=options.sentences, words=options.words, length=options.length)
+
+
+def query_in(options: Summarize) -> str | None:
+    """What the summary is to be about, without characters that nobody sees."""
+    return None if options.query is None else visible(options.query)
 
 
 def load_summarizer(
@@ -196,7 +137,7 @@ def load_summarizer(
     if model is not None:
         check_kind(model, "model", (str, Path), "a folder or a name")
     if decoding is not None:
-        check_kind(decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.results")
+        check_kind(decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.verbs")
     if device is not None or dtype is not None:
         check_named(device, dtype)
     if encoder is not None:

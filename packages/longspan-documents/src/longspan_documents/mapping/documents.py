@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from longspan.characters import counted
 from longspan.data.labelled import TEXT_FIELDS
-from longspan.data.text.abbreviations import abbreviations_from
 from longspan.errors import InputError
 from longspan.files import claimed, clear_stale, output_folder
 from longspan.imports import require
+from longspan.options import fields_of, plain_values
 from longspan.settings import Count, Whole, check_arguments, check_kind, check_several, show
 from longspan.version import __version__
 from longspan_documents.mapping.inputs import arrow, check_apart, find_inputs, stamp_of
@@ -34,7 +34,6 @@ from longspan_documents.mapping.local import Crew, Damaged
 from longspan_documents.mapping.results import DamagedInputError, Done, PartRunner, document_schema, finished_parts
 from longspan_documents.mapping.rows import plan_tables, schema_text, text_column
 from longspan_documents.mapping.work import Verb, added_columns, check_names, verb_of
-from longspan_documents.text.documents import check_encoding
 
 Engine = Literal["local", "ray"]
 RAY = "ray.data"
@@ -93,10 +92,6 @@ def map_documents(
     threads: Count = 1,
     text_field: str | None = None,
     prefix: str = "",
-    encoding: str | None = None,
-    raw: bool = False,
-    page_headers: bool = False,
-    ocr: bool = False,
     part_rows: Count | None = None,
     report: Callable[[Progress], None] | None = None,
     **options: Any,
@@ -118,11 +113,10 @@ def map_documents(
         threads: of each worker.
         text_field: the column of the texts; None takes the first of text, document, content, article, … that is there.
         prefix: put before the names of the columns that are added.
-        encoding, raw, page_headers, ocr: as in `longspan_documents.text.reading.read`; the latter two of documents.
         part_rows: rows of a part; None takes a 256th of all, between 8 and 512.
         report: is called with the progress, often.
-        **options: of the verb, as `longspan map VERB --help` names them: `model`, `sentences`, …; `abbreviations` are
-            the words themselves, as for `longspan.summarize`.
+        **options: of the verb, as its function takes them: `model`, `sentences`, …, and how documents are read:
+            `encoding`, `raw`, `abbreviations`, …
 
     Returns:
         A `Mapped`, which counts rows and errors.
@@ -131,17 +125,12 @@ def map_documents(
         InputError: an option is wrong, an input is missing or damaged, a result's column is there already, the folder
             holds another job or a damaged part, or the output cannot be written. What has been written stays.
     """
-    given = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows, "raw": raw}
-    given |= {"page_headers": page_headers, "ocr": ocr}
-    check_arguments(map_documents, {**given, "text_field": text_field, "prefix": prefix, "encoding": encoding})
-    if encoding is not None:
-        check_encoding(encoding)
+    given = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows}
+    check_arguments(map_documents, {**given, "text_field": text_field, "prefix": prefix})
     if not prefix.isprintable():
         raise InputError(f"prefix is {show(prefix)}; give one without line ends and control characters")
-    options = {name: _plain(value) for name, value in options.items() if value is not None}
-    if "abbreviations" in options:  # their words, wherever they were listed, are what a job is known by
-        options["abbreviations"] = sorted(abbreviations_from(options["abbreviations"]))
-    chosen = verb_of(verb, options)
+    chosen = verb_of(verb, {name: _plain(value) for name, value in options.items() if value is not None})
+    options = plain_values(chosen.options, "map")
     arrow()
     if engine == "ray":
         require(RAY, extra="ray", purpose="the engine ray")
@@ -167,10 +156,6 @@ def map_documents(
         options=options,
         models=stamps_of(options),
         text_field=text_field,
-        encoding=encoding,
-        raw=raw,
-        page_headers=page_headers,
-        ocr=ocr,
         prefix=prefix,
         inputs=tuple(files),
         documents=documents,
@@ -182,7 +167,7 @@ def map_documents(
             job = _planned(asked, chosen)
             save_job(folder, job)
         else:
-            check_same(stored, asked, folder)
+            check_same(stored, asked, folder, {one.name: one.default for one in fields_of(chosen.declared, "map")})
             job = stored
             if changed := changed_inputs(stored, asked):
                 job = _planned_again(stored, asked, changed, chosen, folder)
@@ -223,7 +208,7 @@ def stamps_of(options: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def _planned(asked: Job, verb: Verb) -> Job:
+def _planned(asked: Job, verb: Verb[Any]) -> Job:
     """The job with its rows, columns and parts."""
     added = list(added_columns(verb, asked.prefix))
     if asked.documents:
@@ -233,8 +218,8 @@ def _planned(asked: Job, verb: Verb) -> Job:
             raise InputError(f"the column {verb.reads[0]!r} is to be read, and the inputs are no tables; leave it out")
         check_names(document_schema().names, added)
         return replace(asked, part_rows=asked.part_rows or rows_of_part(asked.rows))
-    if asked.encoding is not None:
-        raise InputError(f"encoding is {asked.encoding!r}, and tables are UTF-8; leave it out")
+    if verb.options.encoding is not None:
+        raise InputError(f"encoding is {verb.options.encoding!r}, and tables are UTF-8; leave it out")
     inputs, schema, as_json = plan_tables(asked.inputs)
     check_names(schema.names, added)
     text = text_column(schema, asked.text_field, TEXT_FIELDS)
@@ -252,7 +237,7 @@ def _planned(asked: Job, verb: Verb) -> Job:
     )
 
 
-def _planned_again(stored: Job, asked: Job, changed: list[Input], verb: Verb, folder: Path) -> Job:
+def _planned_again(stored: Job, asked: Job, changed: list[Input], verb: Verb[Any], folder: Path) -> Job:
     """The job of a folder with its inputs as they are now; the parts of those that have changed are removed.
 
     Raises:

@@ -9,7 +9,7 @@ call that was ended, whenever it was, the next one takes the parts whose files h
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from longspan.characters import on_one_line
-from longspan.data.text.abbreviations import abbreviations_from
 from longspan.errors import InputError, one_sentence
 from longspan.files import clear_stale, output_folder
-from longspan.settings import Count, Whole, check_arguments
+from longspan.options import fields_of, plain_values
+from longspan.settings import Count, Whole, check_arguments, check_kind
 from longspan.version import __version__
 from longspan_documents.inference.answer import Source, sources_in
 from longspan_documents.inference.indexing.growing import BUILDING, LIST
@@ -29,11 +29,14 @@ from longspan_documents.inference.indexing.preparing import Preparer
 from longspan_documents.inference.indexing.search import SearchIndex, has_search_index
 from longspan_documents.inference.indexing.sources import not_left_empty
 from longspan_documents.inference.indexing.store import has_index
+from longspan_documents.inference.verbs import Index
 from longspan_documents.mapping.documents import Progress, do_parts, stamps_of
 from longspan_documents.mapping.inputs import arrow
 from longspan_documents.mapping.job import Input, Job, Part, rows_of_part, save_job, saved_job
+from longspan_documents.mapping.preparing import Preparation
 from longspan_documents.mapping.results import read_part
 from longspan_documents.mapping.work import ERROR, INDEX
+from longspan_documents.text.options import SentenceReading
 
 Row = tuple[Path, int]
 """A part, and the row in it."""
@@ -42,14 +45,10 @@ Row = tuple[Path, int]
 def index_by_workers(
     documents: Source | Sequence[Source],
     output: str | Path,
+    options: Index | None = None,
     *,
     workers: Whole | None = None,
     threads: Count = 1,
-    encoding: str | None = None,
-    raw: bool = False,
-    encoder: str | Path | None = None,
-    device: str | None = None,
-    abbreviations: Iterable[str] = (),
     report: Callable[[Progress], None] | None = None,
 ) -> SearchIndex:
     """Make an index without a model, or add to one, as `longspan.index` does, with several processes.
@@ -60,12 +59,9 @@ def index_by_workers(
     Args:
         documents: as for `longspan.index`; files are read by the processes, texts by this one.
         output: the folder of the index.
+        options: as for `longspan.index`, without a model.
         workers: processes; None takes one for each processor. 0 does the work in this one.
         threads: of each.
-        encoding, raw: as for `longspan.index`.
-        encoder: as for `longspan.index`, but no encoder that is loaded.
-        device: where each process computes.
-        abbreviations: as for `longspan.index`.
         report: is called with the progress, often.
 
     Returns:
@@ -74,46 +70,42 @@ def index_by_workers(
     Raises:
         InputError: as `longspan.index`; the index is one with a model; no worker can start.
     """
-    check_arguments(index_by_workers, {"workers": workers, "threads": threads, "encoder": encoder})
-    further = sorted(abbreviations_from(abbreviations))
+    check_arguments(index_by_workers, {"workers": workers, "threads": threads})
+    options = options or Index()
+    check_kind(options.encoder, "encoder", (str, Path, type(None)), "a folder or a name")
     arrow()
-    documents = sources_in(documents, encoding=encoding, raw=raw, argument="documents")
+    documents = sources_in(documents, options, "documents")
     folder = output_folder(output)
     if has_index(folder):
         raise InputError(
             f"workers={workers}, but the index {on_one_line(str(output))!r} is one with a model, which one process "
             "makes; leave it out"
         )
-    same = partial(_job, encoding=encoding, raw=raw, device=device, abbreviations=further)
+    same = partial(_job, options=options)
     ahead = partial(_ahead, folder / BUILDING, same, workers=workers, threads=threads, report=report)
     with not_left_empty(folder, LIST):
         opening = SearchIndex if has_search_index(folder) else SearchIndex.new
-        library = opening(folder, encoder, device=device)
-        skipped = library.add(documents, encoding=encoding, raw=raw, abbreviations=further, ahead=ahead)
+        library = opening(folder, options.encoder, device=options.device)
+        skipped = library.add_read(documents, options, ahead)
         library.notes += skipped  # those before were read anew
     return library
 
 
-def _job(
-    preparer: Preparer,
-    inputs: tuple[Input, ...],
-    *,
-    encoding: str | None,
-    raw: bool,
-    device: str | None,
-    abbreviations: list[str],
-) -> Job:
+def _job(preparer: Preparer, inputs: tuple[Input, ...], options: Index) -> Job:
     """What has to be done with these files."""
-    options = {"language": preparer.language, "vectors": preparer.encoder is not None, "encoder": preparer.source}
-    options |= {"device": device, "abbreviations": abbreviations or None}
-    options = {name: value for name, value in options.items() if value is not None}
+    preparation = Preparation(
+        language=preparer.language,
+        vectors=preparer.encoder is not None,
+        encoder=preparer.source,
+        device=options.device,
+        **{field.name: getattr(options, field.name) for field in fields_of(SentenceReading)},
+    )
+    stated = plain_values(preparation, "map")
     return Job(
         version=__version__,
         verb=INDEX,
-        options=options,
-        models=stamps_of(options),
-        encoding=encoding,
-        raw=raw,
+        options=stated,
+        models=stamps_of(stated),
         inputs=inputs,
         documents=True,
         part_rows=rows_of_part(len(inputs)),
@@ -165,7 +157,7 @@ def _left(folder: Path, same: Job) -> dict[Input, Row]:
         job = saved_job(folder)
     except InputError:
         job = None
-    names = ("version", "verb", "options", "models", "encoding", "raw")
+    names = ("version", "verb", "options", "models")
     if job is None or any(getattr(job, name) != getattr(same, name) for name in names):
         shutil.rmtree(folder)
         return {}

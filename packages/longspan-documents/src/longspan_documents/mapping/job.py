@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -67,10 +68,6 @@ class Part:
         return f"part-{self.source:06d}-{self.first:09d}.parquet"
 
 
-READ_AS = ("encoding", "raw", "page_headers", "ocr")
-"""Fields of a `Job` that say how its documents are read."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """Everything that decides what the parts hold.
@@ -78,10 +75,9 @@ class Job:
     Attributes:
         version: of Longspan.
         verb: a key of `longspan_documents.mapping.work.VERBS`.
-        options: of the verb; what is not given is absent.
+        options: of the verb, how documents are read among them; what is as by default is absent.
         models: for each option that names a folder, what tells whether it has changed.
         text_field: the column of the texts that was asked for, or None.
-        encoding, raw, page_headers, ocr: as in `longspan_documents.text.reading.read`.
         prefix: of the names of the columns that are added.
         inputs: in order.
         documents: whether each input is one document, instead of a table.
@@ -97,10 +93,6 @@ class Job:
     options: dict[str, Any]
     models: dict[str, str] = field(default_factory=dict)
     text_field: str | None = None
-    encoding: str | None = None
-    raw: bool = False
-    page_headers: bool = False
-    ocr: bool = False
     prefix: str = ""
     inputs: tuple[Input, ...]
     documents: bool
@@ -133,7 +125,7 @@ class Job:
 
     def seal(self, part: Part) -> str:
         """A digest of everything that decides what a part holds; its file has it."""
-        names = ("version", "verb", "options", "models", *READ_AS, "prefix", "schema", "as_json", "text")
+        names = ("version", "verb", "options", "models", "prefix", "schema", "as_json", "text")
         read = [(one.path, one.bytes, one.modified) for one in self.inputs_of(part)]
         return _digest([[getattr(self, name) for name in names], read, part.first, part.rows])
 
@@ -179,15 +171,15 @@ def saved_job(folder: Path) -> Job | None:
         ) from error
 
 
-def check_same(stored: Job, asked: Job, folder: Path) -> None:
+def check_same(stored: Job, asked: Job, folder: Path, defaults: Mapping[str, Any]) -> None:
     """Refuse to go on with the job of a folder as another one; `asked` need not have been planned yet.
 
-    Inputs of the same paths may have changed, see `changed_inputs`.
+    Inputs of the same paths may have changed, see `changed_inputs`; `defaults` are those of the options.
 
     Raises:
         InputError: it names the first thing that differs.
     """
-    differs = _difference(stored, asked)
+    differs = _difference(stored, asked, defaults)
     if differs:
         raise InputError(
             f"output {str(folder)!r} holds another job: {differs}; give another folder, or ask for that job to go on "
@@ -195,19 +187,19 @@ def check_same(stored: Job, asked: Job, folder: Path) -> None:
         )
 
 
-def _difference(stored: Job, asked: Job) -> str | None:
+def _difference(stored: Job, asked: Job, defaults: Mapping[str, Any]) -> str | None:
     for name, words in (("version", "longspan"), ("verb", "the verb")):
         before, now = getattr(stored, name), getattr(asked, name)
         if before != now:
             return f"it was begun with {words} {before}, and this is {now}"
     for name in sorted({*stored.options, *asked.options}):
-        before, now = stored.options.get(name), asked.options.get(name)
+        before, now = (job.options.get(name, defaults.get(name)) for job in (stored, asked))
         if before != now:
             return f"its {name} is {show(before)}, not {show(now)}"
     for name in sorted({*stored.models, *asked.models}):
         if stored.models.get(name) != asked.models.get(name):
             return f"the files of its {name} {show(asked.options.get(name))} have changed since it was begun"
-    for name in ("text_field", *READ_AS, "prefix", "documents"):
+    for name in ("text_field", "prefix", "documents"):
         if getattr(stored, name) != getattr(asked, name):
             return f"its {name} is {show(getattr(stored, name))}, not {show(getattr(asked, name))}"
     before, now = [one.path for one in stored.inputs], [one.path for one in asked.inputs]

@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from longspan.characters import on_one_line
-from longspan.settings import check
+from longspan.options import Device, Option
 from longspan_documents.mapping.inputs import arrow
+from longspan_documents.mapping.verb import Do, Verb
+from longspan_documents.text.options import SentenceReading
 
 if TYPE_CHECKING:
     from longspan_documents.text.blocks import Document
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepare:
-    """A step of the making of an index, asked as verbs are (`longspan_documents.mapping.work`), but none that users
-    name.
+@dataclass(frozen=True)
+class Preparation(SentenceReading):
+    """How the documents of an index are prepared, which users do not name."""
 
-    Attributes:
-        language: of the collection.
-        vectors: whether passages get vectors, or words alone are kept.
-        encoder: where the one lies that makes them; None means the bundled one.
-        device: where it computes; None means the processor.
-        abbreviations: further words that no sentence ends with.
-    """
+    _: KW_ONLY
+    language: Annotated[str, Option("Of the collection.", where=("map",))]
+    vectors: Annotated[bool, Option("Whether passages get vectors, or words alone are kept.", where=("map",))] = False
+    encoder: Annotated[str | None, Option("The one that makes them; None is the bundled one.", where=("map",))] = None
+    device: Device = None
 
-    language: str
-    vectors: bool
-    encoder: str | None = None
-    device: str | None = None
-    abbreviations: list[str] | None = None
 
-    def __post_init__(self) -> None:
-        check(self)
+class Prepare(Verb[Preparation]):
+    """A step of the making of an index, asked as verbs are."""
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """See `longspan_documents.mapping.work.Verb`."""
-        return ()
+    declared = Preparation
 
     def columns(self) -> dict[str, Any]:
-        """See `longspan_documents.mapping.work.Verb`."""
+        """See `Verb`."""
         pa = arrow()
         return {
             "digest": pa.string(),
@@ -51,26 +42,25 @@ class Prepare:
             "vectors": pa.binary(),
         }
 
-    def ready(self, *, raw: bool) -> Callable[[str | Document, Mapping[str, Any]], dict[str, Any]]:
-        """See `longspan_documents.mapping.work.Verb`."""
+    def ready(self) -> Do:
+        """See `Verb`."""
         from longspan_documents.inference.indexing.preparing import Preparer
-        from longspan_documents.text.reading import abbreviating
 
         encoder: Any = None
-        if self.encoder is not None:
+        if self.options.encoder is not None:
             from longspan_documents.inference.sentence_encoder import load_sentence_encoder
 
-            encoder = load_sentence_encoder(self.encoder, self.device)
-        elif self.vectors:
+            encoder = load_sentence_encoder(self.options.encoder, self.options.device)
+        elif self.options.vectors:
             from longspan_documents.inference.encoders import bundled_encoder
 
-            encoder = bundled_encoder(self.device)
-        prepare = Preparer(self.language, encoder, self.encoder is None)
+            encoder = bundled_encoder(self.options.device)
+        prepare = Preparer(self.options.language, encoder, self.options.encoder is None)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
             assert not isinstance(document, str), "an index is made of files"
             named = replace(document, name=on_one_line(document.name))
-            done = prepare(abbreviating(named, self.abbreviations or ()))
+            done = prepare(named)
             return {
                 "digest": done.digest,
                 "document": done.encoded,

@@ -19,7 +19,7 @@ from longspan.characters import on_one_line
 from longspan.errors import InputError, is_out_of_memory, last_line, memory_sentence, one_sentence, write_errors
 from longspan.files import flush, temporary
 from longspan_documents.mapping.inputs import arrow, as_local
-from longspan_documents.mapping.job import READ_AS, Job, Part
+from longspan_documents.mapping.job import Job, Part
 from longspan_documents.mapping.rows import Batch, RowReader, schema_of
 from longspan_documents.mapping.work import ERROR, added_columns, step_of
 
@@ -63,7 +63,7 @@ class PartRunner:
         self.folder = folder
         self.verb = step_of(job.verb, job.options)
         self.added = added_columns(self.verb, job.prefix)
-        self._apply = self.verb.ready(raw=job.raw)
+        self._apply = self.verb.ready()
         self._reader = None if job.documents else RowReader(job)
         self.schema = output_schema(job, self.added)
 
@@ -131,11 +131,11 @@ class PartRunner:
             return {ERROR: memory or f"it could not be done ({type(error).__name__}: {last_line(error)})"}
 
     def _document(self, path: str) -> Document:
-        from longspan_documents.text.reading import read
+        from longspan_documents.text.reading import read_file
 
         with as_local(path) as file:
             try:
-                return replace(read(file, **{name: getattr(self.job, name) for name in READ_AS}), name=path)
+                return replace(read_file(file, self.verb.options), name=path)
             except InputError as error:  # what a fetched file is called here is nobody's business
                 raise InputError(str(error).replace(str(file), path)) from error
 

@@ -1,93 +1,35 @@
 """What is done with each document: a verb with its options, the columns that it adds, and its values for a document.
 
-Each verb is a frozen dataclass whose fields are the options that `longspan map VERB` and `map_documents` take. It is
-asked three things: `columns`, the types of what it adds; `ready`, which loads its models and gives the function that
-is called for every document; and, where it can, a check of its options before anything is loaded (`__post_init__`).
+Each verb is a class whose `declared` are its options, which `longspan map VERB` and `map_documents` take, and which are
+checked before anything is loaded. It answers two questions: `columns`, the types of what it adds, and `ready`, which
+loads its models and returns the function that is called for every document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
-from longspan.data.text.sentences import check_language
 from longspan.errors import InputError
 from longspan.imports import Table
-from longspan.settings import Beams, Count, LengthPenalty, NewTokens, Share, check, near, show
-from longspan_documents.inference.results import Decoding, Extent, Length, notes
-from longspan_documents.mapping.inputs import arrow
-from longspan_documents.mapping.preparing import Prepare
+from longspan.options import Option, Options, fields_of, options_from
+from longspan.settings import near, show
+from longspan_documents.inference import verbs
+from longspan_documents.mapping.verb import Do, Verb
 
 if TYPE_CHECKING:
     from longspan_documents.text.blocks import Document
 
-Dtype = Literal["float32", "bfloat16", "float16"]
-"""Of a model's weights."""
-Do = Callable[["str | Document", Mapping[str, Any]], dict[str, Any]]
-"""From a document, and the other columns of its row that `reads` names, to the values of the columns that are added."""
 
-
-class Verb(Protocol):
-    """What all verbs answer."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """Input columns, besides the text, that it needs."""
-        ...
-
-    def columns(self) -> dict[str, Any]:
-        """Column → type of Arrow."""
-        ...
-
-    def ready(self, *, raw: bool) -> Do:
-        """Load the models; texts are read as `raw` says."""
-        ...
-
-
-class Alone:
-    """A verb that needs the text alone."""
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """See `Verb`."""
-        return ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summarize(Alone):
+class Summarize(Verb[verbs.Summarize]):
     """See `longspan.summarize`."""
 
-    model: str | None = None
-    encoder: str | None = None
-    sentences: int | None = None
-    words: int | None = None
-    length: Length | None = None
-    query: str | None = None
-    language: str | None = None
-    beams: Beams | None = None
-    length_penalty: LengthPenalty | None = None
-    max_tokens: NewTokens | None = None
-    max_source_tokens: Count | None = None
-    long_documents: Literal["lengthen", "parts"] | None = None
-    device: str | None = None
-    dtype: Dtype | None = None
-    abbreviations: list[str] | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse lengths that are none, and an encoder that has no query to compare with."""
-        Extent(sentences=self.sentences, words=self.words, length=self.length)
-        check(self)
-        if self.language is not None:
-            check_language(self.language)
-        if self.encoder is not None and self.query is None:
-            raise InputError(
-                f"encoder={show(self.encoder)} tells how near sentences are to a query; give a query, or leave it out"
-            )
+    declared = verbs.Summarize
 
     def columns(self) -> dict[str, Any]:
         """See `Verb`."""
-        pa = arrow()
+        pa = _arrow()
         place = [("text", pa.string()), ("start", pa.int64()), ("end", pa.int64()), ("score", pa.float64())]
         sentence = pa.struct([*place, ("speaker", pa.string())])
         return {
@@ -97,19 +39,16 @@ class Summarize(Alone):
             "note": pa.string(),
         }
 
-    def ready(self, *, raw: bool) -> Do:
+    def ready(self) -> Do:
         """See `Verb`."""
-        from longspan_documents.inference.summarize import load_summarizer, summarize
+        from longspan_documents.inference.results import notes
+        from longspan_documents.inference.summarize import summarize_by, summarizer_in
 
-        named = {field.name: getattr(self, field.name) for field in fields(Decoding)}
-        asked: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-        decoding = Decoding(**asked) if asked else None
-        options: dict[str, Any] = {"length": self.length, "words": self.words, "query": self.query, "raw": raw}
-        loaded = load_summarizer(self.model, self.language, decoding, self.device, self.dtype, self.encoder)
+        loaded = summarizer_in(self.options)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            opened, note = opened_document(document, raw, self.abbreviations)
-            summary = summarize(opened, self.sentences, loaded, **options)
+            opened, note = self.opened(document)
+            summary = summarize_by(loaded, opened, self.options)
             return {
                 "summary": summary.text,
                 "sentences": [
@@ -123,76 +62,69 @@ class Summarize(Alone):
         return do
 
 
-@dataclass(frozen=True, kw_only=True)
-class Embed(Alone):
-    """See `longspan.embed_document`."""
+class Chunks(Verb[verbs.Chunks]):
+    """See `longspan.chunks`."""
 
-    model: str | None = None
-    encoder: str | None = None
-    language: str | None = None
-    device: str | None = None
-    dtype: Dtype | None = None
-    abbreviations: list[str] | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what is no text, and a language that is none."""
-        check(self)
-        if self.language is not None:
-            check_language(self.language)
+    declared = verbs.Chunks
 
     def columns(self) -> dict[str, Any]:
         """See `Verb`."""
-        pa = arrow()
-        return {"vector": pa.list_(pa.float32()), "tokens": pa.int64()}
+        pa = _arrow()
+        place = [("text", pa.string()), ("start", pa.int64()), ("end", pa.int64())]
+        told = [("headings", pa.list_(pa.string())), ("words", pa.int64()), ("tokens", pa.int64())]
+        return {"passages": pa.list_(pa.struct([*place, *told])), "note": pa.string()}
 
-    def ready(self, *, raw: bool) -> Do:
+    def ready(self) -> Do:
         """See `Verb`."""
-        from longspan_documents.inference.embed import embed_document, the_encoder
-
-        encoder = the_encoder(self.model, self.encoder, self.device, self.dtype)
+        from longspan_documents.inference.chunks import cut
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
-            done = embed_document(
-                opened_document(document, raw, self.abbreviations)[0], encoder, language=self.language
-            )
+            opened, note = self.opened(document)
+            records = [passage.record() for passage in cut(opened, self.options)]
+            names = ("text", "start", "end", "headings", "words", "tokens")
+            return {"passages": [{name: record[name] for name in names} for record in records], "note": note}
+
+        return do
+
+
+class Embed(Verb[verbs.Embed]):
+    """See `longspan.embed_document`."""
+
+    declared = verbs.Embed
+
+    def columns(self) -> dict[str, Any]:
+        """See `Verb`."""
+        pa = _arrow()
+        return {"vector": pa.list_(pa.float32()), "tokens": pa.int64()}
+
+    def ready(self) -> Do:
+        """See `Verb`."""
+        from longspan_documents.inference.embed import embedded, encoder_in
+
+        encoder = encoder_in(self.options)
+
+        def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
+            done = embedded(self.opened(document)[0], encoder, self.options.language)
             return {"vector": done.vector, "tokens": done.tokens}
 
         return do
 
 
-def opened_document(
-    document: str | Document, raw: bool, abbreviations: Iterable[str] | None = None
-) -> tuple[Document, str | None]:
-    """The text of a row as a document, even where it is the name of a file, and a note on what was mended."""
-    from longspan.characters import mend
-    from longspan_documents.text.reading import abbreviating, document_of
+@dataclass(frozen=True)
+class Asked(verbs.Answer):
+    """Options of `longspan map answer`: those of `answer`, and where the questions come from."""
 
-    if not isinstance(document, str):
-        return abbreviating(document, abbreviations or ()), None
-    text, halves = mend(document)
-    return abbreviating(document_of(text, raw=raw), abbreviations or ()), notes(halves=halves)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """See `longspan.answer`: each document is asked for itself."""
-
-    model: str | None = None
-    encoder: str | None = None
-    reranker: str | None = None
-    question: str | None = None
-    question_field: str | None = None
-    top: Count = 3
-    threshold: Share | None = None
-    device: str | None = None
-    dtype: Dtype | None = None
-    abbreviations: list[str] | None = None
+    _: KW_ONLY
+    question: Annotated[str | None, Option("Asked of every document.", where=("map",), flags=("--question", "-q"))] = (
+        None
+    )
+    question_field: Annotated[str | None, Option("Column of each row's question.", where=("map",))] = None
 
     def __post_init__(self) -> None:
         """Refuse to ask nothing, or twice."""
         from longspan_documents.inference.answer import check_question
 
-        check(self)
+        super().__post_init__()
         if (self.question is None) == (self.question_field is None):
             given = "neither is" if self.question is None else "both are"
             raise InputError(
@@ -202,14 +134,20 @@ class Answer:
         if self.question is not None:
             check_question(self.question)
 
+
+class Answer(Verb[Asked]):
+    """See `longspan.answer`: each document is asked for itself."""
+
+    declared = Asked
+
     @property
     def reads(self) -> tuple[str, ...]:
         """See `Verb`."""
-        return () if self.question_field is None else (self.question_field,)
+        return () if self.options.question_field is None else (self.options.question_field,)
 
     def columns(self) -> dict[str, Any]:
         """See `Verb`."""
-        pa = arrow()
+        pa = _arrow()
         place = [("text", pa.string()), ("start", pa.int64()), ("end", pa.int64())]
         passage = pa.struct([*place, ("heading", pa.string()), ("probability", pa.float64())])
         return {
@@ -223,19 +161,18 @@ class Answer:
             "note": pa.string(),
         }
 
-    def ready(self, *, raw: bool) -> Do:
+    def ready(self) -> Do:
         """See `Verb`."""
-        from longspan_documents.inference.answer import answer, load_models
+        from longspan_documents.inference.answer import answer_in, load_models, models_in
+        from longspan_documents.inference.results import notes
 
-        named = ("model", "encoder", "reranker", "device", "dtype")
-        models: dict[str, Any] = {name: getattr(self, name) for name in named}
-        load_models(**models)  # they stay loaded
-        options: dict[str, Any] = {"top": self.top, "threshold": self.threshold, "raw": raw, **models}
+        options = self.options
+        load_models(**models_in(options))  # they stay loaded
 
         def do(document: str | Document, row: Mapping[str, Any]) -> dict[str, Any]:
-            question = self.question if self.question_field is None else row[self.question_field]
-            opened, note = opened_document(document, raw, self.abbreviations)
-            found = answer(opened, question, **options)  # pyright: ignore[reportArgumentType]
+            question = options.question if options.question_field is None else row[options.question_field]
+            opened, note = self.opened(document)
+            found = answer_in([opened], question, options)  # pyright: ignore[reportArgumentType]
             quote = found.short.quote if found.short is not None else found.passages[0].sentence
             return {
                 "answer": found.text if found.answered else None,
@@ -260,21 +197,14 @@ class Answer:
         return do
 
 
-@dataclass(frozen=True, kw_only=True)
-class Classify(Alone):
+class Classify(Verb[verbs.Classify]):
     """See `longspan.classify`."""
 
-    model: str
-    device: str | None = None
-    dtype: Dtype | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what is no text."""
-        check(self)
+    declared = verbs.Classify
 
     def columns(self) -> dict[str, Any]:
         """See `Verb`."""
-        pa = arrow()
+        pa = _arrow()
         share = pa.struct([("label", pa.string()), ("probability", pa.float64())])
         return {
             "label": pa.string(),
@@ -285,11 +215,11 @@ class Classify(Alone):
             "note": pa.string(),
         }
 
-    def ready(self, *, raw: bool) -> Do:
+    def ready(self) -> Do:
         """See `Verb`."""
-        from longspan_documents.inference.classify import load_classifier
+        from longspan_documents.inference.classify import classifier_in
 
-        classifier = load_classifier(self.model, self.device, self.dtype)
+        classifier = classifier_in(self.options)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
             found = classifier.classify_text(document if isinstance(document, str) else document.words)
@@ -300,13 +230,14 @@ class Classify(Alone):
         return do
 
 
-VERBS: Table[type[Any]] = Table(
+VERBS: Table[type[Verb[Any]]] = Table(
     "map_verbs",
     {
         "summarize": Summarize,
         "answer": Answer,
         "embed": Embed,
         "classify": Classify,
+        "chunks": Chunks,
     },
 )
 """Verb → what it is; installed packages add to them."""
@@ -316,12 +247,16 @@ ERROR = "error"
 """The last column that every verb adds."""
 
 
-def step_of(name: str, options: Mapping[str, Any]) -> Verb:
+def step_of(name: str, options: Mapping[str, Any]) -> Verb[Any]:
     """What a job does: `verb_of`, or the step of an index."""
-    return Prepare(**options) if name == INDEX else verb_of(name, options)
+    if name == INDEX:
+        from longspan_documents.mapping.preparing import Prepare
+
+        return Prepare(options_from(Prepare.declared, options, "map"))
+    return verb_of(name, options)
 
 
-def verb_of(name: str, options: Mapping[str, Any]) -> Verb:
+def verb_of(name: str, options: Mapping[str, Any]) -> Verb[Any]:
     """A verb with its options.
 
     Raises:
@@ -331,25 +266,23 @@ def verb_of(name: str, options: Mapping[str, Any]) -> Verb:
         raise InputError(
             f"verb is {show(name)}, which cannot be mapped; {near(name if isinstance(name, str) else '', list(VERBS))}"
         )
-    known = [one.name for one in fields(VERBS[name])]
+    known = options_of(VERBS[name].declared)
     for option in options:
         if option not in known:
-            others = [verb for verb, kind in VERBS.items() if option in [one.name for one in fields(kind)]]
+            others = [verb for verb, kind in VERBS.items() if option in options_of(kind.declared)]
             of = f"an option of {' and '.join(others)}, not of {name}" if others else f"no option of {name}"
             raise InputError(f"{option} is {of}; leave it out, or choose of {', '.join(known)}")
-    if "model" in lacking(VERBS[name], options):
-        raise InputError(f"{name} needs a model; give the folder of one as model")
-    return VERBS[name](**options)
+    return VERBS[name](options_from(VERBS[name].declared, options, "map"))
 
 
-def lacking(verb: type[Any], options: Mapping[str, Any]) -> list[str]:
-    """The options of a verb that have no default and are not given."""
-    return [one.name for one in fields(verb) if one.default is MISSING and one.name not in options]
+def options_of(declared: type[Options]) -> list[str]:
+    """The names of the options that a verb takes here."""
+    return [field.name for field in fields_of(declared, "map")]
 
 
-def added_columns(verb: Verb, prefix: str) -> dict[str, Any]:
+def added_columns(verb: Verb[Any], prefix: str) -> dict[str, Any]:
     """The columns that a verb adds, with their types, under the names that the output has."""
-    return {prefix + name: kind for name, kind in {**verb.columns(), ERROR: arrow().string()}.items()}
+    return {prefix + name: kind for name, kind in {**verb.columns(), ERROR: _arrow().string()}.items()}
 
 
 def check_names(inputs: list[str], added: list[str]) -> None:
@@ -364,3 +297,9 @@ def check_names(inputs: list[str], added: list[str]) -> None:
             f"the inputs have a column {same!r}, and so has the result; give a prefix for the result's columns, such "
             "as --prefix map_ (prefix= in Python), or rename the input's"
         )
+
+
+def _arrow() -> Any:
+    from longspan_documents.mapping.inputs import arrow  # late: the options alone are asked for by the command line
+
+    return arrow()

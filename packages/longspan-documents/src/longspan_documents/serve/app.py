@@ -20,12 +20,15 @@ from typing import Annotated, Any
 from fastapi import FastAPI, File, HTTPException, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.routing import Match
 
 from longspan.characters import mend, on_one_line
 from longspan.errors import InputError, disk_reason
+from longspan.options import Options, plain_values
 from longspan.version import __version__
+from longspan_documents.inference.verbs import Answer, Chunks, Embed, Summarize
 from longspan_documents.serve.job import Job
 from longspan_documents.serve.jobs import Jobs, Models, QueueFullError
 from longspan_documents.serve.library import Library
@@ -35,6 +38,8 @@ from longspan_documents.serve.problems import WORK, declared, problem
 from longspan_documents.serve.requests import (
     Answered,
     AnswerRequest,
+    Chunked,
+    ChunksRequest,
     Content,
     EmbeddedDocument,
     EmbeddedTexts,
@@ -46,6 +51,7 @@ from longspan_documents.serve.requests import (
     Summarized,
     SummaryRequest,
     Uploaded,
+    options_in,
 )
 from longspan_documents.serve.results import PIECE, begin, result_of, state_of, state_with_result
 from longspan_documents.text.kinds.table import kinds_in_words
@@ -233,8 +239,7 @@ def _add_work(app: FastAPI, library: Library, jobs: Jobs) -> None:
         """Summarise a document or a text of any length: its best sentences, with their places."""
         keys = [] if given.document is None else [given.document]
         (document,), characters = _sources(library, keys, given)
-        extent = {"sentences": given.sentences, "words": given.words, "length": given.length}
-        arguments = {"document": document, "extent": extent, "query": given.query, "scores": given.scores}
+        arguments = {"document": document, "options": _stated(given, Summarize), "scores": given.scores}
         return await begin(request, jobs, "summarize", arguments, characters, background=background)
 
     @app.post("/answer", response_model=list[Answered], tags=["work"], responses=work)
@@ -245,7 +250,7 @@ def _add_work(app: FastAPI, library: Library, jobs: Jobs) -> None:
             raise InputError("question=[] asks nothing; give a question")
         check_count(len(questions), library.limits.documents, "question")
         documents, characters = _sources(library, given.documents, given)
-        arguments = {"documents": documents, "questions": questions, "top": given.top, "threshold": given.threshold}
+        arguments = {"documents": documents, "questions": questions, "options": _stated(given, Answer)}
         return await begin(request, jobs, "answer", arguments, characters, background=background)
 
     @app.post("/embed", response_model=EmbeddedTexts | list[EmbeddedDocument], tags=["work"], responses=work)
@@ -258,8 +263,16 @@ def _add_work(app: FastAPI, library: Library, jobs: Jobs) -> None:
             characters = sum(map(len, given.texts))
             return await begin(request, jobs, "embed_texts", {"texts": given.texts}, characters, background=background)
         documents, characters = _sources(library, given.documents, None)
-        arguments = {"documents": documents, "sentences": given.sentences}
+        arguments = {"documents": documents, "options": _stated(given, Embed)}
         return await begin(request, jobs, "embed", arguments, characters, background=background)
+
+    @app.post("/chunks", response_model=Chunked, tags=["work"], responses=work)
+    async def chunks(request: Request, given: ChunksRequest, background: bool = False) -> Any:
+        """Cut a document or a text into passages of whole sentences, with their places."""
+        keys = [] if given.document is None else [given.document]
+        (document,), characters = _sources(library, keys, given)
+        arguments = {"document": document, "options": _stated(given, Chunks)}
+        return await begin(request, jobs, "chunks", arguments, characters, background=background)
 
 
 def _add_jobs(app: FastAPI, jobs: Jobs) -> None:
@@ -295,6 +308,11 @@ def _add_jobs(app: FastAPI, jobs: Jobs) -> None:
 
 
 # What they share ------------------------------------------------------------------------------------------------------
+
+
+def _stated(request: BaseModel, declared: type[Options]) -> dict[str, Any]:
+    """The options of a request, as a worker is given them."""
+    return plain_values(options_in(request, declared), "api")
 
 
 def _source(library: Library, key: str) -> tuple[dict[str, Any], int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -11,11 +12,16 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    create_model,
     model_validator,
 )
 
 from longspan.characters import mend, mended_note
 from longspan.errors import InputError
+from longspan.options import Field as OptionField
+from longspan.options import Options, fields_of, options_from, without_limits
+from longspan.settings import LARGEST
+from longspan_documents.inference.verbs import Answer, Chunks, Embed, Summarize
 
 
 def _mended(text: Any) -> Any:
@@ -58,32 +64,70 @@ class GivenText(Given):
         return {"id": None, "name": "the text", "text": self.text, "notes": notes}
 
 
+AnyRequest = TypeVar("AnyRequest", bound=BaseModel)
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+def with_options(declared: type[Options]) -> Callable[[type[AnyRequest]], type[AnyRequest]]:
+    """Give a request a field for each option that a verb declares for the API."""
+
+    def decorate(request: type[AnyRequest]) -> type[AnyRequest]:
+        made: dict[str, Any] = {one.name: _request_field(one) for one in fields_of(declared, "api")}
+        return create_model(
+            request.__name__, __base__=request, __module__=request.__module__, __doc__=request.__doc__, **made
+        )
+
+    return decorate
+
+
+def _request_field(field: OptionField) -> tuple[Any, Any]:
+    """The type of a field, and what pydantic knows of it."""
+    kind, limits = without_limits(field.plain), field.option.api or field.limits
+    bounds = {"ge": limits.minimum, "le": limits.maximum, "gt": limits.above, "lt": limits.below}
+    if str in (kind, *get_args(kind)):
+        bounds = {"min_length": limits.minimum, "max_length": limits.maximum}
+    given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound not in (None, LARGEST)}
+    return kind, Field(default=field.default, description=field.option.help, **given)
+
+
+def options_in(request: BaseModel, declared: type[AnyOptions]) -> AnyOptions:
+    """The options that a request holds, checked.
+
+    Raises:
+        InputError: one of them does not fit the others.
+    """
+    return options_from(declared, {one.name: getattr(request, one.name) for one in fields_of(declared, "api")}, "api")
+
+
+@with_options(Summarize)
 class SummaryRequest(GivenText):
     """One document or text, and how long its summary is to be: in one of three ways, else medium."""
 
     document: str | None = Field(default=None, description="Id of an uploaded document.")
-    sentences: int | None = Field(default=None, ge=1, le=100_000, description="Number of sentences.")
-    words: int | None = Field(default=None, ge=1, le=10_000_000, description="Number of words, about.")
-    length: Literal["short", "medium", "long"] | None = None
-    query: str | None = Field(default=None, max_length=2_000, description="What the summary is to be about.")
     scores: bool = Field(default=False, description="Add the score of every sentence, by where it begins.")
 
 
+@with_options(Answer)
 class AnswerRequest(GivenText):
     """Documents or a text, and one or several questions."""
 
     documents: list[str] = Field(default=[], description="Ids of uploaded documents.")
     question: str | list[str] = Field(description="One question, or several.")
-    top: int = Field(default=3, ge=1, le=100, description="Passages to give.")
-    threshold: float | None = Field(default=None, ge=0, le=1, description='Probability below which "no" is said.')
 
 
+@with_options(Embed)
 class EmbedRequest(Given):
     """Loose texts, or documents that are read whole."""
 
     texts: list[LooseText] = Field(default=[], description="Loose texts, each read by itself.")
     documents: list[str] = Field(default=[], description="Ids of uploaded documents.")
-    sentences: bool = Field(default=False, description="Vectors of the sentences of documents too.")
+
+
+@with_options(Chunks)
+class ChunksRequest(GivenText):
+    """One document or text, to be cut into passages."""
+
+    document: str | None = Field(default=None, description="Id of an uploaded document.")
 
 
 def _no_tokens(given: Any) -> Any:
@@ -202,6 +246,15 @@ class Answered(BaseModel):
     short: dict[str, Any] | None
     searched: int = Field(description="How many passages competed.")
     seconds: float
+    notes: list[str]
+
+
+class Chunked(BaseModel):
+    """The passages of a document, in order."""
+
+    document: str | None
+    name: str
+    passages: list[dict[str, Any]] = Field(description="Their texts, places, headings, speakers, words and tokens.")
     notes: list[str]
 
 

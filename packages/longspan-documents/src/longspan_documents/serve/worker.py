@@ -22,10 +22,12 @@ from longspan.characters import on_one_line, shown
 from longspan.data.text.abbreviations import abbreviations_from
 from longspan.errors import InputError, disk_reason, is_out_of_memory, memory_sentence
 from longspan.imports import require
+from longspan.options import options_from
 from longspan_documents.inference.answer import Answerer, check_question, load_models
 from longspan_documents.inference.encoders import Encoder, bundled_encoder, of_length_one
-from longspan_documents.inference.results import Extent, quote_of
-from longspan_documents.inference.summarize import WEIGHTS, Extractive, PackageScorer
+from longspan_documents.inference.results import quote_of
+from longspan_documents.inference.summarize import WEIGHTS, Extractive, PackageScorer, extent_in, query_in
+from longspan_documents.inference.verbs import Answer, Chunks, Embed, EmbedTexts, Summarize
 from longspan_documents.serve.limits import Limits, TooMuchError
 from longspan_documents.summaries.picker import Picker
 from longspan_documents.text.blocks import SPOKEN, Document
@@ -164,15 +166,13 @@ class JobRunner:
         ]
         return {**self.read(document), "notes": notes, "blocks": blocks}
 
-    def summarize(
-        self, document: dict[str, Any], extent: dict[str, Any], query: str | None, scores: bool
-    ) -> dict[str, Any]:
+    def summarize(self, document: dict[str, Any], options: dict[str, Any], scores: bool) -> dict[str, Any]:
         """See `longspan.summarize`; `scores` adds those of every sentence, by where it begins."""
-        length = Extent(**extent)
+        asked = options_from(Summarize, options, "api")
         opened, notes = self._opened(document)
         self.report(progress=0.0, doing="Reading every sentence")
         self.encoder.expect(len(opened.text))
-        summary = self.summarizer.summarize(opened, length, query)
+        summary = self.summarizer.summarize(opened, extent_in(asked), query_in(asked))
         picked = [
             {**asdict(sentence), **_place(opened, *sentence.place), "text": str(sentence.text)}
             for sentence in summary.sentences
@@ -189,9 +189,10 @@ class JobRunner:
         }
 
     def answer(
-        self, documents: list[dict[str, Any]], questions: list[str], top: int, threshold: float | None
+        self, documents: list[dict[str, Any]], questions: list[str], options: dict[str, Any]
     ) -> list[dict[str, Any]]:
         """See `longspan.answer`: one record for each question."""
+        asked = options_from(Answer, options, "api")
         opened = [self._opened(document) for document in documents]
         key = tuple(_key(document) for document in documents)
 
@@ -205,7 +206,7 @@ class JobRunner:
         notes = [note for _, some in opened for note in some]
         results = []
         for question in questions:
-            answer = ready.answer(question, top=top, threshold=threshold)
+            answer = ready.answer(question, top=asked.top, threshold=asked.threshold)
             result = {**asdict(answer), "sure": answer.sure}
             del result["scores"]
             for passage in (*result["passages"], *filter(None, [result["short"]])):
@@ -214,10 +215,20 @@ class JobRunner:
             results.append({**result, "notes": [*notes, *([note] if note else [])]})
         return results
 
-    def embed(self, documents: list[dict[str, Any]], sentences: bool) -> list[dict[str, Any]]:
+    def chunks(self, document: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        """See `longspan.chunks`."""
+        from longspan_documents.inference.chunks import cut
+
+        opened, notes = self._opened(document)
+        passages = cut(opened, options_from(Chunks, options, "api"))
+        records = [passage.record() for passage in passages]
+        return {"document": document["id"], "name": document["name"], "passages": records, "notes": notes}
+
+    def embed(self, documents: list[dict[str, Any]], options: dict[str, Any]) -> list[dict[str, Any]]:
         """See `longspan.embed_document`: one record for each document."""
         from longspan_documents.inference.embed import embed_document
 
+        sentences = options_from(Embed, options, "api").sentences
         records = []
         count = 0
         for document in documents:
@@ -290,7 +301,7 @@ class JobRunner:
         from longspan_documents.inference.embed import embed_words
 
         self.encoder.expect(sum(map(len, texts)))
-        vectors = embed_words(texts, **self._given())
+        vectors = embed_words(texts, EmbedTexts(**self._given()))
         if self.own_encoder is not None:
             tokens = self.own_encoder.count_tokens(texts)
         else:

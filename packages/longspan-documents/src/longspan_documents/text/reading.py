@@ -17,6 +17,7 @@ from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.sentences import check_language, guess_language, split_sentences, whole_sentence
 from longspan.errors import InputError
 from longspan.imports import MissingLibraryError, importing
+from longspan.options import takes
 from longspan.settings import check_kind, show
 from longspan_documents.text.blocks import SPOKEN, Block, Document
 from longspan_documents.text.documents import check_words
@@ -24,6 +25,7 @@ from longspan_documents.text.folders import check_not_path
 from longspan_documents.text.kinds.refused import check_prose
 from longspan_documents.text.kinds.source import Source
 from longspan_documents.text.kinds.table import kind_of
+from longspan_documents.text.options import FileReading, Reading
 from longspan_documents.text.plain_text import blocks_of_text, is_log, lines_of_log, paragraphs_of
 from longspan_documents.text.tidying import (
     apparatus,
@@ -101,29 +103,15 @@ class DocumentSentence:
     abstract: bool = False
 
 
-def read(
-    path: str | Path,
-    encoding: str | None = None,
-    *,
-    raw: bool = False,
-    abbreviations: Iterable[str] = (),
-    page_headers: bool = False,
-    ocr: bool = False,
-) -> Document:
-    r"""Reads a document file of any kind in `longspan_documents.text.kinds.table.READERS`, or plain text.
+@takes(FileReading)
+def read(path: str | Path, options: Reading) -> Document:
+    """Reads a document file of any kind in `longspan_documents.text.kinds.table.READERS`, or plain text.
 
     The kind is detected from the content first, so that standard input and files without an extension work, then from
     the suffix. Line ends become "\\n". Unpaired surrogates become U+FFFD, and a warning in the log counts them.
 
     Args:
         path: a file, or "-" for standard input.
-        encoding: the encoding of a text file. None uses the byte order mark, otherwise the declaration of an HTML page,
-            otherwise UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess would go unnoticed.
-        raw: leave nothing out and guess nothing: every block is a paragraph, and JSON is ordinary text.
-        abbreviations: further words that never end a sentence, such as "Anm.".
-        page_headers: also read page headers and footers of Word and OpenDocument texts, each once, as notes.
-        ocr: read pages of PDF files that are pictures, and image files, by text recognition, which takes seconds a
-            page; `Document.recognised` lists those pages.
 
     Raises:
         InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the passed encoding,
@@ -131,15 +119,17 @@ def read(
             JSON; it is a device, a socket or a named pipe; it, or its uncompressed content, is too large; or the
             'documents' extra is not installed, or the 'ocr' extra for `ocr`, or a library of them cannot be imported.
     """
+    return read_file(path, options)
+
+
+def read_file(path: str | Path, reading: Reading) -> Document:
+    """Reads a document file; see `read`."""
     path = os.fspath(path) if isinstance(path, os.PathLike) else path
     check_kind(path, "path", str, "the path of a file, or '-' for standard input")
-    for name, value in (("raw", raw), ("page_headers", page_headers), ("ocr", ocr)):
-        check_kind(value, name, bool, "true or false")
-    abbreviations = abbreviations_from(abbreviations)  # before a long file is read
-    source = replace(Source.of_path(path, encoding), page_headers=page_headers, ocr=ocr)
+    source = replace(Source.of_path(path, reading.encoding), page_headers=reading.page_headers, ocr=reading.ocr)
     try:
         with importing(extra="documents", purpose="reading it"):
-            return abbreviating(document_in(source, raw=raw), abbreviations)
+            return abbreviating(document_in(source, raw=reading.raw), reading.further_abbreviations)
     except MissingLibraryError as error:  # for one file of a folder, which the message must name
         raise InputError(f"{source.name}: {error}") from error
 
@@ -192,33 +182,23 @@ def abbreviating(document: Document, abbreviations: Iterable[str]) -> Document:
     return replace(document, abbreviations=document.abbreviations | words) if words else document
 
 
-def as_document(
-    given: str | Path | Document, abbreviations: Iterable[str] = (), *, page_headers: bool = False, ocr: bool = False
-) -> Document:
+def as_document(given: str | Path | Document, reading: Reading | None = None) -> Document:
     """Returns a document from any of its forms: the text itself, a `Path` to a file that `read` supports, or a
-    `Document`.
-
-    Args:
-        given: the document.
-        abbreviations: as in `read`.
-        page_headers, ocr: as in `read`.
-    """
+    `Document`."""
+    reading = reading or Reading()
     if isinstance(given, Document):
-        return abbreviating(given, abbreviations)
+        return abbreviating(given, reading.further_abbreviations)
     if not isinstance(given, str | Path):
         raise InputError(
             f"document is {show(given)}, of type {type(given).__name__}; give a text, a Path or a Document"
         )
-    if isinstance(given, str):
-        if not given.strip():
-            raise InputError("document is blank; give a text with words in it, or a Path to a file")
-        check_not_path(given, "document")
-    document = (
-        read(given, page_headers=page_headers, ocr=ocr)
-        if isinstance(given, Path)
-        else document_of(_mended(given, "the document"))
-    )
-    return abbreviating(document, abbreviations)
+    if isinstance(given, Path):
+        return read_file(given, reading)
+    if not given.strip():
+        raise InputError("document is blank; give a text with words in it, or a Path to a file")
+    check_not_path(given, "document")
+    document = document_of(_mended(given, "the document"), raw=reading.raw)
+    return abbreviating(document, reading.further_abbreviations)
 
 
 def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:

@@ -16,8 +16,9 @@ from longspan.errors import InputError
 from longspan_documents.inference.abstractive.chat import instruction
 from longspan_documents.inference.abstractive.summarizer import CUT
 from longspan_documents.inference.abstractive.writers import Asked
-from longspan_documents.inference.results import Decoding, Extent
+from longspan_documents.inference.results import Extent
 from longspan_documents.inference.summarize import load_summarizer
+from longspan_documents.inference.verbs import Decoding
 from tiny_writers import TEXT, word_tokenizer, words
 
 TEMPLATE = (

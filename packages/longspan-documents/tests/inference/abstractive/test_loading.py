@@ -12,7 +12,7 @@ import torch
 
 import longspan
 from longspan.errors import InputError
-from longspan_documents.inference.results import Decoding
+from longspan_documents.inference.verbs import Decoding
 from tiny_writers import TEXT, peer, with_fields, word_tokenizer, words
 
 Folder = Callable[[str], Path]
@@ -30,7 +30,7 @@ def test_the_processor_is_a_device(folder: Folder) -> None:
 
 
 def test_a_type_that_is_none(folder: Folder) -> None:
-    with pytest.raises(InputError, match="dtype='int8' is not known; choose one of float32, bfloat16, float16"):
+    with pytest.raises(InputError, match="dtype is 'int8'; choose 'float32', 'bfloat16' or 'float16'"):
         longspan.summarize(TEXT, model=folder("T5"), dtype="int8")
 
 

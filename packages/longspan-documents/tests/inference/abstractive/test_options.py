@@ -12,8 +12,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 import longspan
 from longspan.errors import InputError
 from longspan_documents.inference.abstractive.options import UNBOUNDED, source_limit
-from longspan_documents.inference.results import Decoding
 from longspan_documents.inference.summarize import load_summarizer
+from longspan_documents.inference.verbs import Decoding
 from tiny_writers import TEXT, peer, with_fields, word_tokenizer, words, write_folder
 
 Folder = Callable[[str], Path]

@@ -14,8 +14,8 @@ import longspan
 from longspan.errors import InputError
 from longspan_documents.inference.abstractive.parts import parts_of
 from longspan_documents.inference.abstractive.summarizer import CUT
-from longspan_documents.inference.results import Decoding
 from longspan_documents.inference.summarize import load_summarizer
+from longspan_documents.inference.verbs import Decoding
 from longspan_documents.text.reading import document_of
 from tiny_writers import SIZES, TEXT, peer, words, write_folder
 

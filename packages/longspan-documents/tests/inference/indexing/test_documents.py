@@ -249,7 +249,7 @@ def test_what_is_no_index_and_what_cannot_make_one(model: Path, library: Path, t
         DocumentIndex(tmp_path / "nowhere")
     with pytest.raises(InputError, match="is not empty and no index"):
         longspan.index([library], library, model)
-    with pytest.raises(InputError, match="dtype is 'int8'; choose float16"):
+    with pytest.raises(InputError, match="dtype is 'int8'; choose 'float16'"):
         longspan.index([library], tmp_path / "index", model, dtype="int8")  # type: ignore[arg-type]
     plain = save_model(tmp_path / "plain", stack="sequential")
     with pytest.raises(InputError, match="has no lower layers that read a passage alone; decompose it"):

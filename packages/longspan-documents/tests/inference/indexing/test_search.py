@@ -50,7 +50,7 @@ def test_only_what_changed_is_read_again(library: Path, tmp_path: Path, monkeypa
     index = longspan.index(library, tmp_path / "index")
     opened: list[Any] = []
     real = growing.opened
-    monkeypatch.setattr(growing, "opened", lambda source, **kw: opened.append(source) or real(source, **kw))
+    monkeypatch.setattr(growing, "opened", lambda source, reading: opened.append(source) or real(source, reading))
     index = longspan.index(library, tmp_path / "index")
     assert (index.added.documents, index.added.known, opened) == (0, 3, [])
     (library / "house.md").write_text("# House\n\nThe mill was sold to Clara Vogt in 1950.\n")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from longspan.characters import counted
-from longspan.cli.options import Device, Dtype
 from longspan.cli.terminal import COLOURS, name_of, say, say_coloured, say_json
 from longspan.errors import InputError
-from longspan_documents.cli.documents import Encoding, Raw, say_heading, what_is_read
+from longspan_documents.cli.documents import say_heading, what_is_read
+from longspan_papers.coreference.options import Coref
 
 epilog = what_is_read
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 def coref(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents; - is standard input.")],
-    model: Annotated[str | None, typer.Option(help="Folder of a model of coreference.", show_default=False)] = None,
-    device: Device = None,
-    dtype: Dtype = None,
+    options: Coref,
     output: Annotated[
         Path | None, typer.Option(help="Write the documents to a file instead of showing them.", show_default=False)
     ] = None,
@@ -31,8 +29,6 @@ def coref(
         Literal["text", "conll", "json"] | None,
         typer.Option(help="What to write.", show_default="by the name of --output, else text"),
     ] = None,
-    raw: Raw = False,
-    encoding: Encoding = None,
 ) -> None:
     """Find which words of a document mean the same person, place or thing, in documents of any length.
 
@@ -43,21 +39,15 @@ def coref(
     Examples: `longspan coref story.txt --model runs/coref-small`, `longspan coref book.epub --model DIR --output
     book.conll`, `longspan coref a.txt b.txt --model DIR --format json`.
     """
-    if model is None:
-        raise InputError(
-            "--model is missing; train one with `longspan train coref-small`, or with the recipe "
-            "longformer-coref from a published encoder, and give its folder: those of the Hub come with code of their "
-            "own, which is not run"
-        )
     from longspan.files import output_file, write_whole
     from longspan_papers.coreference.conll import conll_text
     from longspan_papers.coreference.resolving import as_records, load_resolver
 
     kind = _format(output, format)
-    target = None if output is None else output_file(output, reads=[*files, model])
+    target = None if output is None else output_file(output, reads=[*files, str(options.model)])
     # Every document is read before the first is resolved, so that a mistake in the last one costs nothing.
-    documents = [document for file in files for document in _read(file, encoding, raw)]
-    resolver = load_resolver(model, device, dtype)
+    documents = [document for file in files for document in _read(file, options)]
+    resolver = load_resolver(options.model, options.device, options.dtype)
     resolved = [resolver.resolve(document) for document in documents]
     if kind == "json" and target is None:
         say_json(as_records(resolved))
@@ -96,17 +86,17 @@ def _format(output: Path | None, asked: str | None) -> str:
     return asked or by_name or "text"
 
 
-def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | CoreferenceRow]":
+def _read(file: str, options: Coref) -> "Iterator[Document | CoreferenceRow]":
     from longspan.data.fields import without_remedy
     from longspan_papers.coreference.reading import FILES, read_coreference
 
-    if FILES.search(file) and not raw:
+    if FILES.search(file) and not options.raw:
         with without_remedy():
             rows = list(read_coreference(Path(file), labelled=False))
         if not rows:
             raise InputError(f"{file} holds no documents; give a CoNLL file with '#begin document' lines, or another")
         yield from rows
     else:
-        from longspan_documents.text.reading import read
+        from longspan_documents.text.reading import read_file
 
-        yield read(file, encoding, raw=raw)
+        yield read_file(file, options)

@@ -98,7 +98,7 @@ def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
         return dialogue_row
     if number > 1:
         raise InputError(f"--dialogue {number} is given, but {file} is one dialogue; leave it out")
-    dialogue_row = document_dialogue(read(file, encoding))
+    dialogue_row = document_dialogue(read(file, encoding=encoding))
     if not dialogue_row.turns:
         raise InputError(f"{file} has no turn with words; give a dialogue, such as lines of 'Speaker: text'")
     return dialogue_row

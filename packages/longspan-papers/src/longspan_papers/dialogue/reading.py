@@ -117,7 +117,9 @@ def _document(path: Path, skipped: Skipped, encoding: str | None) -> Iterator[Di
     """Yields the one dialogue of a document or film."""
     try:
         subtitles = FILES.search(path.name)
-        dialogue = read_subtitles(path, encoding) if subtitles else document_dialogue(read_document(path, encoding))
+        dialogue = (
+            read_subtitles(path, encoding) if subtitles else document_dialogue(read_document(path, encoding=encoding))
+        )
     except InputError as error:
         skipped.add(1, error)
         skipped.report()

@@ -150,6 +150,8 @@ def _app(arguments: list[str]) -> Any:
     """The typer application, with the one command that is asked for, or all of them when help must list them."""
     import typer
 
+    from longspan.cli.options import expanded
+
     # Only `--install-completion` writes to the user's home; markdown leaves `[brackets]` be.
     app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
@@ -168,9 +170,20 @@ def _app(arguments: list[str]) -> Any:
     else:
         functions = dict(sorted(COMMANDS.items(), key=lambda item: _place(_panel(item[1]))))
     for name, function in functions.items():
+        # The list of commands needs none of their options.
+        typed = expanded(function) if named or COMPLETING in os.environ else _named_only(function)
         end = getattr(sys.modules[function.__module__], "epilog", None) if named and "--help" in arguments else None
-        app.command(name, rich_help_panel=_panel(function), epilog=end() if end else None)(function)
+        app.command(name, rich_help_panel=_panel(function), epilog=end() if end else None)(typed)
     return app
+
+
+def _named_only(function: Callable[..., None]) -> Callable[..., None]:
+    """A command without arguments, of that name and help."""
+
+    def listed() -> None: ...
+
+    listed.__name__, listed.__doc__ = function.__name__, function.__doc__
+    return listed
 
 
 def _panel(function: Callable[..., None]) -> str:

@@ -23,7 +23,7 @@ from longspan.models import (
 )
 from longspan_documents.inference.abstractive.chat import ChatWriter, check_template
 from longspan_documents.inference.abstractive.writers import OwnWriter, SequenceWriter, Writer
-from longspan_documents.inference.results import Decoding
+from longspan_documents.inference.verbs import Decoding
 
 
 def load_summarizing(

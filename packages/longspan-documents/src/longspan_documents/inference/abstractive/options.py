@@ -11,7 +11,7 @@ from typing import Any
 from longspan.characters import counted
 from longspan.checkpoints.folder import GENERATION, check_fields
 from longspan.errors import InputError
-from longspan_documents.inference.results import Decoding
+from longspan_documents.inference.verbs import Decoding
 
 TASK = "summarization"
 """The entry of `task_specific_params` that is for summaries."""

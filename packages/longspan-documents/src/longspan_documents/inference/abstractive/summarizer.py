@@ -18,7 +18,8 @@ from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
 from longspan_documents.inference.abstractive.parts import parts_of
 from longspan_documents.inference.abstractive.writers import Asked, Writer, Written
-from longspan_documents.inference.results import Decoding, Extent, ScoredSentence, Summary, extent_of, notes
+from longspan_documents.inference.results import Extent, ScoredSentence, Summary, extent_of, notes
+from longspan_documents.inference.verbs import Decoding
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.reading import document_of
 

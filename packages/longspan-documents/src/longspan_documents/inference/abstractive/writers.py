@@ -19,7 +19,8 @@ from longspan.errors import InputError, one_sentence
 from longspan.settings import LARGEST, check_kind
 from longspan_documents.inference.abstractive.options import check_length, generation_options, prefix_of, source_limit
 from longspan_documents.inference.encoders import batches_of, padded
-from longspan_documents.inference.results import Decoding, Extent
+from longspan_documents.inference.results import Extent
+from longspan_documents.inference.verbs import Decoding
 
 BATCH_TOKENS = 8_192
 """Tokens, padding included, of a batch of parts."""

@@ -8,7 +8,7 @@ best.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from longspan.characters import on_one_line
 from longspan.checkpoints.sources import local_folder
-from longspan.data.text.abbreviations import abbreviations_from
 from longspan.devices import check_numbers, check_place
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
+from longspan.options import takes
 from longspan.progress import progress_bar
 from longspan.settings import check_kind, show
 from longspan_documents.inference.answer import Answerer, Source, sources_in
@@ -41,8 +41,10 @@ from longspan_documents.inference.indexing.store import (
 )
 from longspan_documents.inference.ranking import SHOWN
 from longspan_documents.inference.results import DocumentAnswer, notes
+from longspan_documents.inference.verbs import Index
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.folders import documents_in
+from longspan_documents.text.options import Reading, SentenceReading
 from longspan_documents.text.passages import Passage, passages_of
 
 if TYPE_CHECKING:
@@ -53,19 +55,8 @@ SHARD_BYTES = 64 * 2**20
 Stored = Literal["float16", "bfloat16", "float32"]
 
 
-def index(
-    documents: Source | Sequence[Source],
-    output: str | Path,
-    model: str | Path | None = None,
-    *,
-    lower_layers: int | None = None,
-    dtype: Stored = "float16",
-    encoding: str | None = None,
-    raw: bool = False,
-    encoder: str | Path | None = None,
-    device: str | None = None,
-    abbreviations: Iterable[str] = (),
-) -> DocumentIndex | SearchIndex:
+@takes(Index)
+def index(documents: Source | Sequence[Source], output: str | Path, options: Index) -> DocumentIndex | SearchIndex:
     """Make an index of documents, or add documents to one that is there.
 
     Without a model it holds the words of the documents and the vectors of their passages
@@ -74,17 +65,6 @@ def index(
     Args:
         documents: texts, paths of files and folders, or documents that have been read, as for `longspan.answer`.
         output: the folder of the index.
-        model: the folder of a model of questions whose lower layers read passages alone (`longspan.decompose`); an
-            index that is there knows its own. None makes, or adds to, an index without a model.
-        lower_layers: decompose a model that is not, with so many lower layers.
-        dtype: of the states in the files.
-        encoding: as for `longspan.answer`.
-        raw: as for `longspan.answer`.
-        encoder: of an index without a model, a sentence encoder in the place of the bundled one, as for
-            `longspan.answer`.
-        device: where the model or the encoder computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None
-            is the processor.
-        abbreviations: as for `longspan.answer`, of the documents that are read now.
 
     Returns:
         The index; `added` and `notes` say what was done.
@@ -93,16 +73,16 @@ def index(
         InputError: as `longspan.answer`; the model is another one than the index was made by; something else
             lies in the folder. What was finished before stays in the index.
     """
-    documents = sources_in(documents, encoding=encoding, raw=raw, argument="documents")
+    documents = sources_in(documents, options, "documents")
+    model, lower_layers, encoder = options.model, options.lower_layers, options.encoder
     folder = output_folder(output)
-    reading: dict[str, Any] = {"encoding": encoding, "raw": raw, "abbreviations": abbreviations_from(abbreviations)}
     if model is None and not has_index(folder):
-        return _searchable(documents, output, lower_layers, reading, encoder, device)
+        return _searchable(documents, output, options)
     if has_search_index(folder) or encoder is not None:
         given = f"model={show(model)}" if encoder is None else f"encoder={show(encoder)}"
         raise InputError(f"{given} does not fit the index {on_one_line(str(output))!r}; leave it out, or make another")
     if has_index(folder):
-        library = DocumentIndex(folder, model, device=device)
+        library = DocumentIndex(folder, model, device=options.device)
         if lower_layers is not None and library.contents.made_by["lower_layers"] not in (None, lower_layers):
             raise InputError(
                 f"lower_layers={lower_layers}, but the index {on_one_line(str(output))!r} has "
@@ -111,33 +91,29 @@ def index(
     else:
         assert model is not None
         with not_left_empty(folder, MANIFEST, COPY):
-            library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype, device=device)
-            skipped = library.add(documents, **reading)
+            library = DocumentIndex.new(
+                folder, model, lower_layers=lower_layers, dtype=options.dtype, device=options.device
+            )
+            skipped = library.add_read(documents, options)
             library.notes += skipped  # those before were read anew
         return library
-    skipped = library.add(documents, **reading)
+    skipped = library.add_read(documents, options)
     library.notes += skipped  # those before were read anew
     return library
 
 
-def _searchable(
-    documents: Source | Sequence[Source],
-    output: str | Path,
-    lower_layers: int | None,
-    reading: dict[str, Any],
-    encoder: str | Path | None,
-    device: str | None,
-) -> SearchIndex:
+def _searchable(documents: Source | Sequence[Source], output: str | Path, options: Index) -> SearchIndex:
     """An index without a model, made or added to."""
-    if lower_layers is not None:
+    if options.lower_layers is not None:
         raise InputError(
-            f"lower_layers={show(lower_layers)} decomposes a model, and none is given; give one, or leave it out"
+            f"lower_layers={show(options.lower_layers)} decomposes a model, and none is given; give one, or leave it "
+            "out"
         )
     folder = output_folder(output)
     with not_left_empty(folder, LIST):
         opening = SearchIndex if has_search_index(folder) else SearchIndex.new
-        library = opening(folder, encoder, device=device)
-        skipped = library.add(documents, **reading)
+        library = opening(folder, options.encoder, device=options.device)
+        skipped = library.add_read(documents, options)
         library.notes += skipped  # those before were read anew
     return library
 
@@ -285,27 +261,24 @@ class DocumentIndex:
 
     # Adding ----------------------------------------------------------------------------------------------------------
 
-    def add(
-        self,
-        documents: Source | Sequence[Source],
-        *,
-        encoding: str | None = None,
-        raw: bool = False,
-        abbreviations: Iterable[str] = (),
-    ) -> list[str]:
+    @takes(SentenceReading)
+    def add(self, documents: Source | Sequence[Source], options: Reading) -> list[str]:
         """Add documents that are not there yet; what was passed over, in sentences. Arguments and errors as in `index`.
 
         An interruption, or a document that cannot be read, leaves those before it in the index.
         """
+        return self.add_read(documents, options)
+
+    def add_read(self, documents: Source | Sequence[Source], reading: Reading) -> list[str]:
+        """Add documents, read as these options say; see `add`."""
         skipped: list[str] = []
-        reading = {"encoding": encoding, "raw": raw, "abbreviations": abbreviations_from(abbreviations)}
         with claimed(self.folder):
             self._read()
             known = {one["digest"] for one in self._whole()}
             waiting: list[Entry] = []
             self.added = Added()
             try:
-                for document in _documents(documents, skipped, **reading):
+                for document in _documents(documents, skipped, reading):
                     if digest_of(document) in known:
                         self.added = replace(self.added, known=self.added.known + 1)
                         continue
@@ -347,7 +320,7 @@ class DocumentIndex:
         )
 
 
-def _documents(given: Source | Sequence[Source], skipped: list[str], **reading: Any) -> Iterator[Document]:
+def _documents(given: Source | Sequence[Source], skipped: list[str], reading: Reading) -> Iterator[Document]:
     """Documents one at a time; of a folder those that cannot be read are passed over, and said in `skipped`."""
     every: list[tuple[Any, bool]] = []
     for source in [given] if isinstance(given, str | Path | Document) else given:
@@ -361,7 +334,7 @@ def _documents(given: Source | Sequence[Source], skipped: list[str], **reading: 
         raise InputError("there is no document to index; give a text, a file or a folder")
     for source, named in progress_bar(every, doing="indexing", unit=" documents"):
         try:
-            documents, more = opened(source, **reading)
+            documents, more = opened(source, reading)
         except InputError as error:
             if named:
                 raise

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from longspan.data.text.abbreviations import abbreviations_from
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
 from longspan.files import claimed, write_whole
+from longspan.options import takes
 from longspan.progress import without_bars
 from longspan_documents.inference.answer import SAMPLE, Source
 from longspan_documents.inference.encoders import bundled_encoder
@@ -35,6 +35,7 @@ from longspan_documents.inference.indexing.sources import (
 )
 from longspan_documents.inference.results import reads_english
 from longspan_documents.text.blocks import Document
+from longspan_documents.text.options import Reading, SentenceReading
 
 LIST = "search.json"
 BUILDING = "building"
@@ -60,22 +61,19 @@ class GrowingIndex:
         """Read the list again, and open the parts that it names."""
         raise NotImplementedError
 
-    def add(
-        self,
-        documents: Source | Sequence[Source],
-        *,
-        encoding: str | None = None,
-        raw: bool = False,
-        abbreviations: Iterable[str] = (),
-        ahead: Ahead | None = None,
-    ) -> list[str]:
+    @takes(SentenceReading)
+    def add(self, documents: Source | Sequence[Source], options: Reading) -> list[str]:
         """Add documents that are new or have changed; what was passed over, in sentences.
 
-        Arguments and errors as in `longspan.index`; `ahead` prepares files together, by several processes. An
-        interruption, or a document that cannot be read, leaves those before it in the index.
+        Arguments and errors as in `longspan.index`. An interruption, or a document that cannot be read, leaves those
+        before it in the index.
         """
+        return self.add_read(documents, options)
+
+    def add_read(self, documents: Source | Sequence[Source], reading: Reading, ahead: Ahead | None = None) -> list[str]:
+        """Add documents, read as these options say; `ahead` prepares files together, by several processes."""
         skipped: list[str] = []
-        opened = partial(self._opened, encoding=encoding, raw=raw, abbreviations=abbreviations_from(abbreviations))
+        opened = partial(self._opened, reading=reading)
         with claimed(self.folder):
             self._read()
             self.added = Added()
@@ -127,8 +125,8 @@ class GrowingIndex:
         known = self._known.get(key) if key else None
         return known is not None and known["stamp"] == stamp
 
-    def _opened(self, source: Source, **reading: Any) -> list[Document]:
-        documents, more = opened(source, **reading)
+    def _opened(self, source: Source, reading: Reading) -> list[Document]:
+        documents, more = opened(source, reading)
         self.notes += more
         return documents
 

@@ -6,16 +6,17 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from longspan.characters import counted, on_one_line
 from longspan.errors import InputError
 from longspan.progress import progress_bar
-from longspan_documents.inference.answer import Source, open_documents
+from longspan_documents.inference.answer import Source, read_documents
 from longspan_documents.text.blocks import Document
 from longspan_documents.text.folders import documents_in
+from longspan_documents.text.options import Reading
 
 NAMED = 3
 """Files that a note names; of more it says how many."""
@@ -53,9 +54,9 @@ def not_left_empty(folder: Path, *lists: str) -> Iterator[None]:
         raise
 
 
-def opened(source: Source, *, encoding: str | None, **reading: Any) -> tuple[list[Document], list[str]]:
+def opened(source: Source, reading: Reading) -> tuple[list[Document], list[str]]:
     """One of several sources, as `open_documents` reads it; an encoding is for those of them that are files."""
-    return open_documents(source, encoding=encoding if isinstance(source, Path) else None, **reading)
+    return read_documents(source, reading if isinstance(source, Path) else replace(reading, encoding=None))
 
 
 def sources_of(

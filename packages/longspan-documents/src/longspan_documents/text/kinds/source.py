@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import BinaryIO
 
 from longspan.characters import on_one_line
 from longspan.errors import InputError
+from longspan.files import PIPES
 from longspan_documents.text.archives.archive import SIGNATURE, Archive
 from longspan_documents.text.documents import check_encoding, decode
 
@@ -25,9 +25,6 @@ LONGEST_NAME = 300
 """Maximum characters of a name in an error."""
 HEAD = 1 << 13
 """Number of bytes searched for signatures."""
-
-PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
-"""Names of pipes that a shell creates for a command, such as `<(…)`; they end with their writer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,359 @@
+"""The verbs' options, each declared once.
+
+From these classes come the keywords of `longspan.summarize` and the others, the options of their commands and of
+`longspan map`, and the requests of the JSON API (`longspan.options`). To add an option, add a field here, and use it
+where the verb is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+
+from longspan.errors import InputError
+from longspan.options import EVERYWHERE, Computing, Device, Interface, Option, Options
+from longspan.settings import Beams, Count, LengthPenalty, NewTokens, Range, Share, Whole, check_kind, show
+from longspan_documents.text.options import LanguageReading, Reading, SentenceReading
+
+if TYPE_CHECKING:
+    from longspan_documents.inference.reranker import Reranker
+    from longspan_documents.inference.sentence_encoder import SentenceEncoder
+    from longspan_documents.text.blocks import Document
+else:  # no library is loaded to read a command line; what loads the model checks its kind
+    Reranker = SentenceEncoder = Any
+
+Encoder = Annotated[
+    str | Path | SentenceEncoder | None,
+    Option(
+        "A sentence encoder (sentence-transformers), as a folder or a Hub name.",
+        python="Or what `load_sentence_encoder` returned.",
+        default="the bundled one",
+    ),
+]
+
+
+Length = Literal["short", "medium", "long"]
+PLAIN: tuple[Interface, ...] = ("command", "map")
+"""Where a field of an object that Python takes stands for itself."""
+
+
+class Summarizer(Protocol):
+    """What `load_summarizer` gives: a model that is ready to summarise any number of documents.
+
+    Example::
+
+        summarizer = load_summarizer()
+        for path in Path("reports").glob("*.pdf"):
+            print(summarizer.summarize(read(path), 5))
+    """
+
+    def summarize(self, document: Document, sentences: Any = None, query: str | None = None) -> Any:
+        """Summarise one document.
+
+        Args:
+            document: what `read` or `document_of` of `longspan_documents.text.reading` gave.
+            sentences: how many to pick, or an `Extent` in sentences, words or short, medium, long; None is medium. A
+                model that writes takes None only.
+            query: what the summary is to be about, for a model that reads queries.
+
+        Returns:
+            A `Summary`.
+
+        Raises:
+            InputError: a length or a query that is not for this model, or a document longer than it reads.
+        """
+        ...
+
+
+class QuestionReader(Protocol):
+    """What `load_reader` gives."""
+
+    def best(self, question: str, documents: Any, passages: Any) -> Any:
+        """The words that answer."""
+        ...
+
+
+class DocumentClassifier(Protocol):
+    """What `load_classifier` gives."""
+
+    def classify(self, document: Document) -> Any:
+        """The label of a document."""
+        ...
+
+
+class EmbeddingModel(Protocol):
+    """What `load_encoder` gives."""
+
+    def embed(self, texts: Any) -> Any:
+        """Vectors of texts."""
+        ...
+
+    def read(self, document: Any, sentences: Any) -> Any:
+        """Vectors of a document and its sentences."""
+        ...
+
+
+@dataclass(frozen=True)
+class Chunks(SentenceReading):
+    """Options of `chunks`."""
+
+    _: KW_ONLY
+    max_words: Annotated[
+        Annotated[int, Range(4)] | None,
+        Option(
+            "Words that a passage does not exceed.",
+            python="Except by one long sentence, or a rest of less than a quarter of it at the end of a section. From "
+            "half as many on, a passage ends with its paragraph. None takes 120, or, with `max_tokens`, sets no bound.",
+            default="120; none beside --max-tokens",
+            where=EVERYWHERE,
+        ),
+    ] = None
+    max_tokens: Annotated[
+        Annotated[int, Range(8)] | None,
+        Option(
+            "Tokens that no passage exceeds, without special ones.",
+            python="A sentence that is longer is cut between words, and the rest of a section stands alone.",
+            default="none",
+            where=EVERYWHERE,
+        ),
+    ] = None
+    overlap: Annotated[
+        Whole,
+        Option(
+            "Sentences that a passage repeats of the one before it.",
+            python="Of its section, where they fit.",
+            where=EVERYWHERE,
+        ),
+    ] = 0
+    tokenizer: Annotated[
+        str | Path | Callable[..., Any] | None,
+        Option(
+            "Folder or Hub name of the model whose tokens are counted.",
+            python="Or a tokenizer of transformers.",
+            default="the bundled encoder's",
+            flags=("--tokenizer", "--model"),
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class _Embedding(Computing):
+    model: Annotated[
+        str | Path | EmbeddingModel | None,
+        Option(
+            "An encoder, as a folder or a Hub name: any, lengthened or not.",
+            python="The states of its tokens are pooled, unless it was trained to embed. Or what `load_encoder` "
+            "returned.",
+            default="the bundled one",
+        ),
+    ] = None
+    _: KW_ONLY
+    encoder: Encoder = None
+
+
+@dataclass(frozen=True)
+class EmbedTexts(_Embedding):
+    """Options of `embed`, of loose texts."""
+
+    _: KW_ONLY
+    purpose: Annotated[
+        Literal["question", "passage"] | None,
+        Option("What the texts are, for the prompt that `encoder` puts before them.", where=("python",)),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Embed(_Embedding, LanguageReading):
+    """Options of `embed_document`."""
+
+    _: KW_ONLY
+    sentences: Annotated[bool, Option("A vector for each sentence too.", where=("command", "api"))] = False
+
+
+@dataclass(frozen=True)
+class Answer(Computing, SentenceReading):
+    """Options of `answer`."""
+
+    model: Annotated[
+        str | Path | QuestionReader | None,
+        Option(
+            "Folder of a model of questions that marks the very words.",
+            python="It reads the best passages: the folder or name of a transformers `…ForQuestionAnswering`, "
+            "lengthened or not, or of one trained here; or what `load_reader` gave.",
+            default="none",
+        ),
+    ] = None
+    _: KW_ONLY
+    encoder: Encoder = None
+    reranker: Annotated[
+        str | Path | Reranker | None,
+        Option(
+            "A cross-encoder, as a folder or a Hub name: reads the 20 best again.",
+            python="It reads the question with each of them, and orders them. Or what `load_reranker` gave.",
+            default="none",
+        ),
+    ] = None
+    top: Annotated[Count, Option("Passages to show.", where=EVERYWHERE, api=Range(1, 100))] = 3
+    threshold: Annotated[
+        Share | None,
+        Option(
+            'Probability, 0 to 1, below which "no answer" is said.',
+            python="None takes the one at which saying so is right more often than not.",
+            default="where that is mostly right",
+            where=EVERYWHERE,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding(Options):
+    """How a summary is written; None keeps what the model was trained to use."""
+
+    beams: Annotated[Beams | None, Option("Beams, for a model that writes.", where=PLAIN)] = None
+    length_penalty: Annotated[LengthPenalty | None, Option("Above 0 favours longer texts, likewise.", where=PLAIN)] = (
+        None
+    )
+    max_tokens: Annotated[NewTokens | None, Option("Longest summary in tokens, likewise.", where=PLAIN)] = None
+    max_source_tokens: Annotated[
+        Count | None, Option("Tokens that it reads at once.", default="as it was trained", where=PLAIN)
+    ] = None
+    long_documents: Annotated[
+        Literal["parts", "lengthen"],
+        Option("Longer documents: read parts, or lengthen the model where that can be done.", where=PLAIN),
+    ] = "parts"
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `generate`."""
+        named = {"num_beams": self.beams, "length_penalty": self.length_penalty, "max_new_tokens": self.max_tokens}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Summarize(Computing, LanguageReading):
+    """Options of `summarize`."""
+
+    sentences: Annotated[
+        Annotated[int, Range(1)] | None,
+        Option(
+            "Sentences to pick.",
+            python="None takes half the square root of the document's, between 3 and 20. Only for models that pick "
+            "sentences, as `length` and `words`; give one of the three.",
+            default="by the length",
+            flags=("--sentences", "-n"),
+            where=EVERYWHERE,
+            api=Range(1, 100_000),
+        ),
+    ] = None
+    model: Annotated[
+        str | Path | Summarizer | None,
+        Option(
+            "Folder or Hub name of a model: one trained here, LED, BART, Pegasus, T5, …",
+            python="Or what `load_summarizer` returned.",
+            default="the bundled one",
+        ),
+    ] = None
+    _: KW_ONLY
+    length: Annotated[
+        Length | None,
+        Option("short, medium or long, by the document's length.", default="medium", where=EVERYWHERE),
+    ] = None
+    words: Annotated[
+        Annotated[int, Range(1)] | None,
+        Option(
+            "Words, in whole sentences, as near as possible.",
+            python="At most a tenth more.",
+            where=EVERYWHERE,
+            api=Range(1, 10_000_000),
+        ),
+    ] = None
+    query: Annotated[
+        str | None,
+        Option(
+            "What it is to be about: a question or some words.",
+            python="For the bundled model, and for models that were trained here to write with the question's tokens "
+            "global.",
+            where=EVERYWHERE,
+            api=Range(maximum=2_000),
+        ),
+    ] = None
+    encoder: Encoder = None
+    decoding: Annotated[
+        Decoding | None,
+        Option(
+            "Beams and lengths of models that write, and what they do with documents longer than they read.",
+            python="None keeps the model's.",
+            where=("python",),
+        ),
+    ] = None
+    stream: Annotated[
+        Callable[[str], None] | None,
+        Option(
+            "Called with each piece of the text as a model writes it; one that picks sentences never calls it.",
+            where=("python",),
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse two lengths, a blank query, and an encoder that has no query to compare with."""
+        if self.decoding is not None:
+            check_kind(self.decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.verbs")
+        super().__post_init__()
+        lengths = {name: getattr(self, name) for name in ("sentences", "words", "length")}
+        given = [f"{name}={show(value)}" for name, value in lengths.items() if value is not None]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} ask for two lengths; give one of sentences, words and length")
+        if self.query is not None and not self.query.strip():
+            raise InputError("query is blank; give what the summary is to be about, or leave it out")
+        if self.encoder is not None and self.query is None:
+            raise InputError(
+                f"encoder={show(self.encoder)} tells how near sentences are to a query; give a query, or leave it out"
+            )
+        if self.stream is not None and not callable(self.stream):
+            raise InputError(f"stream is {show(self.stream)}; give a function that takes a text, or leave it out")
+
+
+@dataclass(frozen=True)
+class Classify(Computing, Reading):
+    """Options of `classify`."""
+
+    model: Annotated[
+        str | Path | DocumentClassifier,
+        Option(
+            "Folder or Hub name of a model that classifies.",
+            python="Such as `longspan train` makes for the task `classification`; or what `load_classifier` returned.",
+            missing="give a classifier of the Hub, such as "
+            "distilbert/distilbert-base-uncased-finetuned-sst-2-english (how one feels about something) or "
+            "papluca/xlm-roberta-base-language-detection, or train one with `longspan train hyperpartisan-small` "
+            "or, on rows of your own, with the recipe of docs/guides/classify.md",
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Index(SentenceReading):
+    """Options of `index`."""
+
+    model: Annotated[
+        str | Path | None,
+        Option(
+            "Folder of a model of questions, to store its states.",
+            python="Its lower layers read passages alone (`longspan.decompose`); an index that is there knows its own. "
+            "None makes, or adds to, an index without a model.",
+            default="none",
+        ),
+    ] = None
+    _: KW_ONLY
+    lower_layers: Annotated[
+        Count | None,
+        Option("Decompose the model: so many layers read passages alone.", default="as it is"),
+    ] = None
+    dtype: Annotated[
+        Literal["float16", "bfloat16", "float32"], Option("How states are stored.", python="With a model.")
+    ] = "float16"
+    encoder: Annotated[
+        str | Path | None,
+        Option("A sentence encoder (sentence-transformers), as a folder or a Hub name.", default="the bundled one"),
+    ] = None
+    device: Device = None

@@ -1,0 +1,53 @@
+"""What a verb is to `longspan map`: options, the columns that it adds, and a function of each document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from longspan_documents.text.options import Reading
+
+if TYPE_CHECKING:
+    from longspan_documents.text.blocks import Document
+
+Do = Callable[["str | Document", Mapping[str, Any]], dict[str, Any]]
+"""From a document, and the other columns of its row that `reads` names, to the values of the columns that are added."""
+Declared = TypeVar("Declared", bound=Reading)
+
+
+class Verb(Generic[Declared]):
+    """The base of verbs.
+
+    Attributes:
+        declared: the class of its options.
+    """
+
+    declared: ClassVar[type[Any]]
+
+    def __init__(self, options: Declared) -> None:
+        self.options = options
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Input columns, besides the text, that it needs."""
+        return ()
+
+    def columns(self) -> dict[str, Any]:
+        """Column → type of Arrow."""
+        raise NotImplementedError
+
+    def ready(self) -> Do:
+        """Load the models."""
+        raise NotImplementedError
+
+    def opened(self, document: str | Document) -> tuple[Document, str | None]:
+        """The text of a row as a document, even where it is the name of a file, and a note on what was mended."""
+        from longspan.characters import mend
+        from longspan_documents.inference.results import notes
+        from longspan_documents.text.reading import abbreviating, document_of
+
+        if not isinstance(document, str):
+            return document, None  # its file was read with these options
+        text, halves = mend(document)
+        read = document_of(text, raw=self.options.raw)
+        return abbreviating(read, self.options.further_abbreviations), notes(halves=halves)

@@ -1,0 +1,334 @@
+"""A verb's options, declared once: the fields of a frozen dataclass, from which every interface to the verb is made.
+
+```python
+@dataclass(frozen=True)
+class Chunks(Options):
+    _: KW_ONLY
+    overlap: Annotated[Whole, Option("Sentences that a passage repeats of the one before it.")] = 0
+```
+
+A field has a type with its limits (`longspan.settings`), a default and an `Option`: the help, and where the field
+applies. `takes` makes a Python function's keywords of the fields, `longspan.cli.options` the options of a command;
+`longspan_documents` makes those of `longspan map` and the requests of its JSON API. Values are checked when the
+dataclass is made, and are trusted from there on.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
+from functools import lru_cache, wraps
+from inspect import Parameter, Signature
+from numbers import Integral, Real
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
+
+from longspan.errors import InputError
+from longspan.settings import Range, check_keys, convert, hints_of, near
+
+Interface = Literal["python", "command", "map", "api"]
+"""Where an option can be given: as a keyword, on the command line, to `longspan map`, in a request."""
+LOCAL: tuple[Interface, ...] = ("python", "command", "map")
+EVERYWHERE: tuple[Interface, ...] = (*LOCAL, "api")
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a field of an `Options` says besides its type and its default.
+
+    Attributes:
+        help: one or two sentences, for every interface.
+        python: sentences for Python alone: what its values can be besides those of a command line.
+        default: the default in words, where None stands for a value that is chosen later; "" where nothing is to be
+            told of it.
+        where: the interfaces that have it.
+        flags: on the command line, where these are not `--name`.
+        metavar: on the command line.
+        from_file: the command line takes a file of words, one in each line.
+        missing: of a field without a default, what to do where it is not given.
+        api: limits of requests, where these are narrower.
+    """
+
+    help: str
+    python: str = ""
+    default: str = ""
+    where: tuple[Interface, ...] = LOCAL
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    from_file: bool = False
+    missing: str = "give it"
+    api: Range | None = None
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of an `Options`, with what its annotation holds.
+
+    Attributes:
+        name, default: of the field; `MISSING` where it has none.
+        hint: its type, with limits.
+        keyword: whether Python takes it by name alone.
+        group: the field of an `Options` inside, which it is a field of, where it stands beside the others.
+    """
+
+    name: str
+    default: Any
+    hint: Any
+    keyword: bool = True
+    group: str | None = None
+
+    @property
+    def option(self) -> Option:
+        """What else it says."""
+        found = next((one for one in getattr(self.hint, "__metadata__", ()) if isinstance(one, Option)), None)
+        assert found is not None, f"{self.name} has no Option"
+        return found
+
+    @property
+    def plain(self) -> Any:
+        """Its type where values are texts, numbers and lists: without classes that only Python has."""
+        return _plain(self.hint)
+
+    @property
+    def bare(self) -> Any:
+        """Its type without limits."""
+        return without_limits(self.hint)
+
+    @property
+    def limits(self) -> Range:
+        """Of its values."""
+        return next(_ranges(self.hint), Range())
+
+
+@dataclass(frozen=True)
+class Options:
+    """The base of declarations; a field whose value is not of its type, or outside its limits, is an `InputError`."""
+
+    def __post_init__(self) -> None:
+        """Check every field; subclasses add what depends on several."""
+        for field in fields_of(type(self)):
+            object.__setattr__(self, field.name, convert(field.hint, _number(getattr(self, field.name)), field.name))
+
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+@lru_cache(maxsize=64)
+def fields_of(options: type[Options], interface: Interface | None = None) -> tuple[Field, ...]:
+    """The fields of a declaration that an interface has, those of the class itself before inherited ones.
+
+    Where values are plain, the fields of an `Options` inside stand in its place.
+    """
+    hints = hints_of(options)
+    own = [name for kind in options.__mro__ for name in vars(kind).get("__annotations__", ())]
+    found: list[Field] = []
+    for field in sorted(fields(options), key=lambda field: own.index(field.name)):
+        inside = _options_in(hints[field.name]) if interface not in (None, "python") else None
+        if inside is not None:
+            found += [replace(one, group=field.name) for one in fields_of(inside, interface)]
+        else:
+            found.append(Field(field.name, field.default, hints[field.name], bool(field.kw_only)))
+    return tuple(one for one in found if interface is None or interface in one.option.where)
+
+
+def options_from(options: type[AnyOptions], values: Mapping[str, Any], interface: Interface) -> AnyOptions:
+    """The options that plain data stands for, from a command line, a job or a request; None is not given.
+
+    Raises:
+        InputError: a name is unknown, or a value wrong or missing.
+    """
+    known = {field.name: field for field in fields_of(options, interface)}
+    check_keys(values, known)
+    given = {
+        # Words may come from Python by any iterable; the declaration checks them.
+        name: value if known[name].option.from_file else convert(known[name].plain, value, name)
+        for name, value in values.items()
+        if value is not None
+    }
+    for name, field in known.items():
+        if field.default is MISSING and name not in given:
+            raise InputError(f"{'--' if interface == 'command' else ''}{name} is missing; {field.option.missing}")
+    groups: dict[str, dict[str, Any]] = {}
+    for name in list(given):
+        if (group := known[name].group) is not None:
+            groups.setdefault(group, {})[name] = given.pop(name)
+    hints = hints_of(options)
+    return options(**given, **{group: _options_in(hints[group])(**inside) for group, inside in groups.items()})
+
+
+def plain_values(options: Options, interface: Interface) -> dict[str, Any]:
+    """What an interface would be given for these options: plain data, without what is as by default."""
+    values: dict[str, Any] = {}
+    for field in fields_of(type(options), interface):
+        holder = options if field.group is None else getattr(options, field.group)
+        value = field.default if holder is None else getattr(holder, field.name)
+        if value != field.default:
+            values[field.name] = list(value) if isinstance(value, tuple) else value
+    return values
+
+
+Device = Annotated[
+    str | None,
+    Option(
+        "Where models compute: cpu, cuda, cuda:1, mps, …",
+        python="As PyTorch names devices; None is the processor.",
+        default="cpu",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Computing(Options):
+    """Where models compute, and with which numbers."""
+
+    _: KW_ONLY
+    device: Device = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None,
+        Option("Of the weights of models that are given.", python="None is float32.", default="float32"),
+    ] = None
+
+
+# Python ---------------------------------------------------------------------------------------------------------------
+
+P = ParamSpec("P")
+O_co = TypeVar("O_co", covariant=True)
+A = TypeVar("A")
+B = TypeVar("B")
+R = TypeVar("R")
+
+
+class _Takes(Protocol[P, O_co]):
+    """From a function of one or two inputs and options to one that takes the fields of the options."""
+
+    @overload
+    def __call__(self, function: Callable[[A, O_co], R], /) -> Callable[Concatenate[A, P], R]: ...
+    @overload
+    def __call__(self, function: Callable[[A, B, O_co], R], /) -> Callable[Concatenate[A, B, P], R]: ...
+
+
+def takes(options: Callable[P, AnyOptions]) -> _Takes[P, AnyOptions]:
+    """Make a public function of one that takes an `Options` as its last argument: its fields become arguments.
+
+    Type checkers, `help` and `inspect.signature` see them, and the docstring lists them below its own `Args`.
+    """
+    assert isinstance(options, type)
+    assert issubclass(options, Options)
+    kind: type[Options] = options
+    known = fields_of(kind, "python")
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        *inputs, _ = _parameters(function)
+        positional = [field for field in known if not field.keyword]
+        arguments = [*positional, *(field for field in known if field.keyword)]
+        signature = Signature(
+            [*inputs, *(_parameter(field) for field in arguments)],
+            return_annotation=function.__annotations__.get("return", Signature.empty),
+        )
+        names = list(signature.parameters)
+
+        @wraps(function)
+        def call(*values: Any, **named: Any) -> Any:
+            for name in named:
+                if name not in names:
+                    remedy = near(name, names)
+                    raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}; {remedy}")
+            given = signature.bind(*values, **named).arguments
+            first = [given.pop(parameter.name) for parameter in inputs]
+            return function(*first, kind(**given))
+
+        call.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
+        call.__annotations__ = {**{one.name: one.annotation for one in signature.parameters.values()}}
+        call.__annotations__["return"] = signature.return_annotation
+        call.__doc__ = with_arguments(function.__doc__ or "", arguments)
+        return call
+
+    return decorate  # pyright: ignore[reportReturnType]
+
+
+def _parameters(function: Callable[..., Any]) -> list[Parameter]:
+    import inspect
+
+    return list(inspect.signature(function).parameters.values())
+
+
+def _parameter(field: Field) -> Parameter:
+    kind = Parameter.KEYWORD_ONLY if field.keyword else Parameter.POSITIONAL_OR_KEYWORD
+    default = Parameter.empty if field.default is MISSING else field.default
+    return Parameter(field.name, kind, default=default, annotation=field.bare)
+
+
+def with_arguments(docstring: str, arguments: Iterable[Field]) -> str:
+    """A docstring in Google's style with further arguments at the end of its `Args`."""
+    lines = docstring.splitlines()
+    if "    Args:" not in lines:
+        return docstring
+    begin = lines.index("    Args:") + 1
+    end = next((place for place in range(begin, len(lines)) if not lines[place].strip()), len(lines))
+    told = [f"        {one.name}: {' '.join(filter(None, (one.option.help, one.option.python)))}" for one in arguments]
+    return "\n".join([*lines[:end], *told, *lines[end:]])
+
+
+# Types ----------------------------------------------------------------------------------------------------------------
+
+
+def _options_in(hint: Any) -> Any:
+    """The `Options` that values of a type are."""
+    bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    kinds = [one for one in (bare, *get_args(bare)) if isinstance(one, type) and issubclass(one, Options)]
+    return kinds[0] if kinds else None
+
+
+def _ranges(hint: Any) -> Any:
+    if get_origin(hint) is Annotated:
+        yield from (one for one in get_args(hint)[1:] if isinstance(one, Range))
+        hint = get_args(hint)[0]
+    if get_origin(hint) in (Union, types.UnionType, Annotated):
+        for choice in get_args(hint):
+            yield from _ranges(choice)
+
+
+def _number(value: Any) -> Any:
+    """A number of numpy as one of Python."""
+    if isinstance(value, int | float):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value
+
+
+def _plain(hint: Any) -> Any:
+    origin, choices = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        limits = [one for one in choices[1:] if not isinstance(one, Option)]
+        return Annotated[(_plain(choices[0]), *limits)] if limits else _plain(choices[0])
+    if origin in (Union, types.UnionType):
+        return Union[tuple(_plain(choice) for choice in choices if _is_plain(choice))]  # noqa: UP007
+    return list[get_args(hint)[0]] if origin is not None and _is_several(origin) else hint
+
+
+def _is_plain(hint: Any) -> bool:
+    bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return bare in (int, float, str, bool, type(None)) or get_origin(bare) in (Literal, list, tuple)
+
+
+def _is_several(origin: Any) -> bool:
+    return isinstance(origin, type) and issubclass(origin, Iterable) and origin is not dict
+
+
+def without_limits(hint: Any) -> Any:
+    """A type without what its `Annotated` holds."""
+    origin, choices = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return without_limits(choices[0])
+    return Union[tuple(map(without_limits, choices))] if origin in (Union, types.UnionType) else hint  # noqa: UP007
