@@ -59,8 +59,7 @@ def read_header(file: Path) -> dict[str, tuple[int, ...]]:
 
     Raises:
         InputError: the header is truncated, too large or not JSON; a tensor's dtype, shape or offsets violate the
-            format;
-            bytes are missing or left over.
+            format; bytes are missing or left over.
     """
     size, damaged = check_file(file), f"'{file}' is damaged or cut short"
     with file.open("rb") as opened:

@@ -30,10 +30,8 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
             that returns rows (`SummaryRow` for summaries, `QuestionRow` for questions); or a
             `longspan_documents.text.kinds.table.FileKind`, a kind of document file.
         name: name of a reader, by default that of the function, with "-" for "_". Classes define theirs: a pattern by
-            its
-            class (`EveryThird` is `every_third`), a mechanism by `mechanism`, a head by `head`, a task and a kind of
-                file
-            by `name`.
+            its class (`EveryThird` is `every_third`), a mechanism by `mechanism`, a head by `head`, a task and a kind
+            of file by `name`.
 
     Returns:
         `thing` itself.

@@ -85,8 +85,7 @@ class Annotation:
             labels: text, without HTML tokens at the edges.
         yes_no: one of `YES_NO`.
         long_place, short_places: positions of the annotator's answers as published, including HTML tokens, which
-            official
-            metrics compare; None if those of `candidate` and `short` apply.
+            official metrics compare; None if those of `candidate` and `short` apply.
     """
 
     candidate: int | None = None

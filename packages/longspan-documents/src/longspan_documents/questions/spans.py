@@ -42,8 +42,7 @@ class SpanRow:
         question, context: as in the file.
         answers: pairs of the first character in the context and the words from there on; empty if unanswerable.
         accepted: correct answers independent of the context, if known: TriviaQA's normalised aliases, empty for its
-            test
-            questions; None if they are the answers in the context.
+            test questions; None if they are the answers in the context.
     """
 
     id: str

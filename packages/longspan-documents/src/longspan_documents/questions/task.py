@@ -58,8 +58,8 @@ class SpanAnswers(Task):
         max_windows: maximum windows of a context; None reads all.
         global_question: the question's tokens are global, in training and in inference.
         loss: "first_span" trains on the first answer, and on the first token if a window does not contain it;
-            "any_span" on
-            the total probability of all answers in the window; "per_span" on one of them, drawn anew in each epoch.
+            "any_span" on the total probability of all answers in the window; "per_span" on one of them, drawn anew in
+            each epoch.
                 With
             the last two, windows without an answer do not contribute, and rows without one are not used in training.
         max_answers: with "any_span" and "per_span", the maximum number of answers of a row.

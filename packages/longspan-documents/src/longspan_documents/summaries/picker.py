@@ -64,8 +64,7 @@ def abstract_features(texts: Sequence[str], contents: Sequence[Sequence[str]]) -
 
     Returns:
         The share of the text's most frequent words in it; the share of its words that are repeated, and how often; "we"
-            and
-        similar words; citations; distinct words per word; words per sentence. None for short texts.
+        and similar words; citations; distinct words per word; words per sentence. None for short texts.
     """
     stretches = _stretches(texts)
     if len(stretches) < FEWEST:
@@ -266,11 +265,10 @@ class Picker:
 
     Attributes:
         weights: by name: for the regressions of words `words.mean`, `words.spread` `(F,)`, `words.weight` `(F + 1, 4)`;
-            for
-            the sentence scorer, a network with one hidden layer, `clues.mean`, `clues.spread` `(C,)`, `vector.weight`
-            `(V, D)`, `vector.bias`, `hidden.weight` `(H, C + V)`, `hidden.bias`, `score.weight` `(H,)`, `score.bias`;
-            `mix`, the weight of the scorer relative to the words; for each kind of text they were fitted on,
-            `kinds.mean`, `kinds.spread` `(K, 13)`; and for the regression that detects an opening abstract,
+            for the sentence scorer, a network with one hidden layer, `clues.mean`, `clues.spread` `(C,)`,
+            `vector.weight` `(V, D)`, `vector.bias`, `hidden.weight` `(H, C + V)`, `hidden.bias`, `score.weight` `(H,)`,
+            `score.bias`; `mix`, the weight of the scorer relative to the words; for each kind of text they were fitted
+            on, `kinds.mean`, `kinds.spread` `(K, 13)`; and for the regression that detects an opening abstract,
             `opening.mean`, `opening.spread` `(20,)`, `opening.weight` `(21,)`.
     """
 

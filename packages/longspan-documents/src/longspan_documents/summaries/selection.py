@@ -50,8 +50,7 @@ def choose(
         count: number of sentences; fewer are returned only if the document has fewer.
         block_repeats: skip a sentence if at least half of its trigrams are already covered, as long as others are left.
             (Trigram blocking, Paulus et al. 2018, skips it for a single one; that cost 2 points of ROUGE-2 on
-                biomedical
-            papers, which repeat their terms.)
+            biomedical papers, which repeat their terms.)
     """
     return sorted(islice(preferred(sentences, scores, block_repeats=block_repeats), count))
 

@@ -59,19 +59,16 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str, *, max_tokens:
         pattern: a pattern of `longspan.patterns`, or its text such as "window(128) | first(1)".
         max_tokens: the new longest input, for a model with rotary positions or relative position biases as in T5, which
             have no position table; stored in `config.max_position_embeddings`, or `n_positions`. Under windows narrower
-                than
-            the old length, the model was trained on every distance except those to global tokens. None keeps it.
+            than the old length, the model was trained on every distance except those to global tokens. None keeps it.
 
     Returns:
         The model.
 
     Raises:
         InputError: an encoder–decoder, a model with an attention implementation of its own, an encoder with windows
-            that
-            it does not request from its attention, a pattern that cannot be parsed, or `max_tokens` for a model without
-            rotary positions or with some that depend on the length; the model is then unchanged. The check runs the
-                model
-            on three tokens.
+            that it does not request from its attention, a pattern that cannot be parsed, or `max_tokens` for a model
+            without rotary positions or with some that depend on the length; the model is then unchanged. The check runs
+            the model on three tokens.
     """
     check_kind(model, "model", PreTrainedModel, "a transformers model")
     whole: PreTrainedModel = model

@@ -197,8 +197,7 @@ def attend_causal(
 
     Raises:
         InputError: the number of keys differs from that of the mask, or the pattern has another number of heads or
-            depends
-            on the length of the text.
+            depends on the length of the text.
     """
     queries, keys = query.shape[2], key.shape[2]
     if places.shape[-1] != keys + queries + 1:

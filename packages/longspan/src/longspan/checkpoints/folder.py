@@ -177,8 +177,7 @@ def check_model_folder(directory: Path) -> dict[str, tuple[int, ...]]:
 
     Raises:
         InputError: a file is missing, not a regular file, truncated or damaged; a value is invalid; weights exist only
-            as a
-            pickle; shards are outside of the folder; or a size does not match the tensors.
+            as a pickle; shards are outside of the folder; or a size does not match the tensors.
     """
     config_file, generation_file = directory / "config.json", directory / "generation_config.json"
     if not lexists(config_file):

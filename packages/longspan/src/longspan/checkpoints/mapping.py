@@ -135,8 +135,7 @@ class InPlace:
         mechanism: the only mechanism that its layers support.
         length: the field of their configuration with the longest input.
         own_window: `(configuration, layer)` → tokens to each side of the layer's own window, `None` if it sees
-            everything;
-            raises `InputError` if it has more than windows.
+            everything; raises `InputError` if it has more than windows.
         exchanged: whether the attention can be replaced (`use_attention`); otherwise only its own windows are
             available.
         table: the embedding of absolute positions in their base model, `None` if there is none.

@@ -259,8 +259,7 @@ def read_labelled(
 
     Args:
         data: a CSV, TSV, JSON Lines or Parquet file, a folder with files of the split, a folder of label folders, the
-            name
-            of one of `DATA_SETS` or of a registered reader, "synthetic", or several of these.
+            name of one of `DATA_SETS` or of a registered reader, "synthetic", or several of these.
         split: the split of a folder or a named data set; a single file is read for every split, unless `by_hash`.
         text_field: the text column; None uses the first existing one of `TEXT_FIELDS`.
         label_field: the label column; None uses the first existing one of `LABEL_FIELDS`.
@@ -270,8 +269,7 @@ def read_labelled(
 
     Raises:
         InputError: nothing is found, or an option is wrong (immediately); a row has no text or no label, or is not
-            UTF-8
-            (when it is reached; the message has file and line).
+            UTF-8 (when it is reached; the message has file and line).
     """
     check_on_error(on_error)
     part = next((name for name in PARTS if name in ALIASES.get(split, (split,))), None)

@@ -40,8 +40,7 @@ def draw_pattern(pattern: Pattern, tokens: int, *, heads: bool = False) -> Figur
     Args:
         pattern: the pattern. The heads of a per-head pattern share one picture, a colour for each.
         tokens: number of queries; if there are more tokens than dots, several share a cell, shaded by its share of
-            visible
-            pairs.
+            visible pairs.
         heads: draw a panel for each head of a per-head pattern instead.
 
     Raises:

@@ -48,8 +48,7 @@ def open_planned(source: str, tokens: int | None = None, changes: Sequence[str] 
 
     Raises:
         InputError: there is neither; the recipe starts from a missing model; the model is too short; changes of a
-            model, or
-            invalid ones of a recipe.
+            model, or invalid ones of a recipe.
     """
     folder = Path(os.path.expanduser(source))
     is_model = (folder / "config.json").is_file()

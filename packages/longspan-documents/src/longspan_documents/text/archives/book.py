@@ -48,8 +48,7 @@ def document_from_book(archive: Archive) -> Document:
 
     Raises:
         InputError: the file is damaged, its chapters are encrypted, it contains no text, or the 'documents' extra is
-            not
-            installed.
+            not installed.
     """
     folder, package = _package(archive)
     # A chapter is read once, even if the spine repeats it.

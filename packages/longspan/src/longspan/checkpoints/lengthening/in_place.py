@@ -62,8 +62,7 @@ def lengthen_in_place(
 
     Raises:
         InputError: fewer tokens than the source reads, another mechanism than windows, options other than their two
-            sides,
-            layers that differ, or a source whose attention is more than windows.
+            sides, layers that differ, or a source whose attention is more than windows.
     """
     name, config = type(source).__name__, source.config
     known = IN_PLACE[config.model_type]

@@ -60,29 +60,22 @@ def lengthen(
     Args:
         model_or_path: a transformers or Longspan model, a directory or a Hub name; see `from_transformers`.
         attention: the mechanism: a name, a dict or an `AttentionConfig`, for all encoder layers; with a two-level
-            mechanism
-            the lower half of the layers gets the first level alone, as published. Or a list of these with one per
-                layer, or
-            with the `layers` that each is for (`longspan.attention.layers`); layers in no range are unchanged. A bare
-                name
-            that the source already uses keeps its layout and options, except that DeBERTa, full attention with relative
-            positions, becomes fusion with windows. None is Poolingformer, and windows in a model that keeps
-                transformers'
-            classes.
+            mechanism the lower half of the layers gets the first level alone, as published. Or a list of these with one
+            per layer, or with the `layers` that each is for (`longspan.attention.layers`); layers in no range are
+            unchanged. A bare name that the source already uses keeps its layout and options, except that DeBERTa, full attention with
+            relative positions, becomes fusion with windows. None is Poolingformer, and windows in a model that keeps
+            transformers' classes.
         max_tokens: the longest input afterwards; at least the source's.
         new_positions: initialisation of position rows for tokens beyond the source's: "copied", or "random", drawn as
-            at
-            initialisation, for comparison (Longformer, table 5). Rows of the source are kept in both.
+            at initialisation, for comparison (Longformer, table 5). Rows of the source are kept in both.
         **options: options of the mechanism, such as `left_tokens=256`, and the `layers` that it is for if these are not
             all.
 
     Returns:
         The model in evaluation mode, a `LongspanPreTrainedModel` except for those that keep transformers' classes. Its
         `report` (`LengthenReport`) lists the origin of every parameter, and the difference of its outputs from the
-            source's
-        on a short random input with windows that cover it and no new weight active. If the source chose no global
-            tokens,
-        generation, document classification and question answering make the first token global, unless a
+        source's on a short random input with windows that cover it and no new weight active. If the source chose no
+        global tokens, generation, document classification and question answering make the first token global, unless a
         `global_attention_mask` is passed, or a layer's mechanism has no global tokens.
 
     Raises:

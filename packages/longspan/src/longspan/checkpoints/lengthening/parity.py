@@ -57,9 +57,8 @@ class LengthenReport:
         parity_logits: largest difference of the logits; `None` for a model without a head.
         parity_tolerance: difference beyond which `lengthen` raises: float32 rounding at the size of the values.
         approximation: if layers now approximate their previous computation, the relative difference of the states on
-            that
-            input; the other numbers are then those of the exact computation with the same weights. `None` if nothing is
-            approximated.
+            that input; the other numbers are then those of the exact computation with the same weights. `None` if
+            nothing is approximated.
         parity_first_level: the comparison excluded second levels that are active initially (`init` other than
             "zero_value").
     """

@@ -140,9 +140,8 @@ def plan_attention(config: LongspanConfig, attention: Any, max_tokens: int, opti
 
     Raises:
         InputError: a stack with attention of its own; an unknown mechanism, option or layer; options in addition to a
-            list
-            of mechanisms; a mechanism without relative positions where the source has them, or with another number of
-            them.
+            list of mechanisms; a mechanism without relative positions where the source has them, or with another number
+            of them.
     """
     stack = stack_config(config.stack)
     if stack.brings_attention:

@@ -143,8 +143,7 @@ def split_sentences(text: str, language: str | None = None, abbreviations: Itera
     Args:
         text: any text; an empty or blank one has no sentences.
         language: an ISO 639-1 code ("en", "zh", "ar"); None guesses one from the most frequent script, which suffices
-            for
-            the end marks but selects the abbreviations of one language per script (Latin letters: English).
+            for the end marks but selects the abbreviations of one language per script (Latin letters: English).
         abbreviations: further words that never end a sentence, such as "Anm."; case and a final full stop are ignored.
 
     Raises:

@@ -28,8 +28,7 @@ def pool_blocks(
     Args:
         size: tokens of a block, n.
         pooling: `"mean"` or `"max"` over the real tokens of a block; or `"conv"`, the sum over its positions of each
-            real
-            token times the weight of its position.
+            real token times the weight of its position.
         mask: `(B, T)` bool, True where a token is real.
         weight: for `"conv"`: `(H or 1, n, D)`, a factor for each channel, or `(H, n, D, D)`, a matrix.
     """

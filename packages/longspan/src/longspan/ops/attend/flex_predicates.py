@@ -32,8 +32,7 @@ def mask_mod_of(
         offset: position of the first query.
         key_mask: `(B, S)` bool, the real keys, which define the length of each row.
         visible_keys: `(B, S + G)` bool, keys that may be seen; those after the text are visible to all queries. `None`
-            for
-            all keys of the text, without additional keys.
+            for all keys of the text, without additional keys.
     """
     shown = _shown(pattern, max(queries + offset, keys), keys, key_mask, device)
     end, first = captured(keys, device), captured(offset, device)

@@ -106,8 +106,7 @@ class OffsetTerm(Term):
         table: one row for each offset, ascending.
         first: offset of the first row, by default −⌊R / 2⌋: both −k … k and DeBERTa's −k … k − 1 are centred.
         globals: if False, the term does not apply to the additional scores of `globals`: those with a global key, and
-            all
-            of a global row.
+            all of a global row.
     """
 
     table: Tensor

@@ -36,8 +36,7 @@ class Chunks:
         scale: factor on the products of queries and normalised keys.
         once: a key that is visible in several rounds counts once; otherwise once per round.
         shared: the keys are the normalised queries, and a query sees itself only if it sees no other; otherwise keys
-            are
-            passed separately, and a query sees its own.
+            are passed separately, and a query sees its own.
     """
 
     size: int

@@ -78,8 +78,7 @@ def buckets_of(
         vectors: `(B, H, T, D)` of any length.
         rotations: `(H, R, 2, D, 64)`.
         buckets: number of buckets, `(B,)` or `(1,)` int64: 1, or an even number up to 16,384. On the CPU, if known
-            there, no
-            unnecessary directions are computed.
+            there, no unnecessary directions are computed.
         most: an upper bound on them, known without synchronisation; up to 128, the second hash is skipped.
         key_mask: `(B, T)` bool, True where a token is real; padding gets bucket −1.
 

@@ -37,8 +37,7 @@ class Partition:
         clip: c, the last level with separate labels.
         causal: whether tokens read nodes to their left only.
         spare: absent nodes added to each level above the tokens, for exported programs that take texts of any length,
-            which
-            would otherwise specialise on levels of one node.
+            which would otherwise specialise on levels of one node.
     """
 
     tokens: int
@@ -122,9 +121,8 @@ class Partition:
 
         Returns:
             Node indices `(n, C)`, all that any token of a chunk reads; the label of the edge from each node to each
-                token,
-            `(n, size, C)`, as an index into `label_rows`, or `unread`; and the first token that each node covers, `(n,
-                C)`.
+            token, `(n, size, C)`, as an index into `label_rows`, or `unread`; and the first token that each node
+            covers, `(n, C)`.
         """
         starts = first + size * torch.arange(count, device=device)[:, None]
         ends = first, first + size * (count - 1)
