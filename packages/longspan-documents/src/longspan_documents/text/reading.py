@@ -153,7 +153,9 @@ def document_in(source: Source, *, raw: bool = False) -> Document:
     elif not kind.is_prose:
         blocks = list(result.blocks)
         remarks.append("it holds a table, which is no prose: no sentences are found in it")
-    elif any(block.kind == "code" for block in result.blocks) and not any(_is_told(block) for block in result.blocks):
+    elif any(block.kind == "code" for block in result.blocks) and not any(
+        _may_have_sentences(block) for block in result.blocks
+    ):
         blocks = list(result.blocks)
         remarks.append("it holds code, which is no prose: no sentences are found in it")
     else:
@@ -226,8 +228,7 @@ def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
     return Document(text=text, blocks=tuple(blocks), title=title_of(blocks), name=name)
 
 
-def _is_told(block: Block) -> bool:
-    """Whether a block may contain sentences."""
+def _may_have_sentences(block: Block) -> bool:
     return block.kind in {*SPOKEN, "table", "caption", "note"}
 
 

@@ -197,7 +197,6 @@ class MultiHop(Task):
 
     @property
     def _types(self) -> int:
-        """Number of token types."""
         return BESIDE + 1 if self.match_steps == 2 else BESIDE * self.match_steps
 
     def new_tokens(self) -> Sequence[str]:

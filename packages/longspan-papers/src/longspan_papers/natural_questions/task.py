@@ -82,7 +82,6 @@ class NaturalQuestions(QuestionOptions, Task):
 
     @property
     def _types(self) -> int:
-        """Number of token types."""
         return PassageTypes.COUNT if self.passage_types else PassageTypes.MATCHES if self.match_types else 0
 
     def new_tokens(self) -> Sequence[str]:

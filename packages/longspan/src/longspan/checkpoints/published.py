@@ -81,7 +81,6 @@ def load_published(
 
 
 def _name_of(config: Any) -> str:
-    """Returns the architecture name of a model."""
     return (config.architectures or [config.model_type])[0]
 
 

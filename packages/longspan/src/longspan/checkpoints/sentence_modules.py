@@ -121,8 +121,8 @@ def sentence_modules(source: str | Path) -> SentenceModules:
     Raises:
         InputError: a file is damaged, or names an unknown module, pooling, activation or similarity.
     """
-    text = _said(source, TEXT)
-    about = _said(source, SETTINGS)
+    text = _json_of_model(source, TEXT)
+    about = _json_of_model(source, SETTINGS)
     most = text.get("max_seq_length")
     if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
         raise InputError(f"{TEXT} of model '{source}' has max_seq_length={show(most)}; give a number of tokens")
@@ -156,7 +156,7 @@ def _modules(source: str | Path) -> dict[str, Any]:
         kind, place = kind_of(module), str(module.get("path", ""))
         if number == 0 and kind == "Transformer":
             continue
-        config = _said(source, f"{place}/config.json") if place else {}
+        config = _json_of_model(source, f"{place}/config.json") if place else {}
         if kind == "Pooling":
             fields |= {"modes": _modes(config, source), "with_prompt": config.get("include_prompt") is not False}
         elif kind in ("Dense", "LayerNorm"):
@@ -251,7 +251,7 @@ def _weights(source: str | Path, place: str) -> dict[str, Tensor]:
     return load_file(file)
 
 
-def _said(source: str | Path, name: str) -> dict[str, Any]:
+def _json_of_model(source: str | Path, name: str) -> dict[str, Any]:
     """Returns the content of a small JSON file of the model; empty if it does not exist."""
     file = beside(source, name)
     return {} if file is None else read_json(file)

@@ -89,11 +89,11 @@ TARGETS = ["query", "value"]
 """The projections that LoRA adapts (Hu et al. 2021, arXiv 2106.09685, section 4.2); BERT's have the same names."""
 
 
-def _tell_peft() -> None:
+def _register_with_peft() -> None:
     """Registers our models in every table of PEFT, one per method, in which BERT has these modules."""
     for name, table in vars(import_module("peft.utils")).items():
         if name.endswith("_TARGET_MODULES_MAPPING") and table.get("bert") == TARGETS:
             table[LongspanConfig.model_type] = TARGETS
 
 
-after_import(("peft.utils",), _tell_peft)
+after_import(("peft.utils",), _register_with_peft)

@@ -126,7 +126,7 @@ UNLABELLED = frozenset({"unsup"})
 
 def is_labelled_folder(folder: Path) -> bool:
     """Whether a folder contains label folders of texts, directly or for each split."""
-    return bool(_splits_of(folder) or _labels_of(folder))
+    return bool(_splits_of(folder) or _label_folders(folder))
 
 
 def folder_rows(folder: Path, split: str, skipped: Skipped) -> Iterator[LabelledRow]:
@@ -165,17 +165,16 @@ def _check_split(folder: Path, split: str, known: list[str]) -> None:
 
 def _splits_of(folder: Path) -> dict[str, Path]:
     names = ("train", "validation", "valid", "val", "dev", "test")
-    return {name: folder / name for name in names if (folder / name).is_dir() and _labels_of(folder / name)}
+    return {name: folder / name for name in names if (folder / name).is_dir() and _label_folders(folder / name)}
 
 
-def _labels_of(folder: Path) -> dict[str, Path]:
-    """Returns label → folder."""
+def _label_folders(folder: Path) -> dict[str, Path]:
     inside = (entry for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name not in UNLABELLED)
     return {entry.name: entry for entry in inside if any(entry.glob("*.txt"))}
 
 
 def _folder_rows(folder: Path, skipped: Skipped) -> Iterator[LabelledRow]:
-    for label, place in _labels_of(folder).items():
+    for label, place in _label_folders(folder).items():
         for number, file in enumerate(sorted(place.glob("*.txt")), 1):
             try:
                 text = read_bytes(file, LONGEST).decode("utf-8-sig")

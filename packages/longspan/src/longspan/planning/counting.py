@@ -157,7 +157,6 @@ def moved_bytes(tensor: Tensor) -> int:
 
 
 def _written_only(func: Any, kwargs: dict[str, Any]) -> list[Tensor]:
-    """Returns the tensors passed as `out`."""
     return [kwargs[argument.name] for argument in func._schema.arguments if argument.is_out and argument.name in kwargs]
 
 

@@ -136,7 +136,6 @@ def _paragraph(
 
 
 def _notes(element: Any, archive: Archive) -> Iterator[Part]:
-    """Yields the foot- and endnotes of a paragraph or a table."""
     for note in element.iter(f"{_TEXT}note-body"):
         if words := " ".join(" ".join(_counted(part, archive) for part in note.iter(f"{_TEXT}p")).split()):
             yield "note", words, 0

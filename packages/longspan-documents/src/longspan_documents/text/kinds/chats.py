@@ -65,13 +65,13 @@ def _messages(source: Source) -> list[tuple[str, str]] | None:
         records = content.get(layout.messages) if layout.messages and isinstance(content, Mapping) else content
         if not isinstance(records, list) or not all(isinstance(one, Mapping) for one in records):
             continue
-        said = list(_said(records, layout))
-        if said:
-            return said
+        spoken = list(_spoken(records, layout))
+        if spoken:
+            return spoken
     return None
 
 
-def _said(records: Sequence[Mapping[str, Any]], layout: Layout) -> Iterator[tuple[str, str]]:
+def _spoken(records: Sequence[Mapping[str, Any]], layout: Layout) -> Iterator[tuple[str, str]]:
     for record in records:
         speaker = next((name for key in layout.speaker if (name := _below(record, key))), None)
         words = " ".join(_text(record.get(layout.words)).split())

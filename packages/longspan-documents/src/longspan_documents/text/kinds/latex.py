@@ -251,7 +251,6 @@ def _environment(node: Any) -> str:
 
 
 def _last(node: Any) -> Any:
-    """Returns the last argument of a command."""
     arguments = node.nodeargd.argnlist if node.nodeargd is not None else None
     return next((one for one in reversed(arguments or []) if one is not None), None)
 

@@ -326,7 +326,7 @@ def with_abstract(blocks: Sequence[Block]) -> list[Block]:
     for index, block in enumerate(blocks):
         if done > max(EARLY * total, 1_500):
             break
-        if block.kind in SPOKEN and (match := _INLINE.match(block.text)) and _is_told(blocks, [index]):
+        if block.kind in SPOKEN and (match := _INLINE.match(block.text)) and _is_mostly_prose(blocks, [index]):
             inside = [index]
             named = match.end()
         else:
@@ -335,7 +335,7 @@ def with_abstract(blocks: Sequence[Block]) -> list[Block]:
             early = prose <= max(SOON * total, 600) and _SUMMARY.fullmatch(name)
             named_so = _HEADING.fullmatch(name) or early or _FEATURED.fullmatch(name)
             inside, named = (_below(blocks, index) if named_so else []), 0
-            if not _HEADING.fullmatch(name) and not _is_told(blocks, inside):
+            if not _HEADING.fullmatch(name) and not _is_mostly_prose(blocks, inside):
                 inside = []  # a list of features, a synopsis, the figures of a run
         length = sum(len(blocks[place].text) for place in inside)
         if inside and FEWEST <= length <= min(LONGEST, total / 2 if total > 2_000 else total):
@@ -351,12 +351,12 @@ def with_abstract(blocks: Sequence[Block]) -> list[Block]:
     return list(blocks)
 
 
-def _is_told(blocks: Sequence[Block], inside: Sequence[int]) -> bool:
+def _is_mostly_prose(blocks: Sequence[Block], inside: Sequence[int]) -> bool:
     """Whether most of some blocks are sentences of prose."""
-    told = [
+    prose = [
         place for place in inside if ENDED.search(blocks[place].text.rstrip()) and len(blocks[place].text) >= FEWEST
     ]
-    return 2 * sum(len(blocks[place].text) for place in told) > sum(len(blocks[place].text) for place in inside)
+    return 2 * sum(len(blocks[place].text) for place in prose) > sum(len(blocks[place].text) for place in inside)
 
 
 def _below(blocks: Sequence[Block], index: int) -> list[int]:

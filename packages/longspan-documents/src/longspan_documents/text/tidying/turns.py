@@ -158,24 +158,23 @@ def _dialogue(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> tupl
         first = next(index for index, some in enumerate(repeated) if some)
         late = sum(len(block.text) for block in blocks[:first]) > total / 2
         return (set(_once_too(counts, turns_by_block, 1.0)) if enough and dense and not late else set()), 1.0
-    said = _said(blocks, repeated)
+    characters = _spoken_characters(blocks, repeated)
     spoken = sum(_is_speech(block.text, turn) for block, some in zip(blocks, repeated, strict=True) for turn in some)
-    if said < SHARE * total or 2 * spoken < len(turns):
+    if characters < SHARE * total or 2 * spoken < len(turns):
         return set(), 0.0
-    return set(_once_too(counts, turns_by_block, said / total)), said / total
+    return set(_once_too(counts, turns_by_block, characters / total)), characters / total
 
 
-def _said(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> int:
+def _spoken_characters(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> int:
     """Counts the characters from the first turn of a block on, and of following blocks without a blank line."""
-    said, speaking = 0, False
+    characters, speaking = 0, False
     for index, (block, turns) in enumerate(zip(blocks, turns_by_block, strict=True)):
         speaking = bool(turns) or (speaking and _is_close(blocks, index))
-        said += (len(block.text) - turns[0].start if turns else len(block.text)) if speaking else 0
-    return said
+        characters += (len(block.text) - turns[0].start if turns else len(block.text)) if speaking else 0
+    return characters
 
 
 def _is_close(blocks: Sequence[Block], index: int) -> bool:
-    """Whether only a line end separates a block from the previous one."""
     return index > 0 and blocks[index].body.start <= blocks[index - 1].body.end + 1
 
 

@@ -200,7 +200,6 @@ def _comparable_tokens(before: LongspanConfig, after: LongspanConfig) -> int:
 
 
 def _pairs(before: LongspanConfig, after: LongspanConfig) -> list[tuple[AttentionConfig, AttentionConfig]]:
-    """Returns the old and the new mechanism of each layer."""
     layers = range(before.num_hidden_layers)
     return [(before.layer_attention(layer), after.layer_attention(layer)) for layer in layers]
 

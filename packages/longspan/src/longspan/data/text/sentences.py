@@ -223,7 +223,6 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _margin(line: str) -> int:
-    """Returns the indentation of a line."""
     return len(line) - len(line.lstrip())
 
 

@@ -201,7 +201,6 @@ def _by_pattern(call: Call, logs: bool = False) -> tuple[Tensor, Tensor | None]:
 
 
 def _compiled(call: Call, *tensors: Tensor, **options: Any) -> Any:
-    """Runs the compiled program of a call."""
     return run_compiled(_kind(call), f"pattern {call.pattern} in {call.query.dtype}", *tensors, **options)
 
 

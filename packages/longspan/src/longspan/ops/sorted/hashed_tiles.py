@@ -262,7 +262,6 @@ class _Run:
         return self._take_out(weights, piece)
 
     def _real(self, missing: Tensor) -> Tensor:
-        """Returns 0 where `missing`, otherwise 1."""
         return torch.ones(missing.shape, dtype=self.wide, device=missing.device).masked_fill_(missing, 0)
 
     def _take_out(self, weights: Tensor, piece: Piece) -> Tensor:

@@ -186,7 +186,6 @@ class _Permuted(Arranged):
         ]
 
     def _by_part(self, tensor: Tensor) -> Iterator[tuple[_Part, Tensor]]:
-        """Yields the parts with their rows."""
         return zip(self.parts, tensor.chunk(len(self.parts)), strict=True)
 
 

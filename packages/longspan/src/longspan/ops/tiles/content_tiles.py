@@ -122,11 +122,9 @@ class ContentTiles:
             self.bias_total[chunk.heads] += grad.sum((0, 2, 3), dtype=self.bias_total.dtype)
 
     def _spread(self, rows: Tensor, batch: int) -> Tensor:
-        """Repeats the rows of each head for every batch row."""
         return rows.expand(batch, *rows.shape).flatten(0, 1)
 
     def _lowest(self, chunk: Chunk) -> int:
-        """Returns the smallest offset in a band."""
         assert chunk.first_row is not None
         return (chunk.first_column - chunk.first_row) * self.size - (self.size - 1) + self.offsets.start
 

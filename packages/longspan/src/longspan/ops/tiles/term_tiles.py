@@ -46,7 +46,6 @@ class BiasTiles:
         torch.ops.aten.index_put_(self._part(self.total, chunk), [None, None, query, key], grad, True)
 
     def _part(self, values: Tensor, chunk: Chunk) -> Tensor:
-        """Returns the batch rows and heads of a chunk."""
         batch = chunk.batch if values.shape[0] > 1 else slice(None)
         return values[batch, chunk.heads if values.shape[1] > 1 else slice(None)]
 
@@ -125,7 +124,6 @@ class SoftSpanTiles:
             total[:, :, chunk.first_row : chunk.first_row + chunk.count].add_(summed)
 
     def _part(self, spans: Tensor, chunk: Chunk) -> Tensor:
-        """Returns the batch rows and heads of a chunk, a view."""
         return spans[chunk.batch if spans.shape[0] > 1 else slice(None), chunk.heads]
 
     def _shares(self, chunk: Chunk) -> Tensor:
