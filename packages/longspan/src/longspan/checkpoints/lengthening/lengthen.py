@@ -62,9 +62,9 @@ def lengthen(
         attention: the mechanism: a name, a dict or an `AttentionConfig`, for all encoder layers; with a two-level
             mechanism the lower half of the layers gets the first level alone, as published. Or a list of these with one
             per layer, or with the `layers` that each is for (`longspan.attention.layers`); layers in no range are
-            unchanged. A bare name that the source already uses keeps its layout and options, except that DeBERTa, full attention with
-            relative positions, becomes fusion with windows. None is Poolingformer, and windows in a model that keeps
-            transformers' classes.
+            unchanged. A bare name that the source already uses keeps its layout and options, except that DeBERTa, full
+            attention with relative positions, becomes fusion with windows. None is Poolingformer, and windows in a
+            model that keeps transformers' classes.
         max_tokens: the longest input afterwards; at least the source's.
         new_positions: initialisation of position rows for tokens beyond the source's: "copied", or "random", drawn as
             at initialisation, for comparison (Longformer, table 5). Rows of the source are kept in both.
