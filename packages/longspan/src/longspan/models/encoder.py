@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from longspan.attention.base import projected
-from longspan.attention.parts.documents import begins
+from longspan.attention.features.packed import begins
 from longspan.models.configuration import LongspanConfig
 from longspan.models.inputs import ModelInputs, documents_of
 from longspan.models.network import EncoderNetwork, first_token
@@ -123,7 +123,7 @@ class LongspanModel(LongspanPreTrainedModel):
             inputs_embeds: `(B, T, E)` instead of `input_ids`.
             output_hidden_states: also return the states before each layer and after the last.
             output_attentions: also return the weights of every layer, `attentions` and `global_attentions`, as in
-                `Attention.reported_weights`; they are computed beside the pass.
+                `longspan.attention.features.reported.reported_weights`; they are computed beside the pass.
             return_dict: False returns a tuple; `None` leaves it to the configuration.
             position_ids: `(1 or B, T)` int64 rows of the position table, as transformers counts them; `None` counts the
                 tokens. Windows go by the place in the input all the same.

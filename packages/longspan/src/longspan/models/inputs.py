@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from longspan.attention.parts.documents import begins, check_documents, counted_in
+from longspan.attention.features.packed import begins, check_documents, counted_in
 from longspan.attention.parts.tokens import check_tensor
 from longspan.errors import InputError
 from longspan.stacks import StackConfig
@@ -119,7 +119,7 @@ def checked_structure(stack: StackConfig, belongs_to: Tensor, hidden: Tensor) ->
     Raises:
         InputError: the stack does not hand it on, it is of another shape, or not of whole numbers.
     """
-    if not stack.passes_structure:
+    if "structure" not in stack.supports:
         raise InputError(f"belongs_to was given, but the stack {stack.stack!r} hands no structure on; leave it out")
     if tuple(belongs_to.shape) != tuple(hidden.shape[:2]) or belongs_to.is_floating_point():
         raise InputError(
@@ -228,7 +228,7 @@ def _documents_of_ends(ends: Tensor, shape: tuple[int, ...], documents: Tensor |
 
 def check_packed(config: ModelFields, stack: StackConfig) -> None:
     """Raise `InputError` where a model cannot read several documents in one row."""
-    if not stack.takes_documents:
+    if "packed" not in stack.supports:
         raise InputError(
             f"seq_idx says that a row holds several documents, which the stack {stack.stack!r} does not read apart; "
             "give each document a row of its own, or choose the stack 'sequential'"

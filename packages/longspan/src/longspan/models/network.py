@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Attention, AttentionConfig, Tokens
-from longspan.attention.parts.documents import begins, counted_in
+from longspan.attention.features.packed import begins, counted_in
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import (
@@ -256,8 +256,9 @@ class Network(nn.Module):
 
 def _shared_positions(layers: nn.Module) -> nn.Module | None:
     """The tables of all layers that share some, as DeBERTa's, checked to be equal; `None` without any."""
-    shared = None
-    for attention in (module for module in layers.modules() if isinstance(module, Attention)):
+    shared, mechanisms = None, [module for module in layers.modules() if isinstance(module, Attention)]
+    attention: Any
+    for attention in mechanisms:
         tables = attention.config.shared_tables()
         if tables is not None:
             attention.share_positions()
@@ -274,7 +275,7 @@ class EncoderNetwork(Network):
     @property
     def reads_packed(self) -> bool:
         """Whether it reads several documents in one row."""
-        return self.stack.takes_documents and not self.config.num_memory_tokens
+        return "packed" in self.stack.supports and not self.config.num_memory_tokens
 
     def first_states(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         """State of each row's first real token, `(B, T, E)` and `(B, T)` → `(B, E)`, whichever process holds it; errors

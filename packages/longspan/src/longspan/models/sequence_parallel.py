@@ -2,9 +2,9 @@
 local, a kernel, or looks back alone.
 
 Each of P processes holds a run of every row, computes what is said of single tokens for it, and attention exchanges
-what its queries see (`longspan.attention.parts.shards`). So a document may be P times as long as one process has memory
-for. Weights are whole in every process; their gradients are averaged over the processes, as DistributedDataParallel
-does.
+what its queries see (`longspan.attention.features.sharded`). So a document may be P times as long as one process has
+memory for. Weights are whole in every process; their gradients are averaged over the processes, as
+DistributedDataParallel does.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from longspan.attention import Attention
+from longspan.attention.features import sharded  # noqa: F401  # from now on attention reads parts of rows
+from longspan.attention.support import check_support
 from longspan.errors import InputError
 from longspan.models.decoder import Decoder
 from longspan.models.encoder_decoder import LongspanForConditionalGeneration
@@ -83,7 +85,7 @@ def check_divisible(model: nn.Module) -> None:
             "each token, such as LongspanForTokenClassification or LongspanForMaskedLM, or "
             "LongspanForSequenceClassification"
         )
-    if not network.stack.reads_parts:
+    if "sharded" not in network.stack.supports:
         raise InputError(
             f"the stack {network.stack.stack!r} does more with tokens than attention does, and reads whole rows; "
             "choose the stack 'sequential', 'star' or 'recurrent' to divide rows between processes"
@@ -95,7 +97,7 @@ def check_divisible(model: nn.Module) -> None:
             "them out to divide rows between processes"
         )
     for attention in (module for module in network.modules() if isinstance(module, Attention)):
-        attention.check_reads_shards()
+        check_support(attention.config, "sharded", causal=attention.causal)
 
 
 def _networks(model: nn.Module) -> list[EncoderNetwork | Decoder]:

@@ -1,7 +1,7 @@
 """Static caches: one compiled graph of a decoding step for every length of the text.
 
 transformers makes a static cache with `cache_implementation="static"`; what its layers become stands in
-`longspan.attention.parts.fixed_state`.
+`longspan.attention.features.static_cache`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from transformers import Cache, EncoderDecoderCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, StaticLayer
 
 from longspan.attention.parts.state import WindowLayer
+from longspan.attention.support import supports
 from longspan.errors import InputError
 from longspan.stacks.block import BlockState
 from longspan.stacks.sequential import Layers
@@ -40,7 +41,7 @@ def buffered_step(
     """
     if not torch.compiler.is_compiling() or not states or written is None or written.shape[1] != 1:
         return None
-    from longspan.attention.parts.fixed_state import FixedLayer, text_at_end
+    from longspan.attention.features.static_cache import FixedLayer, text_at_end
 
     if not all(isinstance(state.own, FixedLayer) for state in states):
         return None
@@ -62,12 +63,13 @@ def buffered_step(
 def fixed_state(stack: Layers, step: int, layer: StaticLayer) -> CacheLayerMixin | None:
     """What one of the `applied` blocks keeps, with room for as many tokens as an empty layer of a static cache has;
     `None` where the layer is not empty, or no step over a state of a fixed size is known."""
-    if stack.applied[step].attention.buffer_order is None or (layer.is_initialized and int(layer.get_seq_length())):
+    compiles = supports(stack.applied[step].attention.config, "static_cache", causal=True)
+    if not compiles or (layer.is_initialized and int(layer.get_seq_length())):
         return None
     made = stack.new_state(step)
     if type(made) not in (DynamicLayer, WindowLayer):
         return None
-    from longspan.attention.parts.fixed_state import FixedLayer
+    from longspan.attention.features.static_cache import FixedLayer
 
     return FixedLayer.like(made, layer.max_cache_len)
 
