@@ -19,6 +19,7 @@ from data_sets import data_sets
 from level_pictures import draw_levels, draw_more_levels, draw_pools, draw_token
 from measured_mechanisms import measured_table, with_table
 from recipe_keys import recipe_keys
+from support_table import support_page
 
 from longspan.attention import PoolingformerConfig
 from longspan.attention.layers import Layer, layer_specs
@@ -164,7 +165,11 @@ if (RESULTS / "lengths.md").is_file():
 def texts() -> dict[Path, str]:
     """File → text, for what is made from the code and from results: the page of every recipe key, the page of data
     sets, and the front page of mechanisms with what was measured of them."""
-    made = {ROOT / "docs/guides/recipe-keys.md": recipe_keys(), ROOT / "docs/guides/data-sets.md": data_sets()}
+    made = {
+        ROOT / "docs/guides/recipe-keys.md": recipe_keys(),
+        ROOT / "docs/guides/data-sets.md": data_sets(),
+        ROOT / "docs/mechanisms/support.md": support_page(),
+    }
     front, cells = ROOT / "docs/mechanisms/index.md", sorted(RESULTS.glob("mechanisms-*.csv"))
     return made | {front: with_table(front.read_text(encoding="utf-8"), measured_table(cells))}
 

@@ -22,6 +22,7 @@ from longspan import imports
 from longspan.attention import Attention, AttentionConfig, LongformerConfig, ProjectedAttention
 from longspan.attention.config import Reach
 from longspan.attention.layers import receptive_field
+from longspan.attention.support import supports
 from longspan.checkpoints.sources import load_any
 from longspan.cli import main
 from longspan.data.summaries.readers import read_rows
@@ -206,7 +207,7 @@ def test_five_answers_make_a_mechanism_of_encoders_and_decoders(capsys: pytest.C
     assert layer.reach() == Reach()
     assert layer.lengthening().widened == layer
     assert layer.shared_tables() is None
-    assert not layer.reads_prefix
+    assert not supports(layer, "prefix", causal=True)
     assert "besides" in layer.describe()
     assert receptive_field([layer], length=7, token=3)[1].tolist() == [False, True, True, True, True, True, False]
     main(["mechanisms"])

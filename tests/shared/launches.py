@@ -16,6 +16,7 @@ import torch
 import torch._dynamo
 
 from longspan.attention import MECHANISMS, Tokens
+from longspan.attention.support import supports
 from longspan.planning.counting import Work
 from longspan.planning.fake_cuda import FEW, FakeCuda
 
@@ -50,7 +51,7 @@ def count(name: str, causal: bool, length: int, *, padded: bool, **changes: Any)
             if weight.numel() <= FEW:  # known, since such may decide about sizes
                 torch.nn.init.zeros_(weight)
         place = torch.arange(length, device=device)[None]
-        takes = padded and not causal and "globals" not in config.exempt
+        takes = padded and not causal and supports(config, "globals")
         tokens = Tokens(mask=place < length - length // 3, is_global=place == 0 if takes else None)
         tokens = tokens.with_slots() if padded else Tokens()
         hidden = torch.empty(1, length, WIDTH, device=device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from longspan.attention.parts.documents import worth_packing
+from longspan.attention.features.packed import worth_packing
 from longspan.errors import InputError
 from longspan_documents.inference.encoders import batches_of, bundled_encoder, mean_vector
 

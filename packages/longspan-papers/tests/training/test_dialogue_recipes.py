@@ -9,6 +9,7 @@ from shutil import copytree, rmtree
 import pytest
 
 from longspan.attention.layers import spread
+from longspan.attention.support import supports
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
 from longspan.models import LongspanConfig, LongspanForPrefixLM
@@ -61,7 +62,7 @@ def test_the_hybrid_is_pre_trained_and_fine_tuned_with_pseudo_masks(tmp_path: Pa
         model = LongspanForPrefixLM.from_pretrained(folder)
         layers = [model.config.layer_attention(layer) for layer in range(2)]
         assert [layer.mechanism for layer in layers] == ["sinkhorn", "full"]
-        assert layers[0].reads_prefix
+        assert supports(layers[0], "prefix", causal=True)
         assert model.config.pseudo_masks
         assert model.config.mask_token_id == load_tokenizer(folder).mask_token_id
         assert {"source_query", "source_key", "source_value"} <= {name for name, _ in named_attention(model)}

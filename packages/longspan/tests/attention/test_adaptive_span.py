@@ -13,6 +13,7 @@ from transformers import Trainer, TrainingArguments
 
 import longspan.attention.adaptive_span as adaptive_span
 from longspan.attention import AdaptiveSpanConfig, Attention, Tokens
+from longspan.attention.features.memory import limit_keys, needed_states
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
 from longspan.models.transformers_names import enable_checkpointing
@@ -117,8 +118,8 @@ def test_keys_beyond_the_longest_span_are_neither_computed_nor_kept(share, seen,
     assert seen >= min(1024, math.ceil(1024 * share + 32))
     assert module.new_state().reach == seen
     assert module.train().new_state().reach == 1024
-    assert module.needed_states(5000) == seen + 64
-    assert module.needed_states(50) == 50
+    assert needed_states(module, 5000) == seen + 64
+    assert needed_states(module, 50) == 50
 
 
 def test_what_is_cut_off_was_not_seen():
@@ -278,7 +279,7 @@ def test_what_it_cannot_do_is_refused():
     with pytest.raises(InputError, match="none ahead"):
         AdaptiveSpanConfig().build(width=WIDTH, heads=HEADS, causal=False)
     with pytest.raises(InputError, match="limit_keys=1 leaves"):
-        build().limit_keys(1)
+        limit_keys(build(), 1)
     with pytest.raises(InputError, match=r"'reversible' would leave that out"):
         model_of("reversible", dynamic=True)
     with pytest.raises(InputError, match="causal only"):

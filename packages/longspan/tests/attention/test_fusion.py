@@ -254,7 +254,7 @@ def test_an_encoder_shares_its_tables():
 
 def test_only_fusion_has_tables_to_share():
     assert LongformerConfig().shared_tables() is None
-    PoolingformerConfig().build(width=WIDTH, heads=HEADS).share_positions()
+    assert PoolingformerConfig().shared_tables() is None
     tables = FusionConfig(relative_span=128, global_buckets=5).make_tables(6)()
     assert (tables.near.shape, tables.far.shape) == ((256, 6), (10, 6))
 

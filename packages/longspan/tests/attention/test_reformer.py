@@ -160,7 +160,7 @@ def test_published_buckets_count_padding_and_ours_do_not():
 
 
 def test_a_state_of_constant_size_serves_one_form_only():
-    with pytest.raises(InputError, match=r"chunks='published' got state=.* choose chunks='bucket'"):
+    with pytest.raises(InputError, match=r"keeps no state between steps, since .* unless chunks='bucket'"):
         build(PUBLISHED, causal=True)(torch.zeros(1, 3, WIDTH).double(), state=DynamicLayer())
     with pytest.raises(InputError, match="keeps no state"):
         build(PUBLISHED, causal=True).new_state()

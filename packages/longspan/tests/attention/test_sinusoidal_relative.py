@@ -10,6 +10,7 @@ from torch import Tensor
 
 from closeness import check_outputs
 from longspan.attention import FullConfig, FusionConfig, LongformerConfig, Tokens
+from longspan.attention.features.memory import new_memory
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
@@ -130,7 +131,7 @@ def test_one_step_equals_the_segment(config):
 @torch.no_grad()
 def test_segments_behind_a_full_memory_share_the_projected_distances():
     module, hidden = build(FULL).eval(), torch.randn(2, 40, WIDTH, dtype=torch.float64)
-    state, tables = module.memory_state(9), []
+    state, tables = new_memory(module, 9), []
     for first in range(0, 40, 8):
         past = hidden[:, max(0, first - 9) : first]
         found = module(hidden[:, first : first + 8], state=state)

@@ -191,7 +191,8 @@ def test_it_writes_the_same_words_by_reading_the_whole_text_in_every_step(publis
     assert ours(ids).cache is None
     for ask in (ours.generate, ours):
         with pytest.raises(
-            InputError, match=r"chunks='published' keeps no state, since .*\(use_cache=False\), or choose"
+            InputError,
+            match=r"keeps no state between steps, since .* unless chunks='bucket'; .*\(use_cache=False\), or choose",
         ):
             ask(ids, use_cache=True, **({} if ask is ours else {"max_new_tokens": 3}))
 

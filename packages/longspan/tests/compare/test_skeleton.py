@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from longspan.attention import MECHANISMS
+from longspan.attention.support import supports
 from longspan.compare.probes import PROBES
 from longspan.compare.settings import Comparison
 from longspan.compare.skeleton import Built, Skeleton, build, form_of, refusal, spec_of, takes_globals
@@ -72,7 +73,7 @@ def test_more_weights_than_can_be_made_up_for_are_said() -> None:
 
 def test_who_asks_is_global_where_that_is_allowed() -> None:
     for name, kind in MECHANISMS.items():
-        assert takes_globals(name, "both ways") == ("globals" not in kind.exempt)
+        assert takes_globals(name, "both ways") == supports(kind, "globals")
         assert not takes_globals(name, "causal")
 
 

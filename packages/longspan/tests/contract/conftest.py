@@ -1,6 +1,6 @@
 """The entries of the dictionaries as fixtures: a test that asks for one runs for every entry that its law applies to.
 
-What does not apply to an entry stands in its `exempt`, with the reason; `test_exempt.py` checks that this is true.
+What does not apply to an entry is a "no" of the table of support, with the reason; `test_support.py` checks it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def over(forms: list[Form]):
 
 
 PLAIN = [form for form in FORMS if form.name.removesuffix("-causal") == form.config.mechanism]
-STATEFUL = [form for form in FORMS if form.causal and form.config.incremental]
+STATEFUL = [form for form in FORMS if form.supports("state")]
 
 HARD = [
     Form(
@@ -40,18 +40,18 @@ HARD = [
 
 form = over(FORMS)
 causal_form = over([form for form in FORMS if form.causal])
-strict_form = over([form for form in FORMS if form.causal and "future" not in form.config.exempt])
+strict_form = over([form for form in FORMS if form.supports("strict")])
 stateful_form = over(STATEFUL)
-prefix_form = over([form for form in FORMS if form.causal and form.config.reads_prefix])
-linear_form = over([form for form in FORMS if "linear" not in form.config.exempt])
+prefix_form = over([form for form in FORMS if form.supports("prefix")])
+linear_form = over([form for form in FORMS if form.supports("linear")])
 two_way_form = over([form for form in FORMS if not form.causal])
 global_form = over([form for form in FORMS if len(form.globals) > 1])
 bounded_form = over([form for form in FORMS if not form.causal and form.config.reach().left is not None])
 unbounded_form = over([form for form in FORMS if not form.causal and form.config.reach().left is None])
-no_prefix_form = over([form for form in FORMS if not (form.causal and form.config.reads_prefix)])
+no_prefix_form = over([form for form in FORMS if not form.supports("prefix")])
 croppable_form = over([form for form in STATEFUL if form.build().new_state().is_croppable])
 uncroppable_form = over([form for form in STATEFUL if not form.build().new_state().is_croppable])
-structured_form = over([*(form for form in FORMS if form.config.reads_structure), *HARD])
+structured_form = over([*(form for form in FORMS if form.supports("structure")), *HARD])
 plain_global_form = over([form for form in PLAIN if len(form.globals) > 1])
 plain_stateful_form = over([form for form in PLAIN if form in STATEFUL])
 plain_form = over(PLAIN)

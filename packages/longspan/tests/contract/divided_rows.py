@@ -23,6 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[4] / "tests/shared"))
 from contract.forms import FORMS, WIDTH, Form
 from longspan.attention import Attention, Tokens
 from longspan.attention.etc import EtcConfig
+from longspan.attention.features import sharded  # noqa: F401  # from now on attention reads parts of rows
+from longspan.attention.features.memory import forward_behind
+from longspan.attention.support import check_support
 from longspan.errors import InputError
 from longspan.ops.shards import Shards
 from longspan.stacks import Sizes, StarConfig
@@ -56,7 +59,7 @@ def difference(
     module, total = form.build(), sum(lengths)
     if memory:
         assert isinstance(module, Attention)
-        module.check_reads_shards()
+        check_support(module.config, "sharded", causal=module.causal)
     past = torch.randn(2, memory, WIDTH, dtype=torch.float64)
     hidden = torch.randn(2, total, WIDTH, dtype=torch.float64, requires_grad=True)
     towards, tokens = torch.randn(2, total, WIDTH, dtype=torch.float64), form.tokens(total, padding, globals_)
@@ -64,7 +67,7 @@ def difference(
         owners = torch.rand(2, total) * (flags.sum(1, keepdim=True) + 1) - 1
         tokens = replace(tokens, belongs_to=owners.ceil().long().clamp(max=flags.sum(1, keepdim=True) - 1))
     weights = list(module.parameters())
-    read: Any = partial(module.forward_with_memory, past) if isinstance(module, Attention) and memory else module
+    read: Any = partial(forward_behind, module, past) if isinstance(module, Attention) and memory else module
     rank = dist.get_rank(group)
     first = sum(lengths[:rank])
     places = slice(first, first + lengths[rank])

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from longspan.attention import MECHANISMS, Attention, AttentionConfig, Tokens
+from longspan.attention.support import supports
 
 from .variants import SMALL, VARIANTS
 
@@ -33,7 +34,11 @@ class Form:
     @property
     def globals(self) -> tuple[str, ...]:
         """The kinds of global tokens that it can be given."""
-        return ("none",) if self.causal or "globals" in self.config.exempt else GLOBALS
+        return GLOBALS if self.supports("globals") else ("none",)
+
+    def supports(self, feature: str) -> bool:
+        """What the table of support says of it."""
+        return supports(self.config, feature, causal=self.causal)
 
     def build(self, dtype: torch.dtype = torch.float64, **changes: Any) -> Attention:
         """The module with every weight random and different, which its own start need not be; those by which many

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from longspan.attention import Tokens
+from longspan.attention.features.starts import PROJECTIONS, FurtherWeights, warm_start
 
 from .forms import HEADS, WIDTH, Form, in_case
 
@@ -105,7 +106,7 @@ def test_the_first_level_has_some_of_the_weights_and_is_how_new_levels_start(two
 @pytest.mark.parametrize("length", [1, 5, 17])
 def test_projections_are_those_that_run(config, length, monkeypatch):
     counted: list[int] = []
-    module = config.build(width=WIDTH, heads=HEADS, causal="bidirectional" in config.exempt)
+    module = config.build(width=WIDTH, heads=HEADS, causal=not config.bidirectional)
     linear = functional.linear
 
     def counting(given, weight, bias=None):
@@ -124,19 +125,20 @@ def test_projections_are_those_that_run(config, length, monkeypatch):
 def test_every_weight_is_brought_by_a_source_or_starts_by_itself(two_way_form):
     module = two_way_form.build()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
-    started = module.warm_start([name for name in before if not name.startswith("positions.")])
+    copies = module.starts_from if isinstance(module, FurtherWeights) else {}
+    started = warm_start(module, [name for name in before if not name.startswith("positions.")])
     after = module.state_dict()
     for name in before:
         part, _, kind = name.partition(".")
-        if part in module.inherits:
+        if part in PROJECTIONS:
             assert name not in started
         elif part != "positions":
-            assert started[name] == ("from_local" if part in module.starts_from else "new")
-        if part in module.starts_from:
-            assert torch.equal(after[name], after[f"{module.starts_from[part]}.{kind}"])
+            assert started[name] == ("from_local" if part in copies else "new")
+        if part in copies:
+            assert torch.equal(after[name], after[f"{copies[part]}.{kind}"])
     alone = next(iter(started), None)
     if alone is not None:
         kept = {name: tensor.clone() for name, tensor in module.state_dict().items() if name != alone}
-        assert set(module.warm_start([alone])) == {alone}
+        assert set(warm_start(module, [alone])) == {alone}
         if not alone.startswith("position_"):  # whose absence says that the source had no positions at all
             assert all(torch.equal(module.state_dict()[name], tensor) for name, tensor in kept.items())

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from longspan.attention import Tokens
-from longspan.attention.parts.documents import begins
+from longspan.attention.features.packed import begins
 from longspan.errors import InputError
 
 from .forms import WIDTH, in_case
@@ -34,7 +34,7 @@ def test_documents_in_one_row_are_those_alone(form):
     for globals_ in form.globals if len(form.globals) < 2 else ("none", "some"):
         flags = None if globals_ == "none" else (torch.rand(documents.shape) < 0.2) | begins(documents)
         tokens = Tokens(documents=documents, is_global=flags)
-        if flags is not None and form.config.reads_structure:
+        if flags is not None and form.supports("structure"):
             tokens = replace(tokens, belongs_to=torch.zeros_like(documents))
         inputs = [hidden, *(weight for weight in module.parameters())]
         together = module(hidden, tokens)
@@ -63,7 +63,7 @@ def test_documents_in_one_row_are_those_alone(form):
 def test_what_reads_one_document_says_so(plain_form):
     documents, module = packed(), plain_form.build()
     hidden = torch.zeros(2, documents.shape[1], WIDTH, dtype=torch.float64)
-    with pytest.raises(InputError, match="several documents in a row"):
+    with pytest.raises(InputError, match="documents, several in a row"):
         module.weights(hidden, Tokens(documents=documents))
     with pytest.raises(InputError, match=r"documents has shape \(2, 47\), but the sequence needs \(2, 46\)"):
         module(hidden[:, :46], Tokens(documents=documents))

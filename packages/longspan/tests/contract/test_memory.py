@@ -107,7 +107,7 @@ def test_a_document_alone_padded_or_batched_gives_the_same(left):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("stack", [name for name, kind in STACKS.items() if kind.takes_memory])
+@pytest.mark.parametrize("stack", [name for name, kind in STACKS.items() if "memory_tokens" in kind.supports])
 @pytest.mark.parametrize("left", [False, True])
 def test_every_stack_that_takes_a_memory_reads_rows_alone_as_together(stack, left):
     options = {**FIELDS.get(stack, {}), "positions_skip_padding": True}
@@ -275,4 +275,4 @@ def test_what_takes_no_memory_is_refused_in_one_sentence():
         LongspanForTokenClassification(config(compress_after=1))
     with pytest.raises(InputError, match="this one is causal"):
         LongspanForCausalLM(config())
-    assert all(kind.takes_memory for kind in STACKS.values() if kind.runs_ranges)
+    assert all("memory_tokens" in kind.supports for kind in STACKS.values() if "ranges" in kind.supports)

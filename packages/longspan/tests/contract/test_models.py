@@ -7,13 +7,14 @@ import torch
 from safetensors import safe_open
 
 from closeness import check_outputs, check_weights
+from longspan.attention.support import supports
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
 from longspan.models.transformers_names import enable_checkpointing
 
 
 def marked(config) -> str:
     """Which tokens are global, where the mechanism takes any."""
-    return "none" if "globals" in config.exempt else "first"
+    return "first" if supports(config, "globals") else "none"
 
 
 def build(config, kind=LongspanModel, **changes):

@@ -72,7 +72,7 @@ def test_a_mechanism_multiplies_no_half_precision(form, half_products):
     hidden, tokens = torch.randn(2, 31, WIDTH).bfloat16(), form.tokens(31, "right", form.globals[-1])
     with half_products:
         module(hidden, tokens)
-        if form.causal and form.config.incremental:
+        if form.supports("state"):
             module(hidden, tokens, state=module.new_state())
     assert half_products.shapes == []
 

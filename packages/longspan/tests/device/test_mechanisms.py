@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from closeness import check_outputs
 from longspan.attention import MECHANISMS, Attention, AttentionConfig, Tokens
+from longspan.attention.support import supports
 from longspan.planning.fake_cuda import FakeCuda
 
 LENGTH, WIDTH, HEADS = 150, 32, 2
@@ -37,7 +38,7 @@ def cases(name: str) -> Iterator[tuple[Attention, Tokens]]:
             nn.init.normal_(parameter, std=0.2)
         mask, is_global = torch.ones(2, LENGTH, dtype=torch.bool), torch.zeros(2, LENGTH, dtype=torch.bool)
         mask[1, 93:], is_global[:, 0], is_global[0, 70] = False, True, True
-        takes = not causal and "globals" not in config.exempt
+        takes = supports(config, "globals", causal=causal)
         yield module, Tokens()
         yield module, Tokens(mask=mask, is_global=is_global if takes else None)
 

@@ -12,7 +12,7 @@ from transformers import LongformerConfig, LongformerForMaskedLM, LongformerMode
 
 import longspan
 from longspan import InputError, LongspanConfig
-from longspan.attention.parts import reported
+from longspan.attention.features import reported
 
 SIZES: dict[str, Any] = {
     "hidden_size": 24,
@@ -95,10 +95,10 @@ def test_any_window_stands_for_its_dense_weights(
     attention, marked = model.encoder.layers[0].attention, GLOBALS * MASK
     hidden, tokens = torch.randn(3, 41, 24), longspan.Tokens(mask=MASK.bool(), is_global=marked.bool())
     with torch.no_grad():
-        local, far = attention.reported_weights(hidden, tokens)
+        local, far = reported.reported_weights(attention, hidden, tokens)
         assert_same(spread(model, local, far, marked), attention.weights(hidden, tokens))
         hidden, tokens = hidden[:1, :1], longspan.Tokens()
-        local, far = attention.reported_weights(hidden, tokens)
+        local, far = reported.reported_weights(attention, hidden, tokens)
         assert_same(spread(model, local, far, torch.zeros(1, 1)), torch.ones(1, 3, 1, 1))
 
 

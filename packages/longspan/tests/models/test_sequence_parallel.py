@@ -53,10 +53,10 @@ def alone(tmp_path: Path) -> Iterator[None]:
     ("kind", "changes", "words"),
     [
         (LongspanModel, {"attention": {"mechanism": "full"}}, "nothing bounds how far a token sees"),
-        (LongspanModel, {"attention": {"mechanism": "bigbird"}}, "'bigbird' cannot read a row that is divided"),
+        (LongspanModel, {"attention": {"mechanism": "bigbird"}}, "'bigbird' cannot read rows that are sharded"),
         (LongspanModel, {"stack": {"stack": "universal"}}, "the stack 'universal' does more with tokens"),
         (LongspanModel, {"num_memory_tokens": 2}, "num_memory_tokens=2 stand before each row"),
-        (LongspanForCausalLM, {"attention": {"mechanism": "sparse"}}, "'sparse' cannot read a row that is divided"),
+        (LongspanForCausalLM, {"attention": {"mechanism": "sparse"}}, "'sparse' cannot read rows that are sharded"),
         (LongspanForSentenceScoring, {}, "looks for its output in a whole row"),
     ],
 )

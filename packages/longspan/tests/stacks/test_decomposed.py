@@ -9,6 +9,7 @@ from transformers import BertConfig, BertForQuestionAnswering, RobertaConfig, Ro
 from closeness import check_outputs
 from longspan import decompose, from_transformers
 from longspan.attention import MECHANISMS, Tokens
+from longspan.attention.support import supports
 from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
@@ -192,7 +193,7 @@ def test_what_writes_or_has_another_stack_is_refused():
 
 
 def takes_globals(name):
-    return "globals" not in MECHANISMS[name].exempt and MECHANISMS[name].bidirectional
+    return supports(MECHANISMS[name], "globals") and MECHANISMS[name].bidirectional
 
 
 @pytest.mark.parametrize("mechanism", [name for name in MECHANISMS if takes_globals(name)])

@@ -343,7 +343,7 @@ def test_what_cannot_be_is_refused_in_one_sentence():
         build(memory=0, same_length=True)
     with pytest.raises(InputError, match=r"stack\.memory_tokens is -1|memory_tokens is -1"):
         build(memory=-1)
-    with pytest.raises(InputError, match="same_length=True does not go with attention 'linear'"):
+    with pytest.raises(InputError, match="'linear' does not choose keys by their distance; set same_length=False"):
         build({"mechanism": "linear"}, same_length=True)
     model, ids = build(), ids_of(1, 12)
     cache = in_segments(model, ids, (12,))[1]

@@ -8,6 +8,7 @@ from torch import nn
 
 from longspan import lengthen, to_transformers
 from longspan.attention import MECHANISMS
+from longspan.attention.support import supports
 from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
@@ -20,7 +21,7 @@ from longspan.models.transformers_names import enable_checkpointing
 
 from .test_universal import ACT, SIZES, batch, build, stacks_of
 
-CAUSAL = [name for name, kind in MECHANISMS.items() if kind.causal and kind.incremental]
+CAUSAL = [name for name, kind in MECHANISMS.items() if supports(kind, "state", causal=True)]
 
 
 @pytest.mark.parametrize("freeze", [True, False])

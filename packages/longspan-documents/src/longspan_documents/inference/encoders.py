@@ -229,7 +229,7 @@ def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tens
 
 def fits_one_row(encoder: Any, lengths: Sequence[int]) -> bool:
     """Whether an encoder can read texts of so many tokens behind one another, and that is less work than padding."""
-    from longspan.attention.parts.documents import worth_packing
+    from longspan.attention.features.packed import worth_packing
 
     return max(lengths) * len(lengths) > PADDED_AT_MOST and encoder.reads_packed and worth_packing(lengths)
 

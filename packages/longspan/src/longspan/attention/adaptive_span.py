@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from longspan.attention.config import AttentionConfig, AttentionCost, Reach, Sha
 from longspan.attention.parts.sinusoidal_relative import OffsetAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import pairs_within, shifted
+from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import full_precision
@@ -58,9 +59,11 @@ class AdaptiveSpanConfig(AttentionConfig):
     chooses: ClassVar[bool] = True
     cost: ClassVar[str] = "span_tokens (mean_span_tokens + ramp_tokens where given)"
     source: ClassVar[str] = "Sukhbaatar et al. 2019, arXiv 1905.07799, section 2.2"
-    exempt: ClassVar[Mapping[str, str]] = {
+    support: ClassVar[Mapping[str, Support]] = {
         "bidirectional": "its table of positions has a row for each distance back, and none ahead",
         "globals": "a key beyond the span of a head is not kept",
+        "same_length": True,
+        "static_cache": True,
     }
 
     span_tokens: Count = 1024
@@ -89,6 +92,7 @@ class AdaptiveSpanConfig(AttentionConfig):
 
     @property
     def inputs_add_loss(self) -> bool:
+        """Whether the module has an `inputs_loss` in training; only stacks that support losses add it."""
         return self.dynamic and self.span_penalty > 0
 
     @property
@@ -157,10 +161,11 @@ class AdaptiveSpanAttention(OffsetAttention):
 
     config: AdaptiveSpanConfig  # pyright: ignore[reportIncompatibleVariableOverride]
     table: DistanceTable | None
+    growth = CUT
 
     def __init__(self, config: AdaptiveSpanConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal, bias=config.bias)
-        self.pattern = self.make_pattern()
+        self.pattern, self.nearest = self.make_pattern(), config.nearest
         self._known_share: tuple[tuple[int, int], float] | None = None
         self.table = DistanceTable(config.span_tokens, self.head_width)
         if config.dynamic:
@@ -168,10 +173,6 @@ class AdaptiveSpanAttention(OffsetAttention):
         else:
             self.span_share = nn.Parameter(torch.empty(heads))
         self.init_extra_weights()
-
-    @property
-    def buffer_order(self) -> Literal["text"]:
-        return "text"
 
     def make_pattern(self) -> Pattern:
         """All that a span can reach, the token itself included, which `context` may leave out."""
@@ -240,18 +241,6 @@ class AdaptiveSpanAttention(OffsetAttention):
         """The smallest offset j - i that some span shows now, and 0."""
         return 1 - self.seen_tokens() - self.config.nearest, 0
 
-    def needed_states(self, tokens: int) -> int:
-        """Those within the longest span, and 64 more, by which it may have grown before they are read."""
-        return min(tokens, CUT - self.shown_offsets[0])
-
-    def limit_keys(self, tokens: int) -> None:
-        if tokens <= self.config.nearest:
-            raise InputError(
-                f"limit_keys={tokens} leaves a token that does not see itself no key; give at least 2, or "
-                "sees_itself=True"
-            )
-        super().limit_keys(tokens)
-
     def new_state(self) -> LayerState:
         """Keys and values within the longest span, or in training, where it may grow, within reach of any."""
         from longspan.attention.parts.state import WindowLayer
@@ -260,6 +249,7 @@ class AdaptiveSpanAttention(OffsetAttention):
 
     @torch.no_grad()
     def learned_spans(self) -> Tensor | None:
+        """How far back each head looks, `(H,)` in tokens; `None` where that depends on the token."""
         return None if self.config.dynamic else self.config.span_tokens * self.clamped_share()
 
     def weights_loss(self) -> Tensor | None:

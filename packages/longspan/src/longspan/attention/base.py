@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from longspan.attention.config import AttentionConfig
-from longspan.attention.parts.documents import each_document
-from longspan.attention.parts.reported import MOST_DENSE
-from longspan.attention.parts.tokens import Tokens, in_order
+from longspan.attention.features.packed import each_document
+from longspan.attention.parts.tokens import Tokens
+from longspan.attention.support import check_support, supports
 from longspan.errors import InputError
 from longspan.ops import half_linear
 from longspan.ops.attend import attend
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 else:  # transformers is imported by whoever makes a state
     LayerState = Any
 
-Start = Literal["from_local", "new"]
-"""How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
-
 
 def projected(layer: nn.Module, inputs: Tensor) -> Tensor:
     """`layer(inputs)` of a projection, `(…, E)` → `(…, F)`: never slower in half precision than in float32."""
@@ -41,42 +38,29 @@ def input_dtype(layer: nn.Module) -> torch.dtype:
     return getattr(layer.weight, "dtype", torch.float32)  # a quantised layer has a method of that name
 
 
+ROWS: dict[str, Callable[[Any, Tensor, Tokens], Tensor]] = {"documents": each_document}
+"""Field of `Tokens` by which rows are not whole documents → what computes the outputs of a mechanism for such rows;
+`longspan.attention.features.sharded` adds "shards"."""
+
+
 class Attention(nn.Module):
     """An attention mechanism: hidden states in, hidden states out. It has no weights of its own accord; most mechanisms
     are a `ProjectedAttention`, which brings the usual four projections."""
 
     config: AttentionConfig
-    inherits: ClassVar[tuple[str, ...]] = ()
-    """Parts whose weights every source brings."""
-    attends_by_content: ClassVar[bool] = False
-    """Whether `content_context` says what queries gather by what keys hold, wherever these stand."""
     state_kind: ClassVar[Literal["keys", "window", "sums"] | None] = None
     """What the causal form keeps between steps: the keys and values of every position so far, or of those within reach
     of a window, or tensors that sum up the past; `None` where `new_state` is written anew, or nothing."""
-
-    @property
-    def buffer_order(self) -> Literal["any", "text"] | None:
-        """In which order a compiled step over a buffer of a fixed size, as `Tokens(in_buffer=True)` has it, reads keys
-        and values: in any, where all of them are visible or the places of real tokens count, or in that of the text,
-        where distances count; `None` where no such step is known, as here."""
-        return None
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__()
         own = config.own_head_width
         if heads < 1 or (own is None and width % heads):
             raise InputError(f"heads={heads} does not divide width={width}; choose a number of heads that does")
-        if causal and not config.causal:
-            raise InputError(
-                f"attention {config.mechanism!r} has no causal form{config.since('causal')}; use causal=False or "
-                "another mechanism"
-            )
-        if not causal and not config.bidirectional:
-            raise InputError(
-                f"attention {config.mechanism!r} is causal only{config.since('bidirectional')}; build it with "
-                "causal=True"
-            )
+        check_support(config, "causal" if causal else "bidirectional", causal=causal)
         self.config = config
+        features = ("state", "globals", "prefix", "structure")
+        self._refused = [feature for feature in features if not supports(config, feature, causal=causal)]
         self.width = width
         self.heads = heads
         self.head_width = width // heads if own is None else own
@@ -87,73 +71,21 @@ class Attention(nn.Module):
         """Probability of dropping a weight now: the configured one while training, else 0."""
         return self.config.dropout if self.training else 0.0
 
-    @torch.no_grad()
-    def init_extra_weights(self, std: float = 0.02) -> None:
-        """Set the weights beyond the projections that every mechanism shares, as the configuration says.
-
-        Called at construction, and by a model after it has initialised or loaded those projections. Weights that
-        transformers marked as loaded are left alone. Here: the copies of `starts_from`.
-        """
-        for name, source in self.starts_from.items():
-            for kind in ("weight", "bias"):
-                parameter = getattr(getattr(self, name), kind)
-                if parameter is not None and not getattr(parameter, "_is_hf_initialized", False):
-                    parameter.copy_(getattr(getattr(self, source), kind))
-
-    @property
-    def starts_from(self) -> Mapping[str, str]:
-        """Linear part with weights of its own → the part of which it starts as a copy."""
-        return {}
-
-    @torch.no_grad()
-    def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
-        """Start the weights of `missing` names, which a source lacks, so that it is disturbed as little as can be.
-
-        Returns how each of them starts; what no source may lack is left out, and left as it is.
-        """
-        new = [name for name in missing if name.partition(".")[0] not in self.inherits]
-        if not new:
-            return {}
-        present = {name: tensor.clone() for name, tensor in self.state_dict().items() if name not in new}
-        self.init_extra_weights(std)
-        self.load_state_dict(present, strict=False)
-        return {name: "from_local" if name.partition(".")[0] in self.starts_from else "new" for name in new}
-
-    def after_step(self, step: int) -> None:
-        """What changes between two steps of training but weights: training calls it when `step` of them are done. Here
-        nothing does."""
-
-    def share_positions(self) -> None:
-        """Give up tables of one's own that layers can share, for those of `Tokens(relative=…)`; here there are none."""
-
     def check_tokens(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
-        if state is not None and not (self.causal and self.config.incremental):
-            raise InputError(
-                f"{name} got state=, which only causal mechanisms that keep a state take{self.config.since('state')}; "
-                "pass state=None"
-            )
-        has_globals = tokens.is_global is not None or tokens.global_slots is not None
-        if has_globals and "globals" in self.config.exempt:
-            raise InputError(f"{name} takes no global tokens{self.config.since('globals')}; pass is_global=None")
-        if has_globals and self.causal:
-            raise InputError(
-                f"{name} with causal=True takes no global tokens, which would see the future; pass is_global=None"
-            )
-        if tokens.prefix is not None and not (self.causal and self.config.reads_prefix):
-            raise InputError(f"{name} with causal={self.causal} reads no prefix both ways; pass prefix=None")
-        if tokens.documents is not None:
-            raise InputError(
-                f"{name} was given several documents in a row where it reads one (weights, steps, places); give each "
-                "document a row of its own there"
-            )
-        if tokens.shards is not None:
-            self.refuse_shards()
-        if tokens.belongs_to is not None and not self.config.reads_structure:
-            raise InputError(
-                f"{name} reads no structure; pass belongs_to=None, or choose a mechanism that does ('etc')"
-            )
+        given = {
+            "state": state is not None,
+            "globals": tokens.is_global is not None or tokens.global_slots is not None,
+            "prefix": tokens.prefix is not None,
+            "structure": tokens.belongs_to is not None,
+        }
+        for feature in self._refused:
+            if given[feature]:
+                check_support(self.config, feature, causal=self.causal)
+        for label, rows in (("documents, several in a row,", tokens.documents), ("shards of rows", tokens.shards)):
+            if rows is not None:
+                raise InputError(f"{name} was given {label} where it reads whole rows of one document; leave them out")
         batch, length = hidden.shape[:2]
         if tokens.in_buffer:
             assert tokens.mask is not None
@@ -177,20 +109,10 @@ class Attention(nn.Module):
                 )
             tokens.check_structure()
 
-    def check_reads_shards(self) -> None:
-        """Raise `InputError` unless `forward` reads parts of rows, by `Tokens.shards`; here it does not."""
-        self.refuse_shards()
-
-    def refuse_shards(self) -> None:
-        raise InputError(
-            f"attention {self.config.mechanism!r} reads whole rows, and these are divided between processes; give "
-            "every process whole rows, or choose a mechanism with a window, such as 'longformer', or 'linear'"
-        )
-
     @property
     def keeps_state(self) -> bool:
         """Whether `new_state` gives a state, by which `forward` decodes token by token."""
-        return self.causal and self.config.incremental
+        return supports(self.config, "state", causal=self.causal)
 
     def new_state(self) -> LayerState:
         """What this layer keeps between steps, still empty: `attention(hidden, tokens, state)` continues it.
@@ -207,97 +129,32 @@ class Attention(nn.Module):
                 return RecurrentLayer()
             reach = self.config.reach().left if self.state_kind == "window" else None
             return DynamicLayer() if reach is None else WindowLayer(reach)
-        raise InputError(
-            f"attention {self.config.mechanism!r} with causal={self.causal} keeps no state; build a mechanism that "
-            "decodes step by step, with causal=True"
-        )
-
-    def memory_state(self, tokens: int) -> LayerState | None:
-        """A state of the last so many positions, behind which outputs are those behind these positions alone; `None`
-        where only their hidden states serve."""
-        return None
-
-    def forward_with_memory(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """Outputs `(B, T, E)` of the last T of M + T positions, causal: `(B, M, E)` and `(B, T, E)`, and what is known
-        of all of them.
-
-        Where rows are divided between processes, every process has the same M positions before whole rows, all real,
-        and the T are its own part, of which alone something is known.
-        """
-        if tokens.shards is not None:
-            from longspan.attention.parts.shards import through_the_first
-
-            return through_the_first(self, past, hidden, tokens)
-        return self(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
-
-    def needed_states(self, tokens: int) -> int:
-        """How many of the last so many states of a memory later tokens may still need; here all of them."""
-        return tokens
-
-    def learned_spans(self) -> Tensor | None:
-        """How far back each head looks, `(H,)` in tokens, where its weights say that; mostly they do not."""
-        return None
-
-    def weights_loss(self) -> Tensor | None:
-        """What the weights of this layer add to the loss of a model in training, a scalar; mostly nothing."""
-        return None
-
-    def inputs_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
-        """What its inputs `(B, T, E)` add, where the configuration says `inputs_add_loss`."""
-        return None
-
-    def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """`(B, M, E)` → keys and values `(B, H, M, D)`, as a `memory_state` holds them."""
+        check_support(self.config, "state", causal=self.causal)
         raise NotImplementedError
-
-    def content_context(self, hidden: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        """What `(B, T, E)` gather from `(B, M, E)` by content alone, `(B, H, T, D)`: without positions, order or
-        dropout, and without gradient to the weights of this layer. `mask` `(B, M)` bool says what there is.
-
-        For mechanisms that say `attends_by_content`.
-        """
-        raise NotImplementedError
-
-    def limit_keys(self, tokens: int) -> None:
-        """From now on no query sees further back than the last so many positions, its own included, in the causal form.
-
-        Raises:
-            InputError: the mechanism does not choose keys by their distance.
-        """
-        raise InputError(
-            f"same_length=True does not go with attention {self.config.mechanism!r}, which does not choose keys by "
-            "their distance; set it to False, or choose a window"
-        )
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: LayerState | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
-        raise NotImplementedError
+        """`(B, T, E)` → `(B, T, E)`; padded tokens are seen by none. With `state`, the T tokens continue its sequence.
 
-    def forward_at(self, places: Tensor, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
-        """What `forward` gives at some places `(B, Q)` alone: `(B, T, E)` → `(B, Q, E)`; a state takes in all of T.
-
-        Here all of it is computed first; a mechanism whose queries can be left out one by one leaves them out.
+        Raises:
+            InputError: a mask that does not cover the sequence, global tokens, a state or anything else that the
+                mechanism, or its causal form, does not support.
         """
-        return in_order(self(hidden, tokens, state), places)
+        tokens = tokens or Tokens()
+        if state is None and (tokens.documents is not None or tokens.shards is not None):
+            kind = "shards" if tokens.documents is None else "documents"
+            if kind in ROWS:
+                return ROWS[kind](self, hidden, tokens)
+        self.check_tokens(hidden, tokens, state)
+        return self.compute(hidden, tokens, state)
+
+    def compute(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
+        """What a mechanism computes of whole rows of one document each, `(B, T, E)` → `(B, T, E)`; called by `forward`,
+        which has checked the arguments."""
+        raise NotImplementedError
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""
         raise NotImplementedError
-
-    def reported_weights(self, hidden: Tensor, tokens: Tokens | None = None) -> tuple[Tensor, Tensor | None]:
-        """What a model gives of this layer by `output_attentions`: here the dense weights `(B, H, T, S)` and nothing
-        apart; a window in its own width, as transformers' Longformer (`WindowedAttention.reported_weights`).
-
-        Raises:
-            InputError: more tokens than weights are reported of pair by pair.
-        """
-        if hidden.shape[1] > MOST_DENSE:
-            raise InputError(
-                f"output_attentions=True gives the weight of every pair of tokens with attention "
-                f"{self.config.mechanism!r}, which at {hidden.shape[1]:,} tokens would be a matrix of "
-                f"{hidden.shape[1]:,} rows and columns for each head; give at most {MOST_DENSE:,} tokens"
-            )
-        return self.weights(hidden, tokens), None
 
 
 class ProjectedAttention(Attention):
@@ -308,7 +165,6 @@ class ProjectedAttention(Attention):
     them stands `context`, and `context_weights`, its dense form.
     """
 
-    inherits: ClassVar[tuple[str, ...]] = ("query", "key", "value", "output")
     pattern: Pattern
     """What a query sees."""
     has_positions: bool = False
@@ -322,19 +178,7 @@ class ProjectedAttention(Attention):
         self.value = nn.Linear(width, inner, bias=bias)
         self.output = nn.Linear(inner, width, bias=bias)
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: LayerState | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; padded tokens are seen by none. With `state`, the T tokens continue its sequence.
-
-        Raises:
-            InputError: a mask that does not cover the sequence, global tokens or a state that the mechanism, or its
-                causal form, does not take.
-        """
-        tokens = tokens or Tokens()
-        if tokens.documents is not None and state is None:
-            return each_document(self, hidden, tokens)
-        if tokens.shards is not None and state is None:
-            return self.forward_shard(hidden, tokens)
-        self.check_tokens(hidden, tokens, state)
+    def compute(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         return projected(self.output, self.context(hidden, tokens, state))
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
@@ -355,27 +199,14 @@ class ProjectedAttention(Attention):
         )
         return self.merge_heads(context)
 
-    def check_reads_shards(self) -> None:
-        from longspan.attention.parts.shards import needed
-
-        needed(self)
-
-    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """What `forward` gives for this process's part of rows that are divided between processes, `(B, T_r, E)`: here
-        by the hidden states within reach of it, which `config.reach()` bounds.
-
-        Raises:
-            InputError: global tokens or structure; nothing bounds the reach; as `longspan.attention.parts.shards`.
-        """
-        from longspan.attention.parts.shards import check_shard, through_halo
-
-        check_shard(self, hidden, tokens)
-        return through_halo(self, hidden, tokens)
-
     def shown(self, tokens: Tokens) -> Pattern:
         """What a query sees of these tokens: what their prefix shows, where they have one; and all of a buffer whose
         order does not matter."""
-        return Full() if tokens.in_buffer and self.buffer_order == "any" else tokens.prefix or self.pattern
+        if tokens.in_buffer:
+            from longspan.attention.features.static_cache import reads_in_order
+
+            return self.pattern if reads_in_order(self) else Full()
+        return tokens.prefix or self.pattern
 
     def position_terms(
         self,
@@ -444,8 +275,9 @@ class ProjectedAttention(Attention):
         """
         query, key, value = self.project(hidden)
         if tokens.in_buffer:
-            layer: Any = state
-            key, value, key_mask = layer.step(key, value, tokens.mask, in_order=self.buffer_order == "text")
+            from longspan.attention.features.static_cache import one_step
+
+            key, value, key_mask = one_step(self, key, value, tokens, state)
             return query, key, value, key_mask, key.shape[2] - 1
         if state is not None:
             key, value = state.update(key, value)

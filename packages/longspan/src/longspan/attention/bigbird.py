@@ -15,6 +15,7 @@ from longspan.attention.base import Attention, LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.tokens import Tokens, real_first
 from longspan.attention.parts.windowed import CountedAttention, shifted
+from longspan.attention.support import Support, Unless
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.runtime import shared_in_pass
@@ -61,9 +62,10 @@ class BigBirdConfig(AttentionConfig):
     mechanism: ClassVar[str] = "bigbird"
     cost: ClassVar[str] = "(2·side_blocks + 1 + random_blocks)·block_tokens + 2G"
     source: ClassVar[str] = "Zaheer et al. 2020, arXiv 2007.14062, section 2"
-    exempt: ClassVar[Mapping[str, str]] = {
+    support: ClassVar[Mapping[str, Support]] = {
         "causal": "all tokens see the last block",
-        "state": "it has no causal form",
+        "globals": Unless("the published form has none but its first and last blocks", {"random": "paper"}),
+        "padding": Unless("blocks are those of the padded text", {"random": "paper"}),
     }
 
     block_tokens: Count = 64
@@ -89,11 +91,6 @@ class BigBirdConfig(AttentionConfig):
         if self.random_scope != "all":
             self._check_scope()
 
-    @property
-    def takes_globals(self) -> bool:
-        """Whether tokens can be global in it: with "transformers" only its first and last blocks are."""
-        return self.random != "transformers"
-
     def _check_scope(self) -> None:
         """Raise where `random_scope` would not be read, or leaves nothing to draw."""
         scope = f"random_scope={self.random_scope!r}"
@@ -113,11 +110,6 @@ class BigBirdConfig(AttentionConfig):
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         around = (2 * self.side_blocks + 1 + self.random_blocks) * self.block_tokens
         return min(float(length), around + 2.0 * (self.own_globals + global_tokens))
-
-    @property
-    def counts_padding(self) -> bool:
-        """Blocks are those of the padded input with "transformers"."""
-        return self.random == "transformers"
 
     @property
     def own_globals(self) -> int:
@@ -235,14 +227,6 @@ class PublishedBigBirdAttention(ProjectedAttention):
             return super().context(hidden, tokens)
         context = self.merge_heads(self._context(*self.project(hidden), tokens.mask))
         return context if tokens.mask is None else context.masked_fill(~tokens.mask[:, :, None], 0)
-
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> None:
-        super().check_tokens(hidden, tokens, state)
-        if tokens.is_global is not None or tokens.global_slots is not None:
-            raise InputError(
-                "attention 'bigbird' with random='transformers' has no global tokens but its first and last blocks; "
-                "pass is_global=None, or choose random='paper'"
-            )
 
     def _is_short(self, length: int) -> bool:
         """Whether transformers would leave its block-sparse path at this length."""

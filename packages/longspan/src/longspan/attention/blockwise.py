@@ -12,6 +12,7 @@ from torch import Tensor
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import Activations, AttentionConfig, Lengthening
 from longspan.attention.parts.tokens import Tokens, real_first
+from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.call import gather_slots, mask_of_slots, put_slots
@@ -43,9 +44,8 @@ class BlockwiseConfig(AttentionConfig):
     mechanism: ClassVar[str] = "blockwise"
     cost: ClassVar[str] = "block_tokens, or T / least_blocks where that is less; + 2G"
     source: ClassVar[str] = "Qiu et al. 2020, arXiv 1911.02972, section 3"
-    exempt: ClassVar[Mapping[str, str]] = {
+    support: ClassVar[Mapping[str, Support]] = {
         "causal": "its blocks are cut by the length of the whole text, which a token cannot know before the end",
-        "state": "it has no causal form",
     }
 
     block_tokens: Count = 256

@@ -14,6 +14,7 @@ from longspan.attention.config import Activations, AttentionConfig, AttentionCos
 from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.tokens import Tokens, in_order, permuted
 from longspan.attention.parts.windowed import pairs_within
+from longspan.attention.support import Support
 from longspan.ops.attend import attend
 from longspan.ops.sorted.clusters import sorted_by_cluster
 from longspan.patterns import Blocks, Full
@@ -41,9 +42,8 @@ class ClusterConfig(AttentionConfig):
     chooses: ClassVar[bool] = True
     cost: ClassVar[str] = "(2·side_chunks + 1)·chunk_tokens + 2G"
     source: ClassVar[str] = "Wang et al. 2021, Cluster-Former, arXiv 2009.06097, section 3"
-    exempt: ClassVar[Mapping[str, str]] = {
+    support: ClassVar[Mapping[str, Support]] = {
         "causal": "where a chunk begins depends on how many later tokens are sorted before it",
-        "state": "it has no causal form",
     }
 
     clusters: Count = 64

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, real_first
+from longspan.attention.support import Support
 from longspan.ops.attend import attend
 from longspan.ops.attend.blocks import attend_blocks, block_mask, block_shares, pool_blocks, visible_blocks
 from longspan.ops.attend.reference import dense_weights
@@ -42,7 +43,7 @@ class CompressedConfig(AttentionConfig):
     incremental: ClassVar[bool] = True
     cost: ClassVar[str] = "1 + T / stride (causal: about half)"
     source: ClassVar[str] = "Liu et al. 2018, arXiv 1801.10198, section 4.2.3"
-    exempt: ClassVar[Mapping[str, str]] = {"linear": "the blocks are a fixed share of the tokens"}
+    support: ClassVar[Mapping[str, Support]] = {"linear": "the blocks are a fixed share of the tokens"}
 
     stride: Annotated[int, Range(1, 4096)] = 3
     pooling: Literal["conv", "mean", "max"] = "conv"

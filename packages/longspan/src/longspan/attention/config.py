@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.settings import Dropout, check
 
@@ -170,15 +171,9 @@ class AttentionConfig:
     """Whether every token sees every token, or in the causal form all up to itself."""
     chooses: ClassVar[bool] = False
     """Whether the states decide what a query sees: `depends_on` is then an upper bound, and rounding can decide too."""
-    reads_structure: ClassVar[bool] = False
-    """Whether it takes `Tokens.belongs_to`, to which global token each token belongs."""
-    prefix_options: ClassVar[Mapping[str, Any] | None] = None
-    """Options, with the values beside which the causal form reads a source both ways before it writes, by
-    `Tokens.prefix`; `None` where it never does."""
-    exempt: ClassVar[Mapping[str, str]] = {}
-    """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
-    `"causal"`, `"state"`, `"globals"`; one of which only the cost speaks, `"linear"`; and `"future"`, of a causal form
-    that is what was published and not causal to the bit."""
+    support: ClassVar[Mapping[str, Support]] = {}
+    """Rows of the table of support (`longspan.attention.support.FEATURES`) of which the default is not right: True, why
+    not, or `Unless`."""
     replaces: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Option → the options that it takes the place of, beside which it is refused."""
 
@@ -261,21 +256,6 @@ class AttentionConfig:
         return None
 
     @property
-    def takes_globals(self) -> bool:
-        """Whether tokens can be global in it."""
-        return "globals" not in self.exempt
-
-    @property
-    def counts_padding(self) -> bool:
-        """Whether what it gives of a text depends on the padding beside it, as some published forms do."""
-        return False
-
-    @property
-    def inputs_add_loss(self) -> bool:
-        """Whether the module has an `inputs_loss` in training; only stacks with `takes_losses` ask for it."""
-        return False
-
-    @property
     def idle(self) -> frozenset[str]:
         """Options that mean nothing beside the values of the others, which `describe` leaves out."""
         return frozenset()
@@ -286,12 +266,6 @@ class AttentionConfig:
         return {}
 
     # What follows from these answers.
-
-    @property
-    def reads_prefix(self) -> bool:
-        """Whether the causal form can read a source both ways before it writes, by `Tokens.prefix`."""
-        options = self.prefix_options
-        return options is not None and all(getattr(self, name) == value for name, value in options.items())
 
     def describe(self) -> str:
         """The mechanism with the options that differ from its defaults, and its windows."""
@@ -309,10 +283,6 @@ class AttentionConfig:
         """Options, those of which `given` ones take the place left out."""
         out = {other for name, others in cls.replaces.items() if given.get(name) is not None for other in others}
         return {name: value for name, value in options.items() if name not in out}
-
-    def since(self, law: str) -> str:
-        """Why a law does not apply, as the end of a clause; empty where no reason is given."""
-        return f", since {self.exempt[law]}" if law in self.exempt else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the mechanism's name first; `attention_config` reverses it."""

@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState, ProjectedAttention, Start, projected
+from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, Reach
-from longspan.attention.parts.documents import each_document
+from longspan.attention.features.starts import FurtherWeights, Start
 from longspan.attention.parts.global_local import Parts, hidden_outside, labelled, put_rows, relations, taken_apart
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.attention.parts.windowed import pairs_within, shifted
+from longspan.attention.support import Support, Unless
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, PositionBias, Term
 from longspan.patterns import Blocks, DrawnBlocks, Full, Pattern, PerHead, Window
 from longspan.patterns.random_blocks import MOST_BLOCKS
@@ -59,10 +59,10 @@ class EtcConfig(AttentionConfig):
         "2·radius_tokens + 1 + 2G, or (2·⌈radius_tokens / block_tokens⌉ + 1 + random_blocks)·block_tokens + 2G"
     )
     source: ClassVar[str] = "Ainslie et al. 2020, arXiv 2004.08483, section 3"
-    reads_structure: ClassVar[bool] = True
-    exempt: ClassVar[Mapping[str, str]] = {
+    support: ClassVar[Mapping[str, Support]] = {
         "causal": "its global tokens see the whole text",
-        "state": "it has no causal form",
+        "structure": True,
+        "sharded": Unless("random blocks are drawn from whole rows", {"random_blocks": 0}),
     }
 
     radius_tokens: Count = 84
@@ -140,7 +140,7 @@ class EtcConfig(AttentionConfig):
         return EtcAttention(self, width=width, heads=heads, causal=causal)
 
 
-class EtcAttention(ProjectedAttention):
+class EtcAttention(FurtherWeights, ProjectedAttention):
     """The module of `EtcConfig`.
 
     Both softmaxes read the keys of the global part and, behind them, those of the long part, so that one call serves
@@ -203,19 +203,7 @@ class EtcAttention(ProjectedAttention):
             getattr(self, name).zero_()
         return started
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: LayerState | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; padded tokens are seen by none.
-
-        Raises:
-            InputError: a mask that does not cover the sequence, a state, or structure that names tokens that are not
-                there.
-        """
-        tokens = tokens or Tokens()
-        if tokens.documents is not None and state is None:
-            return each_document(self, hidden, tokens)
-        if tokens.shards is not None and state is None:
-            return self.forward_shard(hidden, tokens)
-        self.check_tokens(hidden, tokens, state)
+    def compute(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         parts = taken_apart(hidden, tokens, self.pad_globals)
         context, rows = self.gathered(parts)
         out = in_order(projected(self.output, self.merge_heads(context)), parts.back)
@@ -223,49 +211,6 @@ class EtcAttention(ProjectedAttention):
             return out
         rows = projected(self.layer("global_output", "output"), self.merge_heads(rows))
         return put_rows(out, rows, parts.slots, 1)
-
-    def check_reads_shards(self) -> None:
-        if self.config.random_blocks:
-            raise InputError(
-                f"random_blocks={self.config.random_blocks} of attention 'etc' are drawn from whole rows, which are "
-                "divided between processes; set it to 0, or give every process whole rows"
-            )
-
-    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """By the long tokens around this process's part, the global tokens of all processes, and what these gather of
-        each part. `belongs_to` has the numbers that global tokens have in whole rows."""
-        from longspan.attention.parts.shards import Globals, LongShard, check_owners, check_shard, needed
-        from longspan.ops.shards import gathered_by_all
-
-        check_shard(self, hidden, tokens)
-        shards: Any = tokens.shards
-        known, near = Globals.of(shards, hidden, tokens), LongShard.of(hidden, tokens, needed(self))
-        check_owners(hidden, tokens, known)
-        around = in_order(shards.with_places(hidden, near.wanted), near.order)
-        parts, place = Parts(around, near.there), near.own.clamp(min=0)
-        if known is not None:
-            more = -known.there.shape[1] % self.pad_globals
-            there, copies = F.pad(known.there, (0, more)), F.pad(known.states(shards, hidden), (0, 0, 0, more))
-            belongs = None if tokens.belongs_to is None else near.of_own(tokens.belongs_to)
-            parts = parts._replace(slots=torch.where(there, 0, -1), globals=copies, belongs=belongs)
-        long, rows = self.calls(parts)
-        context = self.merge_heads(attend(**long)[:, :, parts.beside :])
-        out = projected(self.output, in_order(context, place).masked_fill((near.own < 0)[..., None], 0))
-        if rows is None or known is None:
-            return out
-        # Of the global keys, which every process has, the first one counts the weights.
-        there, mine = parts.slots >= 0, near.of_own(torch.zeros_like(near.own)) == 0  # pyright: ignore
-        seen = torch.cat([there if shards.rank == 0 else torch.zeros_like(there), mine], 1)
-        wide = torch.promote_types(hidden.dtype, torch.float32)
-        with full_precision(hidden):
-            scores = (rows["query"].to(wide) * self.scale) @ rows["key"].to(wide).mT
-            for bias in rows["terms"]:  # what is hidden weighs 0 beside a global key, of which there is always one
-                scores = scores + bias.values.clamp(min=torch.finfo(wide).min / 4)
-            gathered = gathered_by_all(
-                scores, rows["value"], seen, shards, "global rows", dropout_prob=self.dropout_prob
-            )
-        rows = projected(self.layer("global_output", "output"), self.merge_heads(gathered)[:, : known.own.shape[1]])
-        return put_rows(out, rows, known.own, 1)
 
     @property
     def pad_globals(self) -> int:

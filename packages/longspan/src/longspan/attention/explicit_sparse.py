@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from torch import Tensor
 
 from longspan.attention.base import LayerState, ProjectedAttention, input_dtype
 from longspan.attention.config import AttentionConfig, Lengthening, full_inputs
 from longspan.attention.parts.tokens import Tokens
+from longspan.attention.support import Support
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.sorted.top_scores import Budget, attend_top, top_weights
 from longspan.settings import Count, Share
@@ -40,8 +41,9 @@ class ExplicitSparseConfig(AttentionConfig):
     incremental: ClassVar[bool] = True
     cost: ClassVar[str] = "T (causal: (T + 1) / 2), of which top_k are used"
     source: ClassVar[str] = "Zhao et al. 2019, arXiv 1912.11637, section 2.2"
-    exempt: ClassVar[Mapping[str, str]] = {
+    support: ClassVar[Mapping[str, Support]] = {
         "linear": "every pair is scored before the highest are known",
+        "static_cache": True,
     }
 
     top_k: Count = 8
@@ -69,10 +71,6 @@ class ExplicitSparseAttention(ProjectedAttention):
 
     config: ExplicitSparseConfig  # pyright: ignore[reportIncompatibleVariableOverride]
     state_kind = "keys"
-
-    @property
-    def buffer_order(self) -> Literal["any"]:
-        return "any"
 
     @property
     def budget(self) -> Budget:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
 from longspan.attention.parts.tokens import Tokens, in_order
+from longspan.attention.support import Support, Unless
 from longspan.ops.attend import attend
 from longspan.patterns import Causal, Full, Pattern
 
@@ -29,9 +30,12 @@ class FullConfig(RelativeConfig):
     sees_everything: ClassVar[bool] = True
     cost: ClassVar[str] = "T (causal: (T + 1) / 2)"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv 1706.03762, equation 1"
-    exempt: ClassVar[Mapping[str, str]] = {"linear": "every token sees every token"}
-    # Relative positions of the causal form know only the distances to what came before.
-    prefix_options: ClassVar[Mapping[str, Any] | None] = {"positions": "none"}
+    support: ClassVar[Mapping[str, Support]] = {
+        "linear": "every token sees every token",
+        "prefix": Unless("relative positions know only the distances to what came before", {"positions": "none"}),
+        "same_length": True,
+        "static_cache": True,
+    }
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return (length + 1) / 2 if causal else float(length)
@@ -52,10 +56,6 @@ class EveryToken(ProjectedAttention):
 
     state_kind = "keys"
 
-    @property
-    def buffer_order(self) -> Literal["any", "text"]:
-        return "text" if self.has_positions else "any"
-
     def make_pattern(self) -> Pattern:
         return Causal() if self.causal else Full()
 
@@ -68,10 +68,12 @@ class FullAttention(EveryToken, RelativeAttention):
         self.add_positions()
 
     def forward_at(self, places: Tensor, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
-        """Queries are for themselves both ways, without positions; else all are computed, unless none is asked for."""
+        """What `forward` returns at some places `(B, Q)` alone, `(B, T, E)` → `(B, Q, E)`; a state takes in all of T.
+
+        Queries are for themselves both ways, without positions; else all are computed, unless none is asked for."""
         ordered = self.causal or self.config.positions != "none"
         if ordered and places.shape[1]:
-            return super().forward_at(places, hidden, tokens, state)
+            return in_order(self(hidden, tokens, state), places)
         self.check_tokens(hidden, tokens, state)
         query = self.heads_of(self.query, in_order(hidden, places))
         key, value = self.heads_of(self.key, hidden), self.heads_of(self.value, hidden)

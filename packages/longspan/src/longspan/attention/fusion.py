@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState, Start
+from longspan.attention.base import LayerState
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, SharedTables
+from longspan.attention.features.starts import Start
 from longspan.attention.parts.pooled import Pools
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
+from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.ops.attend.call import gather_slots
 from longspan.ops.attend.reference import full_precision
@@ -52,9 +54,8 @@ class FusionConfig(PoolingformerConfig):
     causal: ClassVar[bool] = False
     incremental: ClassVar[bool] = False
     source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, equation 4; level 2: Poolingformer"
-    exempt: ClassVar[Mapping[str, str]] = {
+    support: ClassVar[Mapping[str, Support]] = {
         "causal": "its relative positions, and pools on both sides of a token, are published for encoders",
-        "state": "it has no causal form",
     }
 
     separate_global_projections: bool = False

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import LayerState, ProjectedAttention, projected
+from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, AttentionCost
 from longspan.attention.parts.tokens import Tokens
+from longspan.attention.support import Support
 from longspan.ops.kernels.linear import attend_linear, elu_features, linear_weights
 
 
@@ -27,6 +29,7 @@ class KernelConfig(AttentionConfig):
     causal: ClassVar[bool] = True
     incremental: ClassVar[bool] = True
     sees_everything: ClassVar[bool] = True
+    support: ClassVar[Mapping[str, Support]] = {"sharded": True}  # sums know no distance
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """One: that of a query with the sum over the keys. Scores within chunks, by which the causal form computes many
@@ -85,29 +88,6 @@ class KernelAttention(ProjectedAttention):
         if past is not None:
             past.advance(new, sums=sums)
         return self.merge_heads(context)
-
-    def check_reads_shards(self) -> None:
-        """Sums know no distance."""
-
-    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """By the sums over the keys of the other processes, or in the causal form of those before this one."""
-        from longspan.attention.parts.shards import check_shard, mask_of_all, sums_of_others
-
-        check_shard(self, hidden, tokens)
-        assert tokens.shards is not None
-        query, key, value = self.project(hidden)
-        features, mask = self.key_features(key), mask_of_all(tokens.shards, hidden, tokens)
-        context, _ = attend_linear(
-            self.query_features(query),
-            features,
-            value,
-            causal=self.causal,
-            key_mask=mask,
-            sums=sums_of_others(tokens.shards, features, value, mask, causal=self.causal),
-            dropout_prob=self.dropout_prob,
-            epsilon=self.epsilon,
-        )
-        return projected(self.output, self.merge_heads(context))
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         query, key, _ = self.project(hidden)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Reach, SharedTables
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
+from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.blocks import block_mask, block_shares, pool_blocks
@@ -50,9 +51,8 @@ class LinformerConfig(AttentionConfig):
     sees_everything: ClassVar[bool] = True
     cost: ClassVar[str] = "slots, or in pools T / ⌈max_tokens / slots⌉"
     source: ClassVar[str] = "Wang et al. 2020, arXiv 2006.04768, equation 7 and section 4"
-    exempt: ClassVar[Mapping[str, str]] = {
+    support: ClassVar[Mapping[str, Support]] = {
         "causal": "a slot holds tokens of the whole text, later ones too",
-        "state": "it has no causal form",
     }
 
     slots: Count = 256

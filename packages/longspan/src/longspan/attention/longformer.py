@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from torch import Tensor
-
 from longspan.attention.config import Lengthening
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
-from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import WindowedAttention, WindowedConfig
+from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.patterns import Pattern
 from longspan.settings import Count
@@ -35,6 +34,7 @@ class LongformerConfig(RelativeConfig, WindowedConfig):  # pyright: ignore[repor
     mechanism: ClassVar[str] = "longformer"
     causal: ClassVar[bool] = True
     incremental: ClassVar[bool] = True
+    support: ClassVar[Mapping[str, Support]] = {"same_length": True, "static_cache": True}
     cost: ClassVar[str] = "left_tokens + 1 + right_tokens + 2G (causal: left_tokens + 1)"
     source: ClassVar[str] = "Beltagy et al. 2020, arXiv 2004.05150, section 3"
 
@@ -70,10 +70,6 @@ class LongformerAttention(WindowedAttention, RelativeAttention):
     def add_weights(self) -> None:
         super().add_weights()
         self.add_positions()
-
-    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        kind = RelativeAttention if self.causal else WindowedAttention
-        return kind.forward_shard(self, hidden, tokens)
 
     def make_pattern(self) -> Pattern:
         dilation = self.config.dilation

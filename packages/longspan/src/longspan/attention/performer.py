@@ -88,7 +88,6 @@ class PerformerAttention(KernelAttention):
 
     def init_extra_weights(self, std: float = 0.02) -> None:
         """The first draw, where no directions were loaded."""
-        super().init_extra_weights(std)
         if not getattr(self.directions, "_is_hf_initialized", False):
             self._draw(0)
 

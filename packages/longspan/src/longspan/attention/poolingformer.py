@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Start
 from longspan.attention.config import Activations, AttentionCost, Lengthening, Reach
+from longspan.attention.features.starts import Start
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.pooled import PooledAttention, Pooling, Pools, PoolSize, furthest_reach, numbered
 from longspan.attention.parts.windowed import WindowedConfig
@@ -117,8 +117,8 @@ class PoolingformerConfig(WindowedConfig):
         reason = self._not_causal()
         if reason and type(self).causal:
             # Of these options, not of all; `getattr` finds what stands in the instance before what the class says.
-            exempt = {**self.exempt, "causal": reason, "state": "it has no causal form"}
-            for name, value in {"causal": False, "incremental": False, "exempt": exempt}.items():
+            support = {**self.support, "causal": reason}
+            for name, value in {"causal": False, "incremental": False, "support": support}.items():
                 object.__setattr__(self, name, value)
 
     def _take_levels(self) -> None:

@@ -14,6 +14,7 @@ from longspan.attention.base import LayerState
 from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Lengthening, full_inputs
 from longspan.attention.parts.hashed import HashedAttention, Vectors
 from longspan.attention.parts.tokens import Tokens
+from longspan.attention.support import Support, Unless
 from longspan.errors import InputError
 from longspan.ops.sorted.hashed import attend_hashed, attend_rings, filled, hashed_weights, new_rings, unit
 from longspan.ops.sorted.hashed_units import Chunks
@@ -74,7 +75,11 @@ class ReformerConfig(AttentionConfig):
     incremental: ClassVar[bool] = True
     cost: ClassVar[str] = "at most rounds·(chunks_before + 1 + chunks_after)·chunk_tokens"
     source: ClassVar[str] = "Kitaev et al. 2020, arXiv 2001.04451, section 2 and appendix A"
-    exempt: ClassVar[Mapping[str, str]] = {"globals": "what a token sees is decided by its bucket alone"}
+    support: ClassVar[Mapping[str, Support]] = {
+        "globals": "what a token sees is decided by its bucket alone",
+        "state": Unless("a later token moves earlier ones into other chunks", {"chunks": "bucket"}),
+        "padding": Unless("there are as many buckets as the padded text has", {"chunks": "bucket"}),
+    }
 
     chunk_tokens: Count = 64
     chunks_before: Whole = 1
@@ -133,11 +138,6 @@ class ReformerConfig(AttentionConfig):
     def hashes(self) -> int:
         """Rounds of hashing; 1 where nothing is hashed."""
         return 1 if self.local else self.rounds
-
-    @property
-    def counts_padding(self) -> bool:
-        """Buckets are as many as the padded input has with "published"."""
-        return self.chunks == "published"
 
     def padded(self, length: int) -> int:
         """How many tokens the published form computes for a text of `length`."""
@@ -226,31 +226,6 @@ class ReformerAttention(HashedAttention):
             once=config.correct_duplicates and not config.local,
             shared=not config.local,
         )
-
-    @property
-    def keeps_state(self) -> bool:
-        return self.causal and self.config.chunks == "bucket"
-
-    def new_state(self) -> LayerState:
-        """The last tokens of every bucket, of constant size, in the causal form of `chunks="bucket"`.
-
-        Raises:
-            InputError: it is another form.
-        """
-        if self.causal and not self.keeps_state:
-            raise InputError(
-                "attention 'reformer' with chunks='published' keeps no state, since a later token moves earlier ones "
-                "into other chunks; read the whole text in every step (use_cache=False), or choose chunks='bucket'"
-            )
-        return super().new_state()
-
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> None:
-        super().check_tokens(hidden, tokens, state)
-        if state is not None and self.config.chunks == "published":
-            raise InputError(
-                "attention 'reformer' with chunks='published' got state=, which it does not take, since a later token "
-                "moves earlier ones into other chunks; choose chunks='bucket'"
-            )
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         length, vectors = hidden.shape[1], self.vectors(hidden, tokens)

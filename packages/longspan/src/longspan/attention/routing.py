@@ -13,6 +13,7 @@ from longspan.attention.config import AttentionConfig, AttentionCost, Lengthenin
 from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import pairs_within
+from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import dense_mask, dense_weights
@@ -84,8 +85,8 @@ class RoutingConfig(AttentionConfig):
             )
         if self.selection == "balanced":
             # Of these options, not of all; `getattr` finds what stands in the instance before what the class says.
-            exempt = BALANCED | ({"future": LEAK, "state": WHOLE} if leaks else {"causal": WHOLE})
-            for name, value in {"causal": leaks, "incremental": False, "exempt": exempt}.items():
+            support = BALANCED | ({"strict": LEAK, "state": WHOLE} if leaks else {"causal": WHOLE})
+            for name, value in {"causal": leaks, "incremental": False, "support": support}.items():
                 object.__setattr__(self, name, value)
 
     @property
@@ -136,8 +137,8 @@ class RoutingConfig(AttentionConfig):
 
 WHOLE = "balanced clusters choose their members from the whole text, later tokens included"
 LEAK = "the published causal form chooses the members of a cluster from the whole text, so that the future leaks"
-BALANCED: dict[str, str] = {"state": "it has no causal form", "linear": "balanced clusters grow with the text"}
-"""What balanced clusters are exempt from, in every form."""
+BALANCED: dict[str, Support] = {"linear": "balanced clusters grow with the text"}
+"""What no form of balanced clusters supports."""
 
 
 class RoutingAttention(CentroidAttention):

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, full_inputs
+from longspan.attention.features.starts import FurtherWeights
 from longspan.attention.parts.tokens import Tokens, inverse_order, real_first
+from longspan.attention.support import Support, Unless
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.runtime import full_precision
@@ -54,12 +56,11 @@ class SinkhornConfig(AttentionConfig):
     incremental: ClassVar[bool] = True
     cost: ClassVar[str] = "2·block_tokens + T / block_tokens"
     source: ClassVar[str] = "Tay et al. 2020, arXiv 2002.11296, section 3"
-    exempt: ClassVar[Mapping[str, str]] = {
+    support: ClassVar[Mapping[str, Support]] = {
         "linear": "sorting mixes every block with every other",
         "globals": "what a token sees is decided by its block alone",
+        "prefix": Unless("a target sees sorted blocks of what comes before", {"target_attention": "full"}),
     }
-
-    prefix_options: ClassVar[Mapping[str, Any] | None] = {"target_attention": "full"}
 
     block_tokens: Count = 64
     sort_net: Literal["bilinear", "linear", "mlp"] = "bilinear"
@@ -78,7 +79,7 @@ class SinkhornConfig(AttentionConfig):
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Those of a block's own tokens and of as many sorted ones, and the work of sorting: a pair of blocks is mixed
         by as many multiply-adds as b scores take. A target, without a source, has those of full attention."""
-        if causal and self.reads_prefix:
+        if causal and self.target_attention == "full":
             return (length + 1) / 2
         return 2.0 * self.block_tokens + self._blocks(length) ** 2 * self.block_tokens / max(length, 1)
 
@@ -88,7 +89,7 @@ class SinkhornConfig(AttentionConfig):
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         """Scores, with the mixing of blocks among them; the sort net's own products are on top."""
         cost, blocks = super().costs(length=length, width=width, heads=heads, causal=causal), self._blocks(length)
-        if causal and self.reads_prefix:
+        if causal and self.target_attention == "full":
             return cost
         descriptor, columns = 2 * width // heads, self.most_blocks
         nets = {
@@ -111,7 +112,7 @@ class SinkhornConfig(AttentionConfig):
         return SinkhornAttention(self, width=width, heads=heads, causal=causal)
 
 
-class SinkhornAttention(ProjectedAttention):
+class SinkhornAttention(FurtherWeights, ProjectedAttention):
     """The module of `SinkhornConfig`."""
 
     config: SinkhornConfig  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -122,7 +123,7 @@ class SinkhornAttention(ProjectedAttention):
 
     def __init__(self, config: SinkhornConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
-        self.shows_all = causal and config.reads_prefix
+        self.shows_all = causal and config.target_attention == "full"
         self.sorts_causally = causal and not self.shows_all
         self.pattern = Causal()  # of a target that sees everything before it
         for name in self.starts_from:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from longspan.attention.config import Activations, AttentionConfig, Lengthening, Reach
 from longspan.attention.parts.windowed import CountedAttention, pairs_within, shifted
+from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.patterns import Causal, Fixed, Pattern, PerHead, Strided, Window
 from longspan.settings import Count
@@ -41,7 +42,10 @@ class SparseConfig(AttentionConfig):
     incremental: ClassVar[bool] = True
     cost: ClassVar[str] = "stride + summary_tokens·T / stride + 2G (strided: 2·stride + T / stride; causal: half)"
     source: ClassVar[str] = "Child et al. 2019, arXiv 1904.10509, sections 4.2 and 4.3"
-    exempt: ClassVar[Mapping[str, str]] = {"linear": "every token sees a share of all others"}
+    support: ClassVar[Mapping[str, Support]] = {
+        "linear": "every token sees a share of all others",
+        "static_cache": True,
+    }
 
     kind: Literal["fixed", "strided"] = "fixed"
     stride: Count = 128

@@ -15,6 +15,7 @@ from longspan.attention.base import LayerState
 from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Reach
 from longspan.attention.full import EveryToken
 from longspan.attention.parts.tokens import Tokens
+from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import dense_mask, dense_weights
@@ -51,7 +52,10 @@ class SynthesizerConfig(AttentionConfig):
     sees_everything: ClassVar[bool] = True
     cost: ClassVar[str] = "T (causal: (T + 1) / 2)"
     source: ClassVar[str] = "Tay et al. 2021, arXiv 2005.00743, section 3"
-    exempt: ClassVar[Mapping[str, str]] = {"linear": "every token has a score for every place"}
+    support: ClassVar[Mapping[str, Support]] = {
+        "linear": "every token has a score for every place",
+        "static_cache": True,
+    }
 
     members: tuple[Member, ...] = ("dense",)
     max_tokens: Count = 512
@@ -156,7 +160,6 @@ class SynthesizerAttention(EveryToken):
 
     def init_extra_weights(self, std: float = 0.02) -> None:
         """Predicted scores start near 0, as the model's matrices do, those of tables with variance 1, shares equal."""
-        super().init_extra_weights(std)
         # In their order: that of a set changes from one process to the next, and with it what each is drawn.
         for name in self.config.activations().projections:
             if name not in ("dense", "tiled", "repeated"):

@@ -15,6 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 import longspan.models
 from longspan.attention import Attention
+from longspan.attention.features.starts import warm_start
 from longspan.characters import counted
 from longspan.checkpoints import architectures
 from longspan.checkpoints.architectures import describe, natural_architecture
@@ -91,7 +92,7 @@ def start_extra_weights(model: LongspanPreTrainedModel, unfilled: Collection[str
     for name, module in model.named_modules():
         if isinstance(module, Attention):
             missing = [key for key in module.state_dict() if f"{name}.{key}" in unfilled]
-            how = module.warm_start(missing, model.config.init_std)
+            how = warm_start(module, missing, model.config.init_std)
             started |= {f"{name}.{key}": kind for key, kind in how.items()}
     return started
 

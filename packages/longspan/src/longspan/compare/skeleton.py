@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from torch import nn
 
 from longspan.attention import MECHANISMS, Attention, AttentionConfig
+from longspan.attention.support import since, supports, why_not
 from longspan.compare.probes import Probe
 from longspan.compare.probes.base import Form
 from longspan.errors import InputError
@@ -94,12 +95,12 @@ def refusal(mechanism: str, probe: type[Probe]) -> str:
     """Why a mechanism cannot do a probe for which it has no form."""
     config = kind_of(mechanism)()
     law, words = ("causal", "has no causal form") if probe.forms[0] == "causal" else ("bidirectional", "is causal only")
-    return f"{words}{config.since(law)}"
+    return f"{words}{since(why_not(config, law, causal=law == 'causal'))}"
 
 
 def takes_globals(mechanism: str, form: Form) -> bool:
     """Whether the places that ask become global tokens."""
-    return form == "both ways" and "globals" not in kind_of(mechanism).exempt
+    return form == "both ways" and supports(kind_of(mechanism), "globals")
 
 
 def spec_of(mechanism: str, options: dict[str, Any], tokens: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Caches of transformers, filled with what each layer keeps between steps.
 
-A cache is made without knowing the model, so `states_in_cache` puts the layers into it that the blocks make for
-themselves. In a static cache (`cache_implementation="static"`) they have a fixed size (`attention.parts.fixed_state`),
-and one compiled graph of a decoding step serves every length of the text: `buffered_step`.
+A cache is created without the model, so `states_in_cache` fills it with the layers that the blocks create. In a static
+cache (`cache_implementation="static"`) they have a fixed size (`attention.features.static_cache`), and one compiled
+graph of a decoding step serves every length of the text: `buffered_step`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, StaticLayer
 
 from longspan.attention.parts.state import SourceLayer, WindowLayer
+from longspan.attention.support import supports
 from longspan.errors import InputError
 from longspan.stacks.block import BlockState
 from longspan.stacks.sequential import Layers
@@ -82,7 +83,7 @@ def buffered_step(
     """
     if not torch.compiler.is_compiling() or not states or written is None or written.shape[1] != 1:
         return None
-    from longspan.attention.parts.fixed_state import FixedLayer, text_at_end
+    from longspan.attention.features.static_cache import FixedLayer, text_at_end
 
     if not all(isinstance(state.own, FixedLayer) for state in states):
         return None
@@ -104,12 +105,13 @@ def buffered_step(
 def fixed_state(stack: Layers, step: int, layer: StaticLayer) -> CacheLayerMixin | None:
     """What one of the `applied` blocks keeps, with room for as many tokens as an empty layer of a static cache has;
     `None` where the layer is not empty, or no step over a state of a fixed size is known."""
-    if stack.applied[step].attention.buffer_order is None or (layer.is_initialized and int(layer.get_seq_length())):
+    compiles = supports(stack.applied[step].attention.config, "static_cache", causal=True)
+    if not compiles or (layer.is_initialized and int(layer.get_seq_length())):
         return None
     made = stack.new_state(step)
     if type(made) not in (DynamicLayer, WindowLayer):
         return None
-    from longspan.attention.parts.fixed_state import FixedLayer
+    from longspan.attention.features.static_cache import FixedLayer
 
     return FixedLayer.like(made, layer.max_cache_len)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.base import projected
-from longspan.attention.parts.documents import counted_in
+from longspan.attention.features.packed import counted_in
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.ops.sinusoids import BASE, halved_sinusoids, interleaved_sinusoids

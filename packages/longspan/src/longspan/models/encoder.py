@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Attention, AttentionConfig, Tokens
-from longspan.attention.parts.documents import begins, counted_in
+from longspan.attention.features.packed import begins, counted_in
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import EncoderInputs, bool_mask, takes, tokens_among
@@ -225,7 +225,7 @@ class Encoder(Network):
     @property
     def reads_packed(self) -> bool:
         """Whether a row may hold several documents."""
-        return self.stack.takes_documents and not self.config.num_memory_tokens
+        return "packed" in self.stack.supports and not self.config.num_memory_tokens
 
     def first_states(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
         """State of each row's first real token, `(B, T, E)` and `(B, T)` → `(B, E)`, in every process of a sequence
@@ -367,7 +367,7 @@ def checked_structure(stack: StackConfig, belongs_to: Tensor, hidden: Tensor) ->
     Raises:
         InputError: the stack does not pass it to its blocks; it is of another shape, or not of whole numbers.
     """
-    if not stack.passes_structure:
+    if "structure" not in stack.supports:
         raise InputError(f"belongs_to was given, but the stack {stack.stack!r} hands no structure on; leave it out")
     if tuple(belongs_to.shape) != tuple(hidden.shape[:2]) or belongs_to.is_floating_point():
         raise InputError(
@@ -434,8 +434,9 @@ def sizes_of(config: ModelFields, *, decoder: bool = False, causal: bool = False
 
 def _shared_positions(layers: nn.Module) -> nn.Module | None:
     """The tables of all layers that share some, as DeBERTa's, checked to be equal; `None` without any."""
-    shared = None
-    for attention in (module for module in layers.modules() if isinstance(module, Attention)):
+    shared, mechanisms = None, [module for module in layers.modules() if isinstance(module, Attention)]
+    attention: Any
+    for attention in mechanisms:
         tables = attention.config.shared_tables()
         if tables is not None:
             attention.share_positions()

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from longspan.attention.base import projected
-from longspan.attention.parts.documents import begins
+from longspan.attention.features.packed import begins
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import Encoder, first_token
 from longspan.models.inputs import EncoderInputs, refuse_others, takes, with_documents

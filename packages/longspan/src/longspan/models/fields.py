@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.layers import check_longest, check_shared_tables, plain_layers, spread
+from longspan.attention.support import since, why_not
 from longspan.errors import InputError
 from longspan.models.heads import HeadSpec, head_spec
 from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of, show
@@ -283,16 +284,16 @@ def _check_memory(config: ModelFields, stack: StackConfig, layers: Sequence[Atte
             if (value := getattr(config, name)) != getattr(ModelFields, name):
                 raise InputError(f"{name}={value!r} is for models with num_memory_tokens; give these, or leave it out")
         return
-    if not stack.takes_memory:
+    if "memory_tokens" not in stack.supports:
         raise InputError(
             f"num_memory_tokens={count} does not go with stack {stack.stack!r}, which does not treat every place "
             "alike; leave it out, or choose stack 'sequential'"
         )
     for layer, attention in enumerate(layers):
-        if "globals" in attention.exempt:
+        if (reason := why_not(attention, "globals")) is not None:
             raise InputError(
                 f"num_memory_tokens={count} needs global tokens, and attention of layer {layer} is "
-                f"{attention.mechanism!r}, which takes none{attention.since('globals')}; choose another mechanism"
+                f"{attention.mechanism!r}, which takes none{since(reason)}; choose another mechanism"
             )
     if config.position_embedding in ("learned", "axial") and count > config.max_position_embeddings:
         raise InputError(
@@ -301,7 +302,7 @@ def _check_memory(config: ModelFields, stack: StackConfig, layers: Sequence[Atte
         )
     if lower is None:
         return
-    if not stack.runs_ranges:
+    if "ranges" not in stack.supports:
         raise InputError(
             f"compress_after={lower} does not go with stack {stack.stack!r}, whose layers all read the same places; "
             "leave it out, or choose stack 'sequential'"
@@ -324,7 +325,7 @@ def check_compressed(config: ModelFields, head: HeadSpec) -> None:
 def _check_losses(layers: Sequence[AttentionConfig], stack: StackConfig) -> None:
     """Raise `InputError` for a layer that adds to the loss, in a stack that would leave it out."""
     for layer, attention in enumerate(layers):
-        if attention.inputs_add_loss and not stack.takes_losses:
+        if getattr(attention, "inputs_add_loss", False) and "losses" not in stack.supports:
             raise InputError(
                 f"attention of layer {layer} is {attention.describe()}, whose inputs add to the loss, and stack "
                 f"{stack.stack!r} would leave that out; set the weight of this loss to 0, or choose stack 'sequential'"

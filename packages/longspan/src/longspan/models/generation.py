@@ -12,6 +12,7 @@ from transformers import Cache, GenerationMixin, LogitsProcessor
 from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
+from longspan.attention.support import supports
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveHead
 from longspan.models.cache import room_of
@@ -233,7 +234,7 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
                     f"{what} holds keys and values, and attention {mechanism!r} keeps something "
                     "else between steps; leave it out"
                 )
-            if block.attention.buffer_order is None:
+            if not supports(block.attention.config, "static_cache", causal=True):
                 several = f"a step of attention {mechanism!r} is not one graph for all lengths"
         for name, least in (("num_beams", 1), ("prefill_chunk_size", 0)):
             value = given.get(name, getattr(settings, name, None))

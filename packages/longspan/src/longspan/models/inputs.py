@@ -55,8 +55,8 @@ class SourceInputs(ModelInputs):
         inputs_embeds: `(B, T, E)` instead of `input_ids`.
         output_hidden_states: also return the states before each layer and after the last; `None` means as configured.
         output_attentions: also return the weights of every layer, `attentions` and `global_attentions`, as in
-            `Attention.reported_weights`, computed beside the pass; `None` means as configured. Models with a decoder
-            refuse it.
+            `longspan.attention.features.reported.reported_weights`, computed beside the pass; `None` means as
+            configured. Models with a decoder refuse it.
         return_dict: False returns a tuple; `None` means as configured.
         importance: `(B, T)` from 0 to 1, how important each token is, for stacks that weigh tokens by it (`top_down`
             with `pooling: importance`).

@@ -12,8 +12,8 @@ from torch.nn import functional
 from transformers import Cache
 
 from longspan.attention.base import projected
+from longspan.attention.features.packed import begins
 from longspan.attention.layers import plain_layers, spread
-from longspan.attention.parts.documents import begins
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveHead, tied_weights
 from longspan.models.configuration import LongspanConfig

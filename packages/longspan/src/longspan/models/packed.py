@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from longspan.attention.parts.documents import begins, check_documents, counted_in
+from longspan.attention.features.packed import begins, check_documents, counted_in
 from longspan.attention.parts.tokens import check_tensor
 from longspan.errors import InputError
 from longspan.stacks import StackConfig
@@ -109,7 +109,7 @@ def _documents_of_ends(ends: Tensor, shape: tuple[int, ...], documents: Tensor |
 
 def check_packed(config: ModelFields, stack: StackConfig) -> None:
     """Raise `InputError` where a model cannot read several documents in one row."""
-    if not stack.takes_documents:
+    if "packed" not in stack.supports:
         raise InputError(
             f"seq_idx says that a row holds several documents, which the stack {stack.stack!r} does not read apart; "
             "give each document a row of its own, or choose the stack 'sequential'"

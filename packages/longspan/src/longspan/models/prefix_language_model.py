@@ -18,6 +18,7 @@ from torch import Tensor
 
 from longspan.attention import MECHANISMS
 from longspan.attention.base import projected
+from longspan.attention.support import supports, with_feature
 from longspan.errors import InputError
 from longspan.models.cache import tokens_before
 from longspan.models.configuration import LongspanConfig
@@ -57,12 +58,11 @@ class LongspanForPrefixLM(DecoderOnly):
             raise InputError(f"cutoffs={config.cutoffs} is for LongspanForCausalLM, which this is not; leave it out")
         for layer in range(config.num_hidden_layers):
             mechanism = config.layer_attention(layer)
-            if not mechanism.reads_prefix:
-                able = [kind(**(kind.prefix_options or {})) for kind in MECHANISMS.values()]
+            if not supports(mechanism, "prefix", causal=True):
                 raise InputError(
                     f"attention of layer {layer} is {mechanism.describe()}, which does not read a source both ways "
                     "before it writes; choose one that does, with such options: "
-                    + ", ".join(one.describe() for one in able if one.reads_prefix)
+                    + ", ".join(able.describe() for able in with_feature(MECHANISMS.values(), "prefix", causal=True))
                 )
         super().__init__(config)
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Attention
+from longspan.attention.features.reported import reported_weights
 from longspan.errors import InputError
 
 Weights = list[tuple[Tensor, Tensor | None]]
@@ -18,7 +19,7 @@ Weights = list[tuple[Tensor, Tensor | None]]
 
 @contextmanager
 def recorded_weights(layers: nn.Module) -> Iterator[Weights]:
-    """While it lasts, the list is filled with what each attention reports of its inputs (`Attention.reported_weights`).
+    """While it lasts, the list is filled with what each attention reports of its inputs (`reported_weights`).
 
     Raises:
         InputError: a compiled program, or a layer that reports nothing of such a text.
@@ -28,7 +29,7 @@ def recorded_weights(layers: nn.Module) -> Iterator[Weights]:
     record: Weights = []
 
     def report(attention: Any, given: tuple[Any, ...], output: Tensor) -> None:
-        record.append(attention.reported_weights(*given[:2]))
+        record.append(reported_weights(attention, *given[:2]))
 
     modules = [module for module in layers.modules() if isinstance(module, Attention)]
     handles = [module.register_forward_hook(report) for module in modules]

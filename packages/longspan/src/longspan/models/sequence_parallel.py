@@ -1,8 +1,8 @@
 """Sequence parallel models: each of P processes computes a run of every row, for encoders and language models whose
 attention is local, a kernel, or causal.
 
-Attention exchanges the states that its queries see (`longspan.attention.parts.shards`), so a document may be P times as
-long as one process has memory for. Weights are whole in every process; their gradients are averaged over the processes,
+Attention exchanges the states that its queries see (`longspan.attention.features.sharded`), so a document may be P
+times as long as one process has memory for. Weights are whole in every process; their gradients are averaged over the processes,
 as DistributedDataParallel does. The first half of this file sets a model up and cuts batches; the second is called by
 the `forward` of the models, for places, global tokens and labels that depend on whole rows.
 """
@@ -18,6 +18,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from longspan.attention import Attention
+from longspan.attention.features import sharded  # noqa: F401  # from now on attention computes parts of rows
+from longspan.attention.support import check_support
 from longspan.errors import InputError
 from longspan.models.inputs import EncoderInputs, tokens_among
 from longspan.ops.runtime import is_distributed
@@ -86,7 +88,7 @@ def check_divisible(model: nn.Module) -> None:
             "each token, such as LongspanForTokenClassification or LongspanForMaskedLM, or "
             "LongspanForSequenceClassification"
         )
-    if not network.stack.reads_parts:
+    if "sharded" not in network.stack.supports:
         raise InputError(
             f"the stack {network.stack.stack!r} does more with tokens than attention does, and reads whole rows; "
             "choose the stack 'sequential', 'star' or 'recurrent' to divide rows between processes"
@@ -97,7 +99,7 @@ def check_divisible(model: nn.Module) -> None:
             "them out to divide rows between processes"
         )
     for attention in (module for module in network.modules() if isinstance(module, Attention)):
-        attention.check_reads_shards()
+        check_support(attention.config, "sharded", causal=attention.causal)
 
 
 def _networks(model: nn.Module) -> list[Any]:

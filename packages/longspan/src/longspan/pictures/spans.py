@@ -3,11 +3,10 @@ the 'pictures' extra (matplotlib)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.imports import require
 from longspan.pictures.patterns import COLOURS, DOTS, INK, QUIET
@@ -22,7 +21,8 @@ def learned_spans(model: nn.Module) -> list[list[float]]:
     Raises:
         InputError: no layer has any.
     """
-    layers = [module.learned_spans() for module in model.modules() if isinstance(module, Attention)]
+    learned: list[Any] = [getattr(module, "learned_spans", None) for module in model.modules()]
+    layers = [spans() for spans in learned if spans is not None]
     spans = [spans.tolist() for spans in layers if spans is not None]
     if not spans:
         raise InputError(

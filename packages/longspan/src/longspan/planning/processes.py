@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from longspan.attention.support import supports
 from longspan.characters import duration
 from longspan.errors import InputError
 from longspan.models.language_model import DecoderOnly
@@ -79,7 +80,7 @@ def sent_for_rows(planned: Planned, choice: Choice) -> int:
             total += 4 * pass_count * choice.batch * (together - 1) * sums
             continue
         total += pass_count * number * choice.batch * halo_of(spec, causal=causal) * width
-        if config.global_tokens == "first" and "globals" not in spec.exempt:
+        if config.global_tokens == "first" and supports(spec, "globals"):
             total += sent_for_globals(choice.batch, number=number, **sizes, **passes)
     sizes["heads"] = config.decoder_attention_heads or heads
     written = choice.batch * choice.output_tokens

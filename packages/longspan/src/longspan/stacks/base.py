@@ -151,6 +151,17 @@ class StackCost:
     working: int = 0
 
 
+STACK_FEATURES = {
+    "structure": "Its blocks are given `Tokens.belongs_to` as it came.",
+    "packed": "Everything but attention treats every token alike, so that a row may hold several documents.",
+    "sharded": "It reads rows that are sharded between processes (`Tokens.shards`), if its attention does.",
+    "losses": "`AuxOutput.loss` has what inputs of attention add to the loss.",
+    "memory_tokens": "It treats every place alike, so that memory tokens (`num_memory_tokens`) can precede a text.",
+    "ranges": "Its module runs some of its blocks alone, as `Sequential` does with `layers`.",
+}
+"""What a stack may support → what that means."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
     """Base of every stack's configuration: frozen, keyword-only, every field with a default.
@@ -167,14 +178,8 @@ class StackConfig:
     plain_blocks: ClassVar[bool] = False
     """Whether its blocks are those of a plain stack, so that it can start from the weights of one; what it has besides
     starts anew."""
-    passes_structure: ClassVar[bool] = False
-    """Whether its blocks are given `Tokens.belongs_to` as it came."""
-    takes_documents: ClassVar[bool] = False
-    """Whether everything but attention treats every token alike, so that a row may hold several documents."""
-    reads_parts: ClassVar[bool] = False
-    """Whether it reads parts of rows that are divided between processes (`Tokens.shards`), if its attention does."""
-    takes_losses: ClassVar[bool] = False
-    """Whether `AuxOutput.loss` has what inputs of attention add to the loss (`AttentionConfig.inputs_add_loss`)."""
+    supports: ClassVar[frozenset[str]] = frozenset()
+    """Keys of `STACK_FEATURES`: what it passes on to its attention, or does itself."""
     unused: ClassVar[Mapping[str, str]] = {}
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name. With `attention` among them the stack brings its own."""
@@ -184,11 +189,6 @@ class StackConfig:
     work_exponent: ClassVar[float] = 1.1
     """The most by which its work grows with the length of a text, as a power of the length, where it brings its own
     attention: 1.1 allows what is linear some overhead. Memory grows by no more than that in any case."""
-    takes_memory: ClassVar[bool] = False
-    """Whether it treats every place alike, so that the vectors of a memory (`num_memory_tokens`) can go through it in
-    front of a text."""
-    runs_ranges: ClassVar[bool] = False
-    """Whether its module runs some of its blocks alone, as `Sequential` does with `layers`."""
 
     def __post_init__(self) -> None:
         """Refuse what is not of its field's type, or outside its limits."""

@@ -16,6 +16,7 @@ from longspan.attention import Tokens
 from longspan.attention.base import LayerState, ProjectedAttention, projected
 from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.tokens import in_order, inverse_order, real_first
+from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.ops.tiles.partition import Partition, level_count
 from longspan.settings import Count, Range
@@ -36,7 +37,7 @@ class NodeAttentionConfig(AttentionConfig):
     source: ClassVar[str] = "Ye et al. 2019, arXiv 1911.04070, section 3"
     causal: ClassVar[bool] = True
     sees_everything: ClassVar[bool] = True
-    exempt: ClassVar[Mapping[str, str]] = {"globals": "its spans already tell each token of the whole text"}
+    support: ClassVar[Mapping[str, Support]] = {"globals": "its spans already tell each token of the whole text"}
 
     neighbours: Count = 16
     clip_levels: Annotated[int, Range(0, 64)] = 6

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -212,7 +212,7 @@ class Block(nn.Module):
                 this name in every version.
             memory: `(B, M, E)`, earlier inputs of the block, behind which the tokens stand.
             places: `(B, Q)`, the only places at which the output is wanted, `(B, Q, E)`; these see all that they would
-                see otherwise. What attention can leave out then, its `forward_at` says.
+                see otherwise. Attention with a method `forward_at` leaves the others out.
         """
         own_state, source_state = layer_past or (None, None)
         if tables:
@@ -223,9 +223,11 @@ class Block(nn.Module):
         with full_precision(read) if self.float32_attention else nullcontext():
             read = read.float() if self.float32_attention else read
             if memory is not None:
-                attended = self.attention.forward_with_memory(memory.to(read.dtype), read, tokens)
+                from longspan.attention.features.memory import forward_behind
+
+                attended = forward_behind(self.attention, memory.to(read.dtype), read, tokens)
             elif places is not None:
-                attended = self.attention.forward_at(places, read, tokens, own_state)
+                attended = at_places(self.attention, places, read, tokens, own_state)
             else:
                 attended = self.attention(read, tokens, own_state)
         hidden = (hidden if places is None else in_order(hidden, places)) + self.dropout(attended)
@@ -252,13 +254,25 @@ class Block(nn.Module):
     def attention_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
         """What attention adds to the loss for inputs `(B, T, E)` of the block, in training; it stands beside `forward`,
         since what is computed there is computed twice under checkpointing, and without gradients at first."""
-        if not self.attention.config.inputs_add_loss:
+        attention: Any = self.attention
+        if not getattr(attention.config, "inputs_add_loss", False):
             return None
-        return self.attention.inputs_loss(self.attention_norm(hidden) if self.pre else hidden, tokens)
+        return attention.inputs_loss(self.attention_norm(hidden) if self.pre else hidden, tokens)
 
     def weights_loss(self) -> Tensor | None:
-        """What the weights of attention add to the loss in training."""
-        return self.attention.weights_loss()
+        """What the weights of attention add to the loss in training, of mechanisms with a method `weights_loss`."""
+        loss: Any = getattr(self.attention, "weights_loss", None)
+        return None if loss is None else loss()
+
+
+def at_places(
+    attention: Attention, places: Tensor, hidden: Tensor, tokens: Tokens, state: LayerState | None = None
+) -> Tensor:
+    """What attention returns at some places `(B, Q)` alone: `(B, T, E)` → `(B, Q, E)`; a state takes in all of T."""
+    forward_at: Any = getattr(attention, "forward_at", None)
+    if forward_at is None:
+        return in_order(attention(hidden, tokens, state), places)
+    return forward_at(places, hidden, tokens, state)
 
 
 def total_loss(losses: Sequence[Tensor | None]) -> Tensor | None:

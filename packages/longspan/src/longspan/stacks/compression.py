@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Attention, projected, without_weight_gradient
+from longspan.attention.base import projected, without_weight_gradient
+from longspan.attention.features.memory import content_context
+from longspan.attention.parts.sinusoidal_relative import OffsetAttention
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
 
 if TYPE_CHECKING:
@@ -226,7 +228,7 @@ class Compressor(nn.Module):
         old: Tensor,
         made: Tensor,
         hidden: Tensor,
-        attention: Attention,
+        attention: OffsetAttention,
         norm: nn.Module | None,
         made_mask: Tensor | None,
         mask: Tensor | None,
@@ -257,8 +259,8 @@ class Compressor(nn.Module):
                 old, hidden = norm(old), norm(hidden)
         old_mask = None if made_mask is None else made_mask.repeat_interleave(self.rate, dim=1)
         with torch.no_grad():
-            whole = attention.content_context(hidden, old, old_mask)
-        difference = attention.content_context(hidden, read, made_mask) - whole
+            whole = content_context(attention, hidden, old, old_mask)
+        difference = content_context(attention, hidden, read, made_mask) - whole
         counts = None
         if made_mask is not None:
             rows = made_mask.any(1)[:, None]

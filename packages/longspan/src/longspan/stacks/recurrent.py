@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from longspan.attention import Tokens
 from longspan.attention.base import LayerState
+from longspan.attention.features.memory import keys_and_values, limit_keys, needed_states, new_memory
 from longspan.attention.parts.tokens import in_order, inverse_order
+from longspan.attention.support import supports
 from longspan.errors import InputError
 from longspan.ops.shards import Shards, ring
 from longspan.settings import Range, Whole
@@ -60,9 +62,8 @@ class RecurrentConfig(StackConfig):
     """
 
     stack: ClassVar[str] = "recurrent"
+    supports: ClassVar[frozenset[str]] = frozenset({"losses", "sharded"})
     bidirectional: ClassVar[bool] = False
-    reads_parts: ClassVar[bool] = True
-    takes_losses: ClassVar[bool] = True
     unused: ClassVar[Mapping[str, str]] = {
         "decoder_layers": "which goes on with one text, and has no encoder beside it",
     }
@@ -159,7 +160,7 @@ class Recurrent(Sequential):
     Where something learns, a state holds the inputs of its layer, so that the projections of keys and values learn from
     the memory, and the memory itself does not; and where rows are divided between processes, each of which then has the
     memory that stands before whole rows. Elsewhere it holds keys and values, if the mechanism can continue those
-    (`Attention.memory_state`), which is the same without projecting the memory again for every segment. Where states
+    (`new_memory`), which is the same without projecting the memory again for every segment. Where states
     are compressed, their inputs are held beside keys and values, too, since it is these that are compressed.
 
     Attributes:
@@ -170,14 +171,18 @@ class Recurrent(Sequential):
         super().__init__(blocks)
         self.config = config
         for block in blocks if config.same_length else ():
-            block.attention.limit_keys(config.memory_tokens + config.compressed_tokens)
+            limit_keys(block.attention, config.memory_tokens + config.compressed_tokens)
         self.compressors = None
         if config.compressed_tokens:
             self.compressors = nn.ModuleList(self._compressor(block, width) for block in blocks)
 
     def _compressor(self, block: Block, width: int) -> Compressor:
         config, loss = self.config, self.config.compression_loss or "attention"
-        if config.learns_to_compress and loss == "attention" and not block.attention.attends_by_content:
+        if (
+            config.learns_to_compress
+            and loss == "attention"
+            and not supports(block.attention.config, "same_length", causal=True)
+        ):
             raise InputError(
                 f"compression_loss='attention' does not go with attention {block.attention.config.mechanism!r}, whose "
                 "queries do not gather by content and distance alone; set it to 'auto_encoding'"
@@ -194,7 +199,7 @@ class Recurrent(Sequential):
 
         block: Any = self[step]
         hidden = self.divided or torch.is_grad_enabled() or self.training
-        state = None if hidden else block.attention.memory_state(self.config.memory_tokens)
+        state = None if hidden else new_memory(block.attention, self.config.memory_tokens)
         if self.compressors is not None:
             return CompressedLayer(has_keys=state is not None)
         return HiddenLayer(self.config.memory_tokens) if state is None else state
@@ -235,7 +240,7 @@ class Recurrent(Sequential):
                 if shards is None:
                     visible = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
                 written = block(hidden, visible, *given, memory=memory.hidden)
-                memory.limit = block.attention.needed_states(self.config.memory_tokens)
+                memory.limit = needed_states(block.attention, self.config.memory_tokens)
                 if shards is None:
                     memory.remember(hidden)
                 else:
@@ -347,7 +352,7 @@ class Recurrent(Sequential):
             assert past.values is not None
             made_keys: Any = (None, None)
             if made is not None:
-                made_keys = block.attention.keys_and_values(block.attention_norm(made) if block.pre else made)
+                made_keys = keys_and_values(block.attention, block.attention_norm(made) if block.pre else made)
             tensors["key"] = step.joined(past.keys, made_keys[0], dim=2)
             tensors["value"] = step.joined(past.values, made_keys[1], dim=2)
             memory.positions = past.positions

@@ -32,8 +32,7 @@ class ReversibleConfig(StackConfig):
     """
 
     stack: ClassVar[str] = "reversible"
-    passes_structure: ClassVar[bool] = True
-    takes_memory: ClassVar[bool] = True
+    supports: ClassVar[frozenset[str]] = frozenset({"memory_tokens", "structure"})
 
     join: Literal["concat", "both", "average"] = "concat"
 

@@ -19,13 +19,10 @@ class SequentialConfig(StackConfig):
     """Every block reads what the one before it wrote (Vaswani et al. 2017, section 3.1)."""
 
     stack: ClassVar[str] = "sequential"
-    passes_structure: ClassVar[bool] = True
-    takes_documents: ClassVar[bool] = True
-    reads_parts: ClassVar[bool] = True
+    supports: ClassVar[frozenset[str]] = frozenset(
+        {"losses", "memory_tokens", "packed", "ranges", "sharded", "structure"}
+    )
     plain_blocks: ClassVar[bool] = True
-    takes_losses: ClassVar[bool] = True
-    takes_memory: ClassVar[bool] = True
-    runs_ranges: ClassVar[bool] = True
 
     def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
         return StackCost()

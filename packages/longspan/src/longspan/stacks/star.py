@@ -35,8 +35,8 @@ class StarConfig(StackConfig):
     """
 
     stack: ClassVar[str] = "star"
+    supports: ClassVar[frozenset[str]] = frozenset({"sharded"})
     causal: ClassVar[bool] = False
-    reads_parts: ClassVar[bool] = True
     unused: ClassVar[Mapping[str, str]] = {
         "attention": "which brings its own",
         "normalization": "whose variant says where it normalises",

@@ -45,8 +45,7 @@ class UniversalConfig(StackConfig):
     """
 
     stack: ClassVar[str] = "universal"
-    passes_structure: ClassVar[bool] = True
-    takes_memory: ClassVar[bool] = True
+    supports: ClassVar[frozenset[str]] = frozenset({"memory_tokens", "structure"})
 
     shared_blocks: Annotated[int, Range(1, 1000)] = 1
     position_signal: PositionSignal = "sinusoidal"

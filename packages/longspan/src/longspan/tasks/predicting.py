@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from longspan.attention.parts.documents import worth_packing
+from longspan.attention.features.packed import worth_packing
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.progress import progress_bar

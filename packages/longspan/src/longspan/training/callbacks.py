@@ -74,12 +74,12 @@ class Borders(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
-        self.attentions: list[Attention] = []
+        self.stepped: list[Any] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Find every attention of the model."""
+        """Find every attention of the model that changes between steps by a method `after_step`."""
         modules = self.trainer.accelerator.unwrap_model(self.trainer.model).modules()
-        self.attentions = [module for module in modules if isinstance(module, Attention)]
+        self.stepped = [module for module in modules if isinstance(module, Attention) and hasattr(module, "after_step")]
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell the training data which epoch begins: accelerate does so in some cases only, never after resuming."""
@@ -88,9 +88,9 @@ class Borders(TrainerCallback):
             dataset.set_epoch(int((state.epoch or 0.0) + 1e-9))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell every attention how many steps are done. Evaluate the last step too, whatever the interval, so that it
+        """Tell attention how many steps are done. Evaluate the last step too, whatever the interval, so that it
         can be the best one."""
-        for attention in self.attentions:
+        for attention in self.stepped:
             attention.after_step(state.global_step)
         if state.global_step >= state.max_steps:
             control.should_log = control.should_evaluate = True

@@ -170,6 +170,7 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
 def _as_writer(loaded: Any, encoder: Any, model_class: Any, known: Mapping[str, Any]) -> Any:
     """An encoder's blocks and embeddings as those of one stack; its output layer is the table of the tokens."""
     from longspan.attention import Attention
+    from longspan.attention.features.starts import warm_start
 
     config = type(loaded.config).from_dict({**loaded.config.to_dict(), **AS_WRITER, **known})
     model = model_class(config)
@@ -181,7 +182,7 @@ def _as_writer(loaded: Any, encoder: Any, model_class: Any, known: Mapping[str, 
     for place, module in model.named_modules():
         if isinstance(module, Attention):
             missing = [name.removeprefix(f"{place}.") for name in new if name.startswith(f"{place}.")]
-            started = module.warm_start(missing, config.init_std)
+            started = warm_start(module, missing, config.init_std)
             new -= {f"{place}.{name}" for name, start in started.items() if start == "from_local"}
     if new:
         logger.warning("these weights are new and must be trained: %s", ", ".join(sorted(new)))

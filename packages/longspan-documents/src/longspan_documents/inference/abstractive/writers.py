@@ -269,8 +269,11 @@ class OwnWriter(Writer):
         return BATCH_TOKENS if self.model.config.is_encoder_decoder else 1
 
     def _counts_padding(self) -> bool:
+        from longspan.attention.support import supports
+
         config = self.model.config
-        return any(config.layer_attention(layer).counts_padding for layer in range(config.num_hidden_layers))
+        layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+        return not all(supports(layer, "padding") for layer in layers)
 
     def encode(self, text: str, asked: Asked) -> dict[str, Any]:
         """See `Writer.encode`: a query stands before the text, and its tokens are global; a model that weighs tokens

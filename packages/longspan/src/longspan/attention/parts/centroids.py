@@ -120,7 +120,6 @@ class CentroidAttention(ProjectedAttention):
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        super().init_extra_weights(std)
         self.centroids.restart()
 
     def after_step(self, step: int) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState, projected
+from longspan.attention.base import LayerState
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, places_from
 from longspan.attention.parts.windowed import WindowedAttention, pairs_within, shifted
 from longspan.errors import InputError
@@ -184,25 +184,6 @@ class PooledAttention(WindowedAttention):
             else:
                 total = total + self._continued(total, tokens, level, states[level - 2])
         return total
-
-    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """As in `WindowedAttention`; pools are made of the halo, whose global tokens have gathered from all shards.
-
-        The grid of shared pools begins at each row's first real token, wherever that is.
-        """
-        from longspan.attention.parts.shards import Halo, check_shard, first_real, window_in_halo
-
-        check_shard(self, hidden, tokens)
-        shards, period = tokens.shards, self.config.reach().period
-        assert shards is not None
-        begins = first_real(shards, hidden, tokens) if period > 1 else None
-        halo = Halo.of(self, hidden, tokens, further=0 if begins is None else period - 1)
-        total = window_in_halo(self, halo, hidden, tokens)
-        # The halo itself begins at a multiple of the period, and may end before its grid begins.
-        before = 0 if begins is None else (begins % period).clamp(max=halo.hidden.shape[1])
-        for level in self.levels:
-            total = total + self.pooled_context(total, halo.tokens, level, before)
-        return projected(self.output, halo.own(total))
 
     def _pool_states(self, state: LayerState | None) -> list[PoolState] | None:
         """What a state holds of each further level; `None` without one."""

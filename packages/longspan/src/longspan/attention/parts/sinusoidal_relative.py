@@ -10,22 +10,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState, ProjectedAttention, Start, without_weight_gradient
+from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, AttentionCost, SharedTables
+from longspan.attention.features.starts import FurtherWeights, Start
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.attend import attend
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import Bias, ContentToPosition, Term, content_scores
 from longspan.ops.half_linear import linear
 from longspan.ops.sinusoids import distance_sinusoids, rows_of_pairs
-from longspan.patterns import Full, Pattern, PerHead, Window
+from longspan.patterns import Pattern
 from longspan.settings import Count, Dropout
 
 ANY = sys.maxsize // 2
@@ -122,7 +122,10 @@ class OffsetAttention(ProjectedAttention):
     good as one of the states that these were made of.
     """
 
-    attends_by_content = True
+    nearest: int = 0
+    """Distance of the nearest key that a query sees."""
+    growth: ClassVar[int] = 0
+    """By how many positions `shown_offsets` may grow until a state is read."""
 
     def make_pattern(self) -> Pattern:
         """The pattern that the configuration describes: what a query sees by distance."""
@@ -131,76 +134,26 @@ class OffsetAttention(ProjectedAttention):
     @property
     def shown_offsets(self) -> tuple[int, int]:
         """The smallest and the largest offset j - i that the pattern shows; beyond `ANY` where nothing bounds them."""
-        reaches = [each.reach() for each in _each(self.pattern)]
+        reaches = [each.reach() for each in each_head(self.pattern)]
         return min(low for low, _, _ in reaches), max(high for _, high, _ in reaches)
 
-    def memory_state(self, tokens: int) -> LayerState | None:
-        """Keys and values of so many past positions, or of the fewer that the pattern reaches."""
-        from longspan.attention.parts.state import WindowLayer
-
-        return WindowLayer(min(tokens, -self.shown_offsets[0]))
-
-    def needed_states(self, tokens: int) -> int:
-        """Those that the pattern reaches."""
-        return min(tokens, -self.shown_offsets[0])
-
-    def check_reads_shards(self) -> None:
-        """The causal form reads what comes before a part, however much that is."""
-        if not self.causal:
-            super().check_reads_shards()
-
-    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """By keys and values of what comes before this process's part; both ways, as `ProjectedAttention`."""
-        if not self.causal:
-            return super().forward_shard(hidden, tokens)
-        return self.forward_with_memory(hidden[:, :0], hidden, tokens)
-
-    def forward_with_memory(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """Of the past only keys and values are made, and only as far as the pattern reaches."""
+    def forward_from(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """Outputs `(B, T, E)` of the last T of M + T positions, causal: of the first `(B, M, E)` only keys and values
+        are computed, and only as far as the pattern reaches. `tokens` describes all of them."""
         from transformers.cache_utils import DynamicLayer
 
-        if tokens.shards is not None:
-            from longspan.attention.parts.shards import all_before
-
-            reach = -self.shown_offsets[0]
-            past, tokens = all_before(self, past, hidden, tokens, None if reach > ANY else reach)
         first = 0 if torch.compiler.is_compiling() else max(0, past.shape[1] + self.shown_offsets[0])
         past, state = past[:, first:], DynamicLayer()
-        state.update(*self.keys_and_values(past))
+        state.update(self.heads_of(self.key, past), self.heads_of(self.value, past))
         return self(hidden, replace(tokens, mask=tokens.last_mask(past.shape[1] + hidden.shape[1])), state)
 
-    def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        return self.heads_of(self.key, hidden), self.heads_of(self.value, hidden)
 
-    def content_context(self, hidden: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-        query, key, value = (
-            self.split_heads(without_weight_gradient(layer, states))
-            for layer, states in ((self.query, hidden), (self.key, memory), (self.value, memory))
-        )
-        return attend(query, key, value, pattern=Full(), key_mask=mask)
-
-    def limit_keys(self, tokens: int) -> None:
-        if not self.causal:
-            raise InputError(f"limit_keys={tokens} is for causal forms; build the mechanism with causal=True")
-        whole = self.make_pattern()
-        limited = [_limited(each, tokens) for each in _each(whole)]
-        self.pattern = PerHead(limited) if whole.heads else limited[0]
-
-
-def _each(pattern: Pattern) -> tuple[Pattern, ...]:
+def each_head(pattern: Pattern) -> tuple[Pattern, ...]:
     """The patterns of the heads, or the one of all."""
     return tuple(pattern.head(index) for index in range(pattern.heads or 1))
 
 
-def _limited(pattern: Pattern, tokens: int) -> Pattern:
-    """The causal pattern without what is further back than the last `tokens` positions, the query's own included."""
-    first, last, step = pattern.reach()
-    if step is not None and first >= -ANY:
-        return Window(min(-first, tokens - 1) // step, last // step, step)
-    return Window(tokens - 1, 0) if pattern.is_causal else pattern & Window(tokens - 1, 0)
-
-
-class RelativeAttention(OffsetAttention):
+class RelativeAttention(FurtherWeights, OffsetAttention):
     """A mechanism whose configuration is a `RelativeConfig`; stands behind the class that it adds positions to.
 
     Only distances that its pattern can show are projected, for each head those of its own dilation, so that their

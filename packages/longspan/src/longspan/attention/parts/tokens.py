@@ -37,7 +37,7 @@ class Tokens:
             Derived from `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
         belongs_to: `(B, T)` int64, structure: to which global token of its row each token belongs, these counted from 0
             in the order of their places, −1 for none. What stands at padding and at global tokens themselves is not
-            read. Only mechanisms that say `reads_structure` take it.
+            read. Only mechanisms that support it take it.
         places: `(1 or B, T)` int64, where each new token stands in its text, counted from 0; for stacks that tell
             tokens their places. `None` counts the real ones of the mask.
         relative: tables that an encoder shares between its layers, of relative positions or whatever else these ask for
@@ -50,12 +50,12 @@ class Tokens:
             belongs, each a run of its row, −1 at padding. Every mechanism reads each of them as if it stood alone;
             `belongs_to` then counts the global tokens of a document.
         prefix: what the causal form shows instead of all up to a token, where the first positions of every row are a
-            source that is read both ways; only mechanisms that say `reads_prefix` take it.
+            source that is read both ways; only mechanisms that support it take it.
         shards: how rows are divided between processes, each of which holds a run of their tokens, and of all that
-            stands here; see `longspan.attention.parts.shards`.
+            stands here; see `longspan.attention.features.sharded`.
         in_buffer: whether the one new token of each row is read over states of a fixed size, by one compiled graph for
             every length of the text. The mask then covers as many positions as the text may have, with the text at
-            their end, and nothing before its first token; see `longspan.attention.parts.fixed_state`.
+            their end, and nothing before its first token; see `longspan.attention.features.static_cache`.
     """
 
     mask: Tensor | None = None

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import LayerState, ProjectedAttention, projected
+from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
-from longspan.attention.parts.reported import global_weights, window_weights
+from longspan.attention.features.starts import FurtherWeights
 from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, permuted, real_first
 from longspan.ops.attend import attend
 from longspan.ops.attend.call import gather_slots, mask_of_slots
@@ -119,7 +119,7 @@ def shifted(tokens: Tensor, low: int, high: int, step: int = 1) -> Tensor:
     return (total.flatten() > 0)[tail : tail + length]
 
 
-class WindowedAttention(ProjectedAttention):
+class WindowedAttention(FurtherWeights, ProjectedAttention):
     """A local pattern and global tokens, exactly as the official Longformer layer computes them.
 
     Every query sees the keys of its pattern and the global keys by the local projections, in one softmax. The rows of
@@ -132,12 +132,6 @@ class WindowedAttention(ProjectedAttention):
 
     config: Any
     state_kind = "window"
-
-    @property
-    def buffer_order(self) -> Literal["any", "text"]:
-        """Any, where the buffer of a window holds what a token sees and nothing else."""
-        all_seen = self.pattern.heads is None and self.pattern.reach().step == 1
-        return "any" if all_seen and not self.has_positions else "text"
 
     def __init__(self, config: Any, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal, bias=bias)
@@ -188,7 +182,7 @@ class WindowedAttention(ProjectedAttention):
             dropout_prob=self.dropout_prob,
             query_offset=offset,
         )
-        context = self.merge_heads(context)
+        context = context.transpose(1, 2).flatten(2)
         real = None if tokens.mask is None else tokens.mask[:, tokens.mask.shape[1] - hidden.shape[1] :]
         if slots is None or not replaces_rows:
             return context if real is None else context.masked_fill(~real[:, :, None], 0)
@@ -258,14 +252,6 @@ class WindowedAttention(ProjectedAttention):
         """Whether a local query sees its window and the global tokens, and nothing besides."""
         return True
 
-    def forward_shard(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """By the halo of this process's part, and the global tokens of all processes."""
-        from longspan.attention.parts.shards import Halo, check_shard, window_in_halo
-
-        check_shard(self, hidden, tokens)
-        halo = Halo.of(self, hidden, tokens)
-        return projected(self.output, halo.own(window_in_halo(self, halo, hidden, tokens)))
-
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Those of the window and the globals; rows of padded queries are 0."""
         is_global = tokens.global_mask(hidden.shape[1])
@@ -276,24 +262,6 @@ class WindowedAttention(ProjectedAttention):
             rows = self.dense_weights(query, key, tokens, is_global)
             weights = torch.where(is_global[:, None, :, None], rows, weights)
         return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
-
-    def reported_weights(self, hidden: Tensor, tokens: Tokens | None = None) -> tuple[Tensor, Tensor | None]:
-        """Of a window and global tokens alone, in linear memory and the layout of transformers' Longformer: `(B, H, T,
-        G + left_tokens + 1 + right_tokens)`, the global keys first, and of global queries over all keys `(B, H, T, G)`,
-        key first; rows of global queries are 0 in the first of these. Anything else as in `Attention`."""
-        tokens = (tokens or Tokens()).with_slots()
-        if self.causal or not self.window_alone or self.has_positions or len(set(self.config.dilations)) > 1:
-            return super().reported_weights(hidden, tokens)
-        self.check_tokens(hidden, tokens)
-        query, key, _ = self.project(hidden)
-        left, right, step = self.config.left_tokens, self.config.right_tokens, self.config.dilations[0]
-        offsets, slots = torch.arange(-left, right + 1, device=hidden.device) * step, tokens.real_slots()
-        local = window_weights(query, key, offsets, mask=tokens.mask, slots=slots, scale=self.scale)
-        if slots is None:
-            return local, None
-        if self.separate:
-            query, key = self.heads_of(self.global_query, hidden), self.heads_of(self.global_key, hidden)
-        return local, global_weights(query, key, slots, tokens.mask, scale=self.scale)
 
 
 def without_gaps(hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor | None]:
@@ -306,10 +274,6 @@ class CountedAttention(WindowedAttention):
     keys and values of all positions."""
 
     state_kind = "keys"
-
-    @property
-    def buffer_order(self) -> Literal["any"]:
-        return "any"
 
     @property
     def window_alone(self) -> bool:

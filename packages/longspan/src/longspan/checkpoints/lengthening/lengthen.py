@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from longspan.attention.config import LONGER
+from longspan.attention.support import supports
 from longspan.checkpoints.architectures import IN_PLACE, describe
 from longspan.checkpoints.conversion import carry_over, check_filled, from_transformers, start_extra_weights
 from longspan.checkpoints.lengthening.in_place import lengthen_in_place
@@ -139,7 +140,7 @@ def _longer_config(
     if isinstance(base, DecoderOnly):
         fields["max_decoder_position_embeddings"] = max_tokens
     config = LongspanConfig.from_dict(fields)
-    taken = all(config.layer_attention(layer).takes_globals for layer in range(config.num_hidden_layers))
+    taken = all(supports(config.layer_attention(layer), "globals") for layer in range(config.num_hidden_layers))
     if forgetful and taken:
         # Default global tokens; without any, whole projections would remain untrained.
         config.global_tokens = "first"

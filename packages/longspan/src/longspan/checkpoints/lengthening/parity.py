@@ -289,7 +289,8 @@ def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> It
 def _sharing(attention: Attention, config: AttentionConfig) -> Attention:
     """Returns another mechanism with the same parameters; those that it lacks are dropped."""
     other = config.build(width=attention.width, heads=attention.heads)
-    other.share_positions()
+    if config.shared_tables() is not None:
+        other.share_positions()
     state = attention.state_dict()
     other.load_state_dict({name: state[name] for name in other.state_dict()}, assign=True)
     return other.eval()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 
 from longspan.attention.base import projected
+from longspan.attention.support import supports
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import MaskedLM
@@ -121,7 +122,8 @@ class LongspanForMaskedLM(LongspanWithHead):
         ids, mask = ids[row, number], mask[row, number]
         is_summary = torch.arange(ids.shape[1], device=ids.device) == 0
         config = self.config
-        structured = all(config.layer_attention(layer).reads_structure for layer in range(config.num_hidden_layers))
+        layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+        structured = all(supports(layer, "structure") for layer in layers)
         alone = self.model(
             input_ids=ids,
             attention_mask=mask,

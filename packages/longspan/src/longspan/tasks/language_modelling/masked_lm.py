@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from longspan.attention import MECHANISMS
+from longspan.attention.support import supports
 from longspan.data.corpus.sources import Corpus
 from longspan.errors import InputError
 from longspan.models.heads.specs import Weight
@@ -95,8 +96,8 @@ class MaskedLM(CorpusTask):
         if self.summary_tokens:
             for layer in range(config.num_hidden_layers):
                 attention = config.layer_attention(layer)
-                if not attention.reads_structure:
-                    serving = ", ".join(name for name, kind in MECHANISMS.items() if kind.reads_structure)
+                if not supports(attention, "structure"):
+                    serving = ", ".join(name for name, kind in MECHANISMS.items() if supports(kind, "structure"))
                     raise InputError(
                         f"task.summary_tokens={self.summary_tokens} needs attention that reads structure, and "
                         f"{attention.mechanism!r} in layer {layer} does not; choose one that does ({serving}), or set "

@@ -5,12 +5,60 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from longspan.attention.base import Attention
+from longspan.attention.parts.tokens import Tokens
+from longspan.attention.parts.windowed import WindowedAttention
+from longspan.errors import InputError
 from longspan.ops.attend.call import gather_slots, mask_of_slots
 
 MOST_DENSE = 4096
 """Tokens of the longest text whose weights are reported pair by pair: with 12 heads these are 0.8 GB a layer."""
 GATHERED = 1 << 24
 """Numbers of keys that are laid out at once, by query and offset."""
+
+
+def reported_weights(
+    attention: Attention, hidden: Tensor, tokens: Tokens | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """What a model returns of a layer by `output_attentions`: the weights, and those of global queries where they stand
+    apart.
+
+    Of a window and global tokens alone, in linear memory and the layout of transformers' Longformer: `(B, H, T, G +
+    left_tokens + 1 + right_tokens)`, the global keys first, and of global queries over all keys `(B, H, T, G)`, key
+    first; rows of global queries are 0 in the first of these. Of anything else the dense weights `(B, H, T, S)` alone.
+
+    Raises:
+        InputError: more tokens than weights are reported of pair by pair.
+    """
+    if isinstance(attention, WindowedAttention) and _has_one_window(attention):
+        return _of_window(attention, hidden, (tokens or Tokens()).with_slots())
+    if hidden.shape[1] > MOST_DENSE:
+        raise InputError(
+            f"output_attentions=True gives the weight of every pair of tokens with attention "
+            f"{attention.config.mechanism!r}, which at {hidden.shape[1]:,} tokens would be a matrix of "
+            f"{hidden.shape[1]:,} rows and columns for each head; give at most {MOST_DENSE:,} tokens"
+        )
+    return attention.weights(hidden, tokens), None
+
+
+def _has_one_window(attention: WindowedAttention) -> bool:
+    plain = attention.window_alone and not attention.causal and not attention.has_positions
+    return plain and len(set(attention.config.dilations)) == 1
+
+
+def _of_window(attention: WindowedAttention, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
+    attention.check_tokens(hidden, tokens)
+    query, key, _ = attention.project(hidden)
+    config = attention.config
+    left, right, step = config.left_tokens, config.right_tokens, config.dilations[0]
+    offsets, slots = torch.arange(-left, right + 1, device=hidden.device) * step, tokens.real_slots()
+    local = window_weights(query, key, offsets, mask=tokens.mask, slots=slots, scale=attention.scale)
+    if slots is None:
+        return local, None
+    if attention.separate:
+        query = attention.heads_of(attention.global_query, hidden)
+        key = attention.heads_of(attention.global_key, hidden)
+    return local, global_weights(query, key, slots, tokens.mask, scale=attention.scale)
 
 
 def window_weights(

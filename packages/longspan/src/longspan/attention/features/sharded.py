@@ -12,27 +12,135 @@ Every process of the group makes the same calls in the same order, in backward t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import singledispatch
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from longspan.attention.parts.tokens import Tokens
+from longspan.attention.base import ROWS, Attention, projected
+from longspan.attention.etc import EtcAttention
+from longspan.attention.linear import KernelAttention
+from longspan.attention.parts.global_local import Parts, put_rows
+from longspan.attention.parts.pooled import PooledAttention
+from longspan.attention.parts.sinusoidal_relative import ANY, OffsetAttention
+from longspan.attention.parts.tokens import Tokens, in_order
+from longspan.attention.parts.windowed import WindowedAttention
+from longspan.attention.support import check_support, supports
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.call import gather_slots, mask_of_slots, put_slots, slots_of_mask
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.kernels.linear import attend_linear
 from longspan.ops.shards import Shards, gathered_by_all, gathered_from
 
 
-def through_halo(attention: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """What a mechanism of bounded reach, without global tokens, makes of this process's part of a row: `(B, T_r, E)`.
+def forward_sharded(attention: Attention, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """What `attention` computes of this process's part of rows, `(B, T_r, E)` → `(B, T_r, E)`.
 
     Raises:
-        InputError: nothing bounds the reach.
+        InputError: the mechanism does not support sharded rows; something besides padding, global tokens and structure
+            is known of them; a shard of another length.
     """
+    _check_shard(attention, hidden, tokens)
+    if attention.causal and isinstance(attention, OffsetAttention):
+        past, tokens = all_before(attention, hidden[:, :0], hidden, tokens)
+        return attention.forward_from(past, hidden, tokens)
+    return _read(attention, hidden, tokens)
+
+
+ROWS["shards"] = forward_sharded
+
+
+@singledispatch
+def _read(attention: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """By the hidden states within reach, which `config.reach()` bounds."""
     halo = Halo.of(attention, hidden, tokens)
     return halo.own(attention(halo.hidden, halo.tokens))
+
+
+@_read.register
+def _windows(attention: WindowedAttention, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """By a halo, and the global tokens of all processes."""
+    halo = Halo.of(attention, hidden, tokens)
+    return projected(attention.output, halo.own(window_in_halo(attention, halo, hidden, tokens)))
+
+
+@_read.register
+def _pools(attention: PooledAttention, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """As windows; pools are made of the halo, whose global tokens have gathered from all shards.
+
+    The grid of shared pools begins at each row's first real token, wherever that is.
+    """
+    shards, period = tokens.shards, attention.config.reach().period
+    assert shards is not None
+    begins = first_real(shards, hidden, tokens) if period > 1 else None
+    halo = Halo.of(attention, hidden, tokens, further=0 if begins is None else period - 1)
+    total = window_in_halo(attention, halo, hidden, tokens)
+    # The halo itself begins at a multiple of the period, and may end before its grid begins.
+    before = 0 if begins is None else (begins % period).clamp(max=halo.hidden.shape[1])
+    for level in attention.levels:
+        total = total + attention.pooled_context(total, halo.tokens, level, before)
+    return projected(attention.output, halo.own(total))
+
+
+@_read.register
+def _sums(attention: KernelAttention, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """By the sums over the keys of the other processes, or in the causal form of those before this one."""
+    assert tokens.shards is not None
+    query, key, value = attention.project(hidden)
+    features, mask = attention.key_features(key), mask_of_all(tokens.shards, hidden, tokens)
+    context, _ = attend_linear(
+        attention.query_features(query),
+        features,
+        value,
+        causal=attention.causal,
+        key_mask=mask,
+        sums=sums_of_others(tokens.shards, features, value, mask, causal=attention.causal),
+        dropout_prob=attention.dropout_prob,
+        epsilon=attention.epsilon,
+    )
+    return projected(attention.output, attention.merge_heads(context))
+
+
+@_read.register
+def _long_and_global(attention: EtcAttention, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """By the long tokens around this process's part, the global tokens of all processes, and what these gather of
+    each part. `belongs_to` has the numbers that global tokens have in whole rows."""
+    shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
+    known, near = Globals.of(shards, hidden, tokens), LongShard.of(hidden, tokens, _sides(attention))
+    check_owners(hidden, tokens, known)
+    around = in_order(shards.with_places(hidden, near.wanted), near.order)
+    parts, place = Parts(around, near.there), near.own.clamp(min=0)
+    if known is not None:
+        more = -known.there.shape[1] % attention.pad_globals
+        there, copies = (
+            functional.pad(known.there, (0, more)),
+            functional.pad(known.states(shards, hidden), (0, 0, 0, more)),
+        )
+        belongs = None if tokens.belongs_to is None else near.of_own(tokens.belongs_to)
+        parts = parts._replace(slots=torch.where(there, 0, -1), globals=copies, belongs=belongs)
+    long, rows = attention.calls(parts)
+    context = attention.merge_heads(attend(**long)[:, :, parts.beside :])
+    out = projected(attention.output, in_order(context, place).masked_fill((near.own < 0)[..., None], 0))
+    if rows is None or known is None:
+        return out
+    # Of the global keys, which every process has, the first one counts the weights.
+    there, mine = parts.slots >= 0, near.of_own(torch.zeros_like(near.own)) == 0  # pyright: ignore
+    seen = torch.cat([there if shards.rank == 0 else torch.zeros_like(there), mine], 1)
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    with full_precision(hidden):
+        scores = (rows["query"].to(wide) * attention.scale) @ rows["key"].to(wide).mT
+        for bias in rows["terms"]:  # what is hidden weighs 0 beside a global key, of which there is always one
+            scores = scores + bias.values.clamp(min=torch.finfo(wide).min / 4)
+        gathered = gathered_by_all(
+            scores, rows["value"], seen, shards, "global rows", dropout_prob=attention.dropout_prob
+        )
+    rows = projected(
+        attention.layer("global_output", "output"), attention.merge_heads(gathered)[:, : known.own.shape[1]]
+    )
+    return put_rows(out, rows, known.own, 1)
 
 
 def through_the_first(attention: Any, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
@@ -47,13 +155,12 @@ def through_the_first(attention: Any, past: Tensor, hidden: Tensor, tokens: Toke
     return attention(both, replace(tokens, mask=mask, shards=shards.behind(count)))[:, count:]
 
 
-def all_before(
-    attention: Any, past: Tensor, hidden: Tensor, tokens: Tokens, reach: int | None
-) -> tuple[Tensor, Tokens]:
+def all_before(attention: OffsetAttention, past: Tensor, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens]:
     """What comes before this process's part of rows within reach, `(B, N, E)`, and what is known of that and of the
     part: states of the processes before it, and where these are too few, the last of `(B, M, E)`, which every process
-    has. A reach of `None` has no bound."""
-    check_shard(attention, hidden, tokens)
+    has."""
+    reach = None if -attention.shown_offsets[0] > ANY else -attention.shown_offsets[0]
+    _check_shard(attention, hidden, tokens)
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
     halo = Halo.of(attention, hidden, tokens, sides=(shards.total if reach is None else reach, 0, 1))
     before, mask = halo.hidden[:, : halo.before], halo.tokens.mask
@@ -92,9 +199,9 @@ class Halo:
         sides: tuple[int, int, int] | None = None,
     ) -> Halo:
         """The halo of a mechanism, and so many tokens more at its left, or the one of these `sides`, which are as
-        `needed` gives them; errors as there."""
+        `_sides` gives them."""
         shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
-        left, right, period = sides or needed(attention)
+        left, right, period = sides or _sides(attention)
         sides = left + further, right, period
         mask = mask_of_all(shards, hidden, tokens)
         if mask is not None:
@@ -109,19 +216,9 @@ class Halo:
         return states[:, self.before : self.before + self.count]
 
 
-def needed(attention: Any) -> tuple[int, int, int]:
-    """How many tokens at its left and right a shard needs, and the period of places.
-
-    Raises:
-        InputError: nothing bounds them.
-    """
+def _sides(attention: Any) -> tuple[int, int, int]:
+    """How many tokens at its left and right a shard needs, and the period of places."""
     reach = attention.config.reach()
-    if reach.left is None or reach.right is None:
-        raise InputError(
-            f"attention {attention.config.mechanism!r} cannot read a row that is divided between processes, since "
-            "nothing bounds how far a token sees; choose a window such as 'longformer', or 'linear', or give every "
-            "process whole rows"
-        )
     return reach.left, 0 if attention.causal else reach.right, reach.period
 
 
@@ -195,7 +292,7 @@ class Globals:
         return torch.where(self.there & (place >= 0) & (place < halo.hidden.shape[1]), place, -1)
 
 
-def check_shard(attention: Any, hidden: Tensor, tokens: Tokens) -> None:
+def _check_shard(attention: Any, hidden: Tensor, tokens: Tokens) -> None:
     """Raise unless a mechanism can read this process's part of rows with what is known of its tokens.
 
     Raises:
@@ -208,11 +305,11 @@ def check_shard(attention: Any, hidden: Tensor, tokens: Tokens) -> None:
             f"hidden has {hidden.shape[1]} tokens, but shards say that process {shards.rank} holds "
             f"{shards.lengths[shards.rank]}; make shards of the same states"
         )
-    structured = attention.config.reads_structure
+    structured = supports(attention.config, "structure")
     for flag in ("documents", "belongs_to", "prefix"):
         if getattr(tokens, flag) is not None and not (flag == "belongs_to" and structured):
             raise InputError(f"{flag} was given with rows that are divided between processes; leave it out")
-    attention.check_reads_shards()
+    check_support(attention.config, "sharded", causal=attention.causal)
     attention.check_tokens(hidden, replace(tokens, shards=None, belongs_to=None))
 
 

@@ -13,7 +13,24 @@ from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, StaticLayer
 
 from longspan.attention.parts.state import WindowLayer
+from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
+
+
+def reads_in_order(attention: Any) -> bool:
+    """Whether a step reads keys and values in the order of the text, where distances count, for which they are copied;
+    else where they stand in the buffer, which holds what a token sees and nothing else."""
+    if attention.has_positions or attention.state_kind is None:
+        return True
+    if attention.state_kind == "keys":
+        return False
+    return attention.pattern.heads is not None or attention.pattern.reach().step != 1
+
+
+def one_step(attention: Any, key: Tensor, value: Tensor, tokens: Tokens, state: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Append the keys and values `(B, H, 1, D)` of one token to a `FixedLayer`; as `FixedLayer.step`."""
+    assert tokens.mask is not None
+    return state.step(key, value, tokens.mask, in_order=reads_in_order(attention))
 
 
 class FixedLayer(StaticLayer):

@@ -1,0 +1,1 @@
+"""Features that cross mechanisms, one per file, each a set of functions over any mechanism."""
