@@ -2,9 +2,9 @@
 attention is local, a kernel, or causal.
 
 Attention exchanges the states that its queries see (`longspan.attention.features.sharded`), so a document may be P
-times as long as one process has memory for. Weights are whole in every process; their gradients are averaged over the processes,
-as DistributedDataParallel does. The first half of this file sets a model up and cuts batches; the second is called by
-the `forward` of the models, for places, global tokens and labels that depend on whole rows.
+times as long as one process has memory for. Weights are whole in every process; their gradients are averaged over the
+processes, as DistributedDataParallel does. The first half of this file sets a model up and cuts batches; the second is
+called by the `forward` of the models, for places, global tokens and labels that depend on whole rows.
 """
 
 from __future__ import annotations
