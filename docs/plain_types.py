@@ -5,7 +5,11 @@ The limits stand in the text beside each option, and in the error that says whic
 
 from __future__ import annotations
 
-from typing import Any, get_args
+import importlib
+import inspect
+import re
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import griffe
 
@@ -35,11 +39,43 @@ def plain(annotation: Any) -> Any:
     return annotation
 
 
+def with_options(func: griffe.Function) -> None:
+    """Give a function that takes options the arguments and the docstring that `longspan.options.takes` makes."""
+    made: Any = importlib.import_module(func.module.path)
+    for name in func.path.removeprefix(f"{func.module.path}.").split("."):
+        made = getattr(made, name)
+    func.parameters = griffe.Parameters(*map(_parameter, inspect.signature(made).parameters.values()))
+    assert func.docstring is not None
+    func.docstring.value = inspect.cleandoc(made.__doc__)
+
+
+def _parameter(parameter: inspect.Parameter) -> griffe.Parameter:
+    annotation, default = parameter.annotation, parameter.default
+    kind = griffe.ParameterKind(parameter.kind.description)
+    return griffe.Parameter(
+        parameter.name,
+        annotation=None if annotation is inspect.Parameter.empty else _shown(annotation),
+        kind=kind,
+        default=None if default is inspect.Parameter.empty else repr(default),
+    )
+
+
+def _shown(annotation: Any) -> str:
+    """A type as it is written: `str | None`, without modules."""
+    if isinstance(annotation, str):
+        return annotation
+    choices = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    shown = [inspect.formatannotation(choice) for choice in choices if choice is not Any]
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", " | ".join(shown)).replace("NoneType", "None")
+
+
 class PlainTypes(griffe.Extension):
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         attr.annotation = plain(attr.annotation)
 
     def on_function_instance(self, *, func: griffe.Function, **_: Any) -> None:
+        if any(str(decorator.value).startswith("takes(") for decorator in func.decorators):
+            with_options(func)
         func.returns = plain(func.returns)
         for parameter in func.parameters:
             parameter.annotation = plain(parameter.annotation)

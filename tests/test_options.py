@@ -21,7 +21,7 @@ from longspan.options import EVERYWHERE, Option, Options, fields_of, options_fro
 from longspan.settings import Range, Whole
 from longspan_documents.inference import verbs
 from longspan_documents.mapping.work import VERBS
-from longspan_papers.coreference.options import Coref
+from longspan_papers.verbs import Coref
 
 PYTHON: dict[str, tuple[Callable[..., Any], type[Options]]] = {
     "summarize": (longspan.summarize, verbs.Summarize),

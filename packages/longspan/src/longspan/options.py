@@ -36,6 +36,7 @@ from typing import (
 )
 
 from longspan.errors import InputError
+from longspan.imports import imported
 from longspan.settings import Range, check_keys, convert, hints_of, near
 
 Interface = Literal["python", "command", "map", "api"]
@@ -59,6 +60,8 @@ class Option:
         from_file: the command line takes a file of words, one in each line.
         missing: of a field without a default, what to do where it is not given.
         api: limits of requests, where these are narrower.
+        check: the place of a function, "module:name", that raises `InputError` for a value that is given and wrong; a
+            set of words that it returns is kept in its place.
     """
 
     help: str
@@ -70,6 +73,7 @@ class Option:
     from_file: bool = False
     missing: str = "give it"
     api: Range | None = None
+    check: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,11 @@ class Options:
     def __post_init__(self) -> None:
         """Check every field; subclasses add what depends on several."""
         for field in fields_of(type(self)):
-            object.__setattr__(self, field.name, convert(field.hint, _number(getattr(self, field.name)), field.name))
+            value = _number(getattr(self, field.name))
+            if field.option.check and value is not field.default:
+                checked = imported(field.option.check)(value)
+                value = checked if isinstance(checked, frozenset) else value
+            object.__setattr__(self, field.name, convert(field.hint, value, field.name))
 
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
@@ -175,7 +183,7 @@ def plain_values(options: Options, interface: Interface) -> dict[str, Any]:
         holder = options if field.group is None else getattr(options, field.group)
         value = field.default if holder is None else getattr(holder, field.name)
         if value != field.default:
-            values[field.name] = list(value) if isinstance(value, tuple) else value
+            values[field.name] = sorted(value) if isinstance(value, frozenset) else value
     return values
 
 

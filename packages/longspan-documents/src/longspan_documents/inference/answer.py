@@ -37,7 +37,7 @@ from longspan_documents.text.blocks import Document
 from longspan_documents.text.folders import check_not_path, documents_in
 from longspan_documents.text.options import Reading, SentenceReading
 from longspan_documents.text.passages import Passage
-from longspan_documents.text.reading import abbreviating, document_of, read_file
+from longspan_documents.text.reading import abbreviating, document_of, further_abbreviations, read_file
 
 if TYPE_CHECKING:
     from longspan_documents.inference.reranker import Reranker
@@ -130,7 +130,7 @@ def read_documents(sources: Source | Sequence[Source], reading: Reading) -> tupl
                 skipped.append(mended)
     if not documents:
         raise InputError("there is no document to ask; give a text, a file or a folder")
-    return [abbreviating(document, reading.further_abbreviations) for document in documents], skipped
+    return [abbreviating(document, further_abbreviations(reading)) for document in documents], skipped
 
 
 def sources_in(sources: Source | Iterable[Source], reading: Reading, argument: str = "document") -> list[Source]:

@@ -39,7 +39,14 @@ from longspan_documents.summaries.query import relevance_of
 from longspan_documents.summaries.selection import preferred, ranking, scores_of_log, supported
 from longspan_documents.text.blocks import Document, kind_of_document
 from longspan_documents.text.folders import check_not_path
-from longspan_documents.text.reading import DocumentSentence, abbreviating, document_of, read_file, sentences_of
+from longspan_documents.text.reading import (
+    DocumentSentence,
+    abbreviating,
+    document_of,
+    further_abbreviations,
+    read_file,
+    sentences_of,
+)
 
 if TYPE_CHECKING:
     from longspan_documents.inference.sentence_encoder import SentenceEncoder
@@ -73,7 +80,7 @@ def summarize(text: str | Path | Document, options: Summarize) -> Summary:
     """
     halves = 0  # half characters of a text that were mended
     if isinstance(text, Document):
-        document = abbreviating(text, options.further_abbreviations)
+        document = abbreviating(text, further_abbreviations(options))
     elif isinstance(text, Path):
         document = read_file(text, options)
     elif not isinstance(text, str):
@@ -83,7 +90,7 @@ def summarize(text: str | Path | Document, options: Summarize) -> Summary:
     else:
         check_not_path(text, "text")
         text, halves = mend(text)
-        document = abbreviating(document_of(text, raw=options.raw), options.further_abbreviations)
+        document = abbreviating(document_of(text, raw=options.raw), further_abbreviations(options))
     return summarize_by(summarizer_in(options), document, options, halves=halves)
 
 
@@ -92,7 +99,8 @@ def summarizer_in(options: Summarize) -> Summarizer:
     model = options.model
     if model is not None and not hasattr(model, "summarize"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
-    check_loads("model", model, options.device, options.dtype)
+    if options.device is not None or options.dtype is not None:
+        check_loads("model", model, options.device, options.dtype)
     if model is not None and not isinstance(model, str | Path) and options.encoder is None:
         return model
     return load_summarizer(

@@ -44,10 +44,10 @@ class Verb(Generic[Declared]):
         """The text of a row as a document, even where it is the name of a file, and a note on what was mended."""
         from longspan.characters import mend
         from longspan_documents.inference.results import notes
-        from longspan_documents.text.reading import abbreviating, document_of
+        from longspan_documents.text.reading import abbreviating, document_of, further_abbreviations
 
         if not isinstance(document, str):
             return document, None  # its file was read with these options
         text, halves = mend(document)
         read = document_of(text, raw=self.options.raw)
-        return abbreviating(read, self.options.further_abbreviations), notes(halves=halves)
+        return abbreviating(read, further_abbreviations(self.options)), notes(halves=halves)

@@ -15,6 +15,7 @@ Encoding = Annotated[
         python="None takes the byte order mark, else what an HTML page declares, else UTF-8; others such as "
         "Latin-1 are never guessed, since a wrong guess cannot be noticed.",
         default="as marked, else UTF-8",
+        check="longspan_documents.text.documents:check_encoding",
     ),
 ]
 
@@ -43,19 +44,6 @@ class Reading(Options):
         ),
     ] = False
 
-    def __post_init__(self) -> None:
-        """Check the encoding too."""
-        if self.encoding is not None:
-            from longspan_documents.text.documents import check_encoding
-
-            check_encoding(self.encoding)
-        super().__post_init__()
-
-    @property
-    def further_abbreviations(self) -> frozenset[str]:
-        """Words that no sentence ends with, besides those that are known."""
-        return frozenset()
-
 
 @dataclass(frozen=True)
 class SentenceReading(Reading):
@@ -69,21 +57,9 @@ class SentenceReading(Reading):
             python='The words themselves, such as "Anm.", besides those that are known.',
             metavar="FILE",
             from_file=True,
+            check="longspan.data.text.abbreviations:abbreviations_from",
         ),
     ] = ()
-
-    def __post_init__(self) -> None:
-        """Check the abbreviations too."""
-        from longspan.data.text.abbreviations import abbreviations_from
-
-        super().__post_init__()
-        if not isinstance(self.abbreviations, tuple) or self.abbreviations:
-            object.__setattr__(self, "abbreviations", tuple(sorted(abbreviations_from(self.abbreviations))))
-
-    @property
-    def further_abbreviations(self) -> frozenset[str]:
-        """See `Reading`."""
-        return frozenset(self.abbreviations)
 
 
 @dataclass(frozen=True)
@@ -93,16 +69,13 @@ class LanguageReading(SentenceReading):
     _: KW_ONLY
     language: Annotated[
         str | None,
-        Option("Language code (ISO 639-1) for finding sentences.", python="None guesses.", default="by the script"),
+        Option(
+            "Language code (ISO 639-1) for finding sentences.",
+            python="None guesses.",
+            default="by the script",
+            check="longspan.data.text.sentences:check_language",
+        ),
     ] = None
-
-    def __post_init__(self) -> None:
-        """Check the language too."""
-        super().__post_init__()
-        if self.language is not None:
-            from longspan.data.text.sentences import check_language
-
-            check_language(self.language)
 
 
 @dataclass(frozen=True)

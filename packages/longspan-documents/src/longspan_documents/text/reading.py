@@ -25,7 +25,7 @@ from longspan_documents.text.folders import check_not_path
 from longspan_documents.text.kinds.refused import check_prose
 from longspan_documents.text.kinds.source import Source
 from longspan_documents.text.kinds.table import kind_of
-from longspan_documents.text.options import FileReading, Reading
+from longspan_documents.text.options import FileReading, Reading, SentenceReading
 from longspan_documents.text.plain_text import blocks_of_text, is_log, lines_of_log, paragraphs_of
 from longspan_documents.text.tidying import (
     apparatus,
@@ -129,7 +129,7 @@ def read_file(path: str | Path, reading: Reading) -> Document:
     source = replace(Source.of_path(path, reading.encoding), page_headers=reading.page_headers, ocr=reading.ocr)
     try:
         with importing(extra="documents", purpose="reading it"):
-            return abbreviating(document_in(source, raw=reading.raw), reading.further_abbreviations)
+            return abbreviating(document_in(source, raw=reading.raw), further_abbreviations(reading))
     except MissingLibraryError as error:  # for one file of a folder, which the message must name
         raise InputError(f"{source.name}: {error}") from error
 
@@ -184,12 +184,17 @@ def abbreviating(document: Document, abbreviations: Iterable[str]) -> Document:
     return replace(document, abbreviations=document.abbreviations | words) if words else document
 
 
+def further_abbreviations(reading: Reading) -> Iterable[str]:
+    """Words that no sentence ends with, besides those that are known; of verbs that cut sentences."""
+    return reading.abbreviations if isinstance(reading, SentenceReading) else ()
+
+
 def as_document(given: str | Path | Document, reading: Reading | None = None) -> Document:
     """Returns a document from any of its forms: the text itself, a `Path` to a file that `read` supports, or a
     `Document`."""
     reading = reading or Reading()
     if isinstance(given, Document):
-        return abbreviating(given, reading.further_abbreviations)
+        return abbreviating(given, further_abbreviations(reading))
     if not isinstance(given, str | Path):
         raise InputError(
             f"document is {show(given)}, of type {type(given).__name__}; give a text, a Path or a Document"
@@ -200,7 +205,7 @@ def as_document(given: str | Path | Document, reading: Reading | None = None) ->
         raise InputError("document is blank; give a text with words in it, or a Path to a file")
     check_not_path(given, "document")
     document = document_of(_mended(given, "the document"), raw=reading.raw)
-    return abbreviating(document, reading.further_abbreviations)
+    return abbreviating(document, further_abbreviations(reading))
 
 
 def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:

@@ -10,7 +10,7 @@ from longspan.characters import counted
 from longspan.cli.terminal import COLOURS, name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 from longspan_documents.cli.documents import say_heading, what_is_read
-from longspan_papers.coreference.options import Coref
+from longspan_papers.verbs import Coref
 
 epilog = what_is_read
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from longspan_documents.mapping.verb import Do, Verb
-from longspan_papers.coreference.options import Coref as Options
+from longspan_papers.verbs import Coref as Options
 
 if TYPE_CHECKING:
     from longspan_documents.text.blocks import Document

@@ -1,4 +1,4 @@
-"""Options of `longspan coref`, on the command line and in `longspan map coref`."""
+"""Options of the verbs of this package, each declared once; see `longspan_documents.inference.verbs`."""
 
 from __future__ import annotations
 
