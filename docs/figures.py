@@ -168,9 +168,9 @@ def texts() -> dict[Path, str]:
     made = {
         ROOT / "docs/guides/recipe-keys.md": recipe_keys(),
         ROOT / "docs/guides/data-sets.md": data_sets(),
-        ROOT / "docs/mechanisms/support.md": support_page(),
+        ROOT / "packages/longspan/docs/mechanisms/support.md": support_page(),
     }
-    front, cells = ROOT / "docs/mechanisms/index.md", sorted(RESULTS.glob("mechanisms-*.csv"))
+    front, cells = ROOT / "packages/longspan/docs/mechanisms/index.md", sorted(RESULTS.glob("mechanisms-*.csv"))
     return made | {front: with_table(front.read_text(encoding="utf-8"), measured_table(cells))}
 
 

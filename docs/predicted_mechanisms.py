@@ -24,7 +24,7 @@ JUMPING = ("fusion",)
 """Take another path for long texts, so that a million tokens are followed, where others are continued."""
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / f"benchmarks/results/predicted-{DEVICE}.json"
-PAGE = ROOT / "docs/mechanisms/index.md"
+PAGE = ROOT / "packages/longspan/docs/mechanisms/index.md"
 Predictions = dict[str, dict[str, float]]
 """Mechanism, with ", causal" behind it for that form → tokens → milliseconds."""
 

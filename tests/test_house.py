@@ -19,7 +19,9 @@ from longspan.attention import MECHANISMS
 from longspan.cli import COMMANDS
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+DOCS = [path for docs in ("docs", "packages/*/docs") for path in ROOT.glob(f"{docs}/**/*.md")]
+PAGES = sorted([ROOT / "README.md", *DOCS])
+GUIDES = [path for path in DOCS if path.parent.name == "guides"]
 SOURCES = sorted((ROOT / "packages").glob("*/src/**/*.py"))
 NOT_RUN = "<!-- not run:"
 """A comment before an example that cannot run here, with the reason (it downloads a checkpoint, say)."""
@@ -79,8 +81,8 @@ def test_every_folder_has_its_line_on_the_front_page() -> None:
 def test_the_front_page_lists_every_guide_once() -> None:
     front = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     rows = [line for line in front.splitlines() if line.startswith("| **")]
-    linked = [name for row in rows for name in re.findall(r"\(guides/([\w-]+\.md)\)", row)]
-    assert sorted(linked) == sorted(file.name for file in (ROOT / "docs" / "guides").glob("*.md"))
+    linked = [name for row in rows for name in re.findall(r"/?guides/([\w-]+\.md)\)", row)]
+    assert sorted(linked) == sorted(path.name for path in GUIDES)
 
 
 def test_the_front_page_names_every_command() -> None:
@@ -93,7 +95,7 @@ def test_the_readme_is_short_and_links_every_mechanism() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(readme.splitlines()) <= 100
     for name in MECHANISMS:
-        assert f"(docs/mechanisms/{name}.md)" in readme
+        assert f"(packages/longspan/docs/mechanisms/{name}.md)" in readme
 
 
 def pages_with_examples() -> list:
@@ -126,7 +128,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_every_mechanism_has_a_page_with_its_options(name: str) -> None:
-    page = (ROOT / "docs/mechanisms" / f"{name}.md").read_text(encoding="utf-8")
+    page = (ROOT / "packages/longspan/docs/mechanisms" / f"{name}.md").read_text(encoding="utf-8")
     for field in fields(MECHANISMS[name]):
         assert f"`{field.name}`" in page, f"{name}.md says nothing of {field.name}"
     assert f"mechanisms/{name}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")

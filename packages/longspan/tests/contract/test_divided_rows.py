@@ -14,7 +14,7 @@ from longspan.stacks import STACKS
 from .divided_rows import LENGTHS, PADDINGS, STARS, STRUCTURED, Stars, cases
 from .forms import FORMS, Form
 
-GUIDE = Path(__file__).parents[4] / "docs" / "guides" / "sequence-parallel.md"
+GUIDE = Path(__file__).parents[2] / "docs/guides/sequence-parallel.md"
 
 
 def refusal(form: Form | Stars) -> str | None:

@@ -111,7 +111,7 @@ def test_no_ending_is_of_two_kinds() -> None:
     assert len(every) == len(set(every))
 
 
-GUIDE = Path(__file__).parents[5] / "docs/guides/reading.md"
+GUIDE = Path(__file__).parents[3] / "docs/guides/reading.md"
 
 
 @pytest.mark.skipif(not GUIDE.is_file(), reason="runs in a checkout, not from an installed package")
