@@ -326,7 +326,7 @@ class Classify(Computing, Reading):
             missing="give a classifier of the Hub, such as "
             "distilbert/distilbert-base-uncased-finetuned-sst-2-english (how one feels about something) or "
             "papluca/xlm-roberta-base-language-detection, or train one with `longspan train hyperpartisan-small` "
-            "or, on rows of your own, with the recipe of docs/guides/classify.md",
+            "or, on rows of your own, with the recipe of packages/longspan-documents/docs/guides/classify.md",
         ),
     ]
 

@@ -3,7 +3,7 @@
 A feature that crosses mechanisms (global tokens, packed documents, sharded rows, …) is a row of `FEATURES`. Whether a
 mechanism supports it follows from facts that its configuration states: its forms, its `reach()`. Where that is not
 right, the configuration states it in `AttentionConfig.support`: True, the reason why not, or `Unless`. Refusals, the
-page `docs/mechanisms/support.md` and the selection of forms in `tests/contract` come from this table.
+page `docs/mechanisms/support.md` and the selection of forms in `tests/contract` of this package come from this table.
 """
 
 from __future__ import annotations
