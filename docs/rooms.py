@@ -102,7 +102,7 @@ def draw_rooms() -> Figure:
         used = [other for other in rooms if (room, other) in used_by and other not in {room, "ground"}]
         text = f"{lines[room]:,} lines" + (f"  →  {' · '.join(used)}" if used else "")
         axes.text(lines[room] + 40, place, text, va="center", fontsize=7.5, color=QUIET)
-    axes.set_xlim(0, 2.6 * max(lines.values()))
+    axes.set_xlim(0, 3.2 * max(lines.values()))
     axes.invert_yaxis()
     axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=INK)
     axes.set_xticks([])
