@@ -44,10 +44,10 @@ WITH_MEMORY = ("longformer-memory:longformer",)
 MEMORY_TOKENS = 16
 ABOUT = """\
 All mechanisms with their default options in one skeleton, with equal numbers of weights, rows and steps; the guide
-`packages/longspan/docs/guides/compare.md` says what exactly is equal. `three-levels` is Poolingformer with windows of 64, 128 in pools of
-5 by 4 and 512 in pools of 17 by 16 on each side, `longformer-memory` has 16 memory tokens in front of every row. The
-speed and memory of the tables are those of the batches of training; the curves by length, of a single row, are in the
-CSV of the first task. `longspan compare` with the settings below gives the same."""
+`packages/longspan/docs/guides/compare.md` says what exactly is equal. `three-levels` is Poolingformer with windows of
+64, 128 in pools of 5 by 4 and 512 in pools of 17 by 16 on each side, `longformer-memory` has 16 memory tokens in front
+of every row. The speed and memory of the tables are those of the batches of training; the curves by length, of a single
+row, are in the CSV of the first task. `longspan compare` with the settings below gives the same."""
 
 
 def comparison_of(task: str, names: Sequence[str], memory: int, arguments: argparse.Namespace) -> Comparison:

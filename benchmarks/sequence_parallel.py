@@ -208,9 +208,9 @@ def page(rows: list[Any]) -> str:
 One row of {TOKENS:,} tokens, an encoder of {LAYERS} layers with {HEADS} heads in {WIDTH} numbers, float32, each
 process with one thread, on one machine with two cores (four processes share them, so they save memory and hardly
 time). Bytes are those that a process in the middle sends in the forward pass; the formula is that of the
-[guide](../../packages/longspan/docs/guides/sequence-parallel.md). Outputs are compared with one process first (at 4,096 tokens, largest
-distance in the last column); peaks are bytes beyond those before the pass. Where no time stands, bytes were counted on
-a machine that was busy.
+[guide](../../packages/longspan/docs/guides/sequence-parallel.md). Outputs are compared with one process first (at 4,096
+tokens, largest distance in the last column); peaks are bytes beyond those before the pass. Where no time stands, bytes
+were counted on a machine that was busy.
 
 {table(heads, measured)}
 

@@ -64,9 +64,9 @@ def run(*arguments: str) -> dict[str, set[str]]:
 
 def test_a_summary_of_a_pdf() -> None:
     crossed = run("summarize", str(PDF))
-    assert len(crossed) <= 74, told(crossed)
+    assert len(crossed) <= 76, told(crossed)
 
 
 def test_a_run_of_transformer_xl(tmp_path: Path) -> None:
     crossed = run("train", "transformer-xl-enwik8", "--smoke", "--output", str(tmp_path / "run"))
-    assert len(crossed) <= 86, told(crossed)
+    assert len(crossed) <= 92, told(crossed)

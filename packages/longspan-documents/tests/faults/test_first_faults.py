@@ -14,7 +14,7 @@ CASES: dict[str, dict[str, Any]] = {
     "summarize: no sentences": {
         "files": NOTE,
         "run": ["summarize", "a.txt", "--sentences", "0"],
-        "says": "sentences=0",
+        "says": "--sentences='0' must be at least 1",
     },
     "summarize: no model": {"files": NOTE, "run": ["summarize", "a.txt", "--model", "./nowhere"], "says": "nowhere"},
     "summarize: beams where sentences are picked": {

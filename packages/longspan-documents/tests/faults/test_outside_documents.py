@@ -70,8 +70,11 @@ CASES: dict[str, dict[str, Any]] = {
         if name not in {"a fraction", "a power"}
     },
     **{
-        f"threshold: {value}": ask("--threshold", value, says=["threshold=", "from 0 to 1"])
-        for value in ("nan", "inf", "-1", "2", "1e400")
+        f"threshold: {value}": ask("--threshold", value, says=["--threshold=", f"must be at {bound}"])
+        for value, bound in {
+            **dict.fromkeys(("nan", "inf", "2", "1e400"), "most 1.0"),
+            "-1": "least 0.0",
+        }.items()
     },
     "tokens: half a character": draw("full", "is not a text", "--tokens", "\ud83d"),
     "tokens: endless": draw("full", "is not a whole number", "--tokens", ENDLESS),

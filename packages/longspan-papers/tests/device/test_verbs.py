@@ -110,17 +110,17 @@ def evaluated(folder: Path, model: Path, place: dict[str, Any]) -> list[float]:
 
 
 def mapped(place: dict[str, Any]) -> list[float]:
-    vector = verb_of("embed", place).ready(raw=False)(STORY, {})["vector"]
-    answer = verb_of("answer", {"question": QUESTION, **place}).ready(raw=False)(STORY, {})
+    vector = verb_of("embed", place).ready()(STORY, {})["vector"]
+    answer = verb_of("answer", {"question": QUESTION, **place}).ready()(STORY, {})
     return [*vector, answer["probability"]]
 
 
 def served(place: dict[str, Any], **models: str) -> list[float]:
     runner = JobRunner(lambda **_: None, **models, **place)
     document = {"id": None, "name": "story", "text": STORY}
-    (answer,) = runner.answer([document], [QUESTION], 3, None)
-    scores = runner.summarize(document, {"sentences": 2}, "rain", True)["scores"]
-    vector = runner.embed([document], False)[0]["vector"]
+    (answer,) = runner.answer([document], [QUESTION], {})
+    scores = runner.summarize(document, {"sentences": 2, "query": "rain"}, scores=True)["scores"]
+    vector = runner.embed([document], {})[0]["vector"]
     return [*(one["probability"] for one in answer["passages"]), *(score for _, score in scores), *vector]
 
 
@@ -326,7 +326,7 @@ def test_half_precision_is_for_models_that_are_given(folder_of: Callable[..., Pa
     for call in (longspan.embed, longspan.summarize, lambda text, **options: longspan.answer(text, "who?", **options)):
         with pytest.raises(InputError, match="computes in float32; leave it out, or give a model"):
             call(STORY, dtype="bfloat16")
-    with pytest.raises(InputError, match="dtype='int8' is not known; choose one of float32, bfloat16, float16"):
+    with pytest.raises(InputError, match="dtype is 'int8'; choose 'float32', 'bfloat16' or 'float16'"):
         longspan.embed(STORY, encoder=folder, dtype="int8")
     with pytest.raises(InputError, match="none computes with a reference; leave it out"):
         importance(STORY, reference="rain", device="cpu")

@@ -25,8 +25,7 @@ BOOK = FileKind(
     signature=_is_book,
     sure=True,
     read=_read,
-    parts="Chapters in reading order, each as a web page is.",
-    left_out="cover, contents and pages of rights where the book marks them; books that their seller encrypted are "
-    "refused",
+    parts="Chapters in reading order, each like a web page.",
+    left_out="cover, table of contents and copyright pages if the book marks them; encrypted books are refused",
     library="lxml",
 )

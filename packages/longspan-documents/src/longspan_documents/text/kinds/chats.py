@@ -114,6 +114,6 @@ CHATS = FileKind(
     signature=lambda source: source.suffix in {"", ".json"} and _messages(source) is not None,
     read=_read,
     is_text=True,
-    parts="`.json` as Telegram, Discord, Slack, Signal and WhisperX export it: each message is a turn of its speaker.",
-    left_out="times, reactions, who came and went; other JSON is refused",
+    parts="Exports of Telegram, Discord, Slack, Signal and WhisperX: each message is a turn of its speaker.",
+    left_out="times, reactions, joins and departures; other JSON is refused",
 )

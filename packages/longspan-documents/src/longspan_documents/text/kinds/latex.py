@@ -261,8 +261,10 @@ LATEX = FileKind(
     endings=(".tex", ".latex", ".ltx"),
     signature=_is_latex,
     read=_read,
-    parts="Sections, paragraphs, lists, tables, captions and footnotes as such; formulas in Unicode; own commands "
-    "without arguments written out; references have the numbers that are printed.",
-    left_out="preamble, comments, citations, references to other files, figures, files that it takes in",
+    parts=(
+        "Sections, paragraphs, lists, tables, captions and footnotes; formulas in Unicode; user-defined "
+        "commands without arguments are expanded; references have their printed numbers."
+    ),
+    left_out="preamble, comments, citations, references to other files, figures, included files",
     library="pylatexenc",
 )

@@ -222,8 +222,12 @@ MAIL = FileKind(
     endings=(".eml",),
     signature=_is_message,
     read=_read_message,
-    parts=_PARTS,
-    left_out="the other fields of its head, contents of attachments, what is quoted from summaries",
+    parts=(
+        "The subject is the heading, each paragraph a turn of its sender. The plain text part is read, or the "
+        "HTML part if it contains more. Quotations and signatures are notes; attachments are named, attached "
+        "messages are read."
+    ),
+    left_out="other header fields, contents of attachments; summaries omit quotations",
     library="the standard library; lxml for pages",
 )
 
@@ -233,6 +237,6 @@ MAILBOX = FileKind(
     endings=(".mbox", ".mbx"),
     signature=lambda source: bool(_BOX.match(source.beginning)),
     read=_read_box,
-    parts="Message after message, each as an `.eml`, read as a stream however large their attachments are.",
-    left_out="as of an `.eml`; 64 MiB of text and 200,000 messages at most",
+    parts="Messages in order, each like `.eml`, streamed, so that attachments of any size are possible.",
+    left_out="as for `.eml`; at most 64 MiB of text and 200,000 messages",
 )

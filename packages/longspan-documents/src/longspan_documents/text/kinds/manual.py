@@ -175,7 +175,9 @@ MANUAL = FileKind(
     endings=(".man", ".mdoc", ".roff"),
     signature=lambda source: bool(_BEGINS.match(source.beginning)),
     read=_read,
-    parts="roff with the macros man and mdoc, of any ending (`ls.1`): sections, paragraphs, each option with what it "
-    "does, examples as code.",
-    left_out="definitions of macros, heads and feet",
+    parts=(
+        "roff with the macros man and mdoc, with any suffix (`ls.1`): sections, paragraphs, options with "
+        "their descriptions, examples as code."
+    ),
+    left_out="macro definitions, page headers and footers",
 )

@@ -31,7 +31,7 @@ MARKDOWN = FileKind(
     endings=(".md", ".markdown"),
     read=_read,
     has_places=True,
-    parts="Headings, lists, tables and code as such; footnotes where they stand; places are those of the file itself.",
+    parts="Headings, lists, tables and code; footnotes at their position; positions refer to the file.",
     left_out="front matter, comments, targets of links",
     library="markdown-it-py, lxml",
 )

@@ -74,7 +74,7 @@ NOTEBOOK = FileKind(
     signature=_is_notebook,
     read=_read,
     is_text=True,
-    parts="Cells in order: Markdown as a `.md` file, code as code.",
+    parts="Cells in order: Markdown like a `.md` file, code as code.",
     left_out="outputs, raw cells",
     library="the standard library; markdown-it-py, lxml",
 )

@@ -26,9 +26,13 @@ OPEN_TEXT = FileKind(
     signature=_is_text,
     sure=True,
     read=_read,
-    parts="Headings, lists, tables in rows; foot- and endnotes and text boxes behind their paragraph. "
-    "Tables that lay out a page are read cell by cell.",
-    left_out="deleted and hidden text, comments, heads and feet unless `page_headers` asks for them, tables of "
-    "contents; passwords are refused",
+    parts=(
+        "Headings, lists, tables in rows; footnotes, endnotes and text boxes after their paragraph. Layout "
+        "tables are read cell by cell."
+    ),
+    left_out=(
+        "deleted and hidden text, comments, page headers and footers unless `page_headers` is set, tables of "
+        "contents; passwords are refused"
+    ),
     library="lxml",
 )

@@ -47,7 +47,7 @@ PAGE = FileKind(
     endings=ENDINGS,
     signature=_is_page,
     read=lambda source: document_of_page(source.text, source.name),
-    parts="The article; headings, lists, tables, code and formulas as such; answers that a click opens.",
-    left_out="navigation, banners, readers' comments, what no reader sees",
+    parts="The article, with headings, lists, tables, code and formulas; text that a click opens.",
+    left_out="navigation, banners, readers' comments, invisible text",
     library="lxml, trafilatura",
 )

@@ -19,10 +19,15 @@ PDF = FileKind(
     endings=(".pdf",),
     signature=lambda source: source.head.startswith(b"%PDF-"),
     read=_read,
-    parts="Columns one after the other, tables in rows. Headings are known by the size and weight of their letters. "
-    "Words broken at line ends are joined, paragraphs go on over columns and pages. Drop capitals begin their word.",
-    left_out="heads, feet and numbers of pages, watermarks; captions, formulas and notes are no sentences; a warning "
-    "names pages that are pictures, which `ocr` reads, and without it scans are refused",
+    parts=(
+        "Columns one after the other, tables in rows. Headings are recognised by font size and weight. Words "
+        "broken at line ends are joined; paragraphs continue over columns and pages. Drop capitals are joined "
+        "with their word."
+    ),
+    left_out=(
+        "page headers, footers and numbers, watermarks; captions, formulas and notes are not sentences; a "
+        "warning lists pages that are images, which `ocr` reads; scans are refused without `ocr`"
+    ),
     library="pypdfium2",
 )
 
@@ -47,7 +52,7 @@ IMAGE = FileKind(
     endings=(),  # so that pictures in a folder of documents are still skipped
     signature=_is_image,
     read=_read_image,
-    parts="With `ocr`, as a page of a PDF file that is a picture; of a TIFF file all pages. Without it refused.",
+    parts="With `ocr`, read like an image page of a PDF file; all pages of a TIFF file. Refused without `ocr`.",
     left_out="pictures, handwriting",
     library="rapidocr",
 )

@@ -148,7 +148,9 @@ RESTRUCTURED = FileKind(
     title="a reStructuredText file",
     endings=(".rst", ".rest"),
     read=_read,
-    parts="Headings, lists, tables, code, admonitions and footnotes as such; of what only Sphinx knows the words.",
-    left_out="comments, directives that draw or take in other files",
+    parts=(
+        "Headings, lists, tables, code, admonitions and footnotes; of Sphinx's own roles and directives, the words."
+    ),
+    left_out="comments, directives that draw or include other files",
     library="docutils",
 )

@@ -123,8 +123,10 @@ RICH_TEXT = FileKind(
     signature=lambda source: source.head.lstrip().startswith(b"{\\rtf"),
     sure=True,
     read=_read,
-    parts="Each paragraph by itself, headings by their style or outline level, lists by their marks; without such "
-    "styles then as plain text, whose headings are guessed.",
-    left_out="pictures, comments, hidden text, heads and feet",
+    parts=(
+        "Paragraphs, headings by their style or outline level, lists by their bullets; without such styles, "
+        "headings are guessed as in plain text."
+    ),
+    left_out="pictures, comments, hidden text, page headers and footers",
     library="striprtf",
 )

@@ -44,7 +44,7 @@ SAVED_PAGE = FileKind(
     endings=(".mhtml", ".mht"),
     signature=_is_saved_page,
     read=_read,
-    parts="The page in it, as an `.html`.",
-    left_out="frames, pictures and styles beside it",
+    parts="The page that it contains, like `.html`.",
+    left_out="its frames, pictures and styles",
     library="the standard library; lxml, trafilatura",
 )

@@ -169,8 +169,10 @@ VALUES = FileKind(
     read=_read_text,
     is_text=True,
     is_prose=False,
-    parts="One table, its rows as lines of cells between bars; commas, semicolons, tabs or bars separate them. "
-    "A table is no prose: `answer` and `chunks` read its rows, a note says that it has no sentences.",
+    parts=(
+        "One table, with rows as lines of cells between bars; separators are commas, semicolons, tabs or "
+        "bars. `answer` and `chunks` read its rows; for other commands, a note says that it has no sentences."
+    ),
     left_out="empty rows",
 )
 
@@ -182,7 +184,7 @@ WORKBOOK = FileKind(
     sure=True,
     read=_read_workbook,
     is_prose=False,
-    parts="A heading and a table for each sheet, as values: of a formula what it gave.",
+    parts="A heading and a table for each sheet; a formula is replaced by its saved value.",
     left_out="hidden sheets, charts, comments; macros and passwords are refused",
     library="python-calamine",
 )
@@ -195,7 +197,7 @@ OPEN_SHEET = FileKind(
     sure=True,
     read=_read_open_sheet,
     is_prose=False,
-    parts="As an `.xlsx`.",
+    parts="Like `.xlsx`.",
     left_out="comments",
     library="lxml",
 )

@@ -131,8 +131,10 @@ SLIDES = FileKind(
     signature=_is_slides,
     sure=True,
     read=_read,
-    parts="Slide after slide: the title as a heading, bullets as items, other boxes as paragraphs, tables in rows, the "
-    "speaker's notes as notes.",
-    left_out="hidden slides, numbers, dates and feet, charts, pictures",
+    parts=(
+        "Slides in order: the title as a heading, bullets as items, other boxes as paragraphs, tables in "
+        "rows, the speaker's notes as notes."
+    ),
+    left_out="hidden slides, numbers, dates and footers, charts, pictures",
     library="lxml",
 )

@@ -27,7 +27,9 @@ SUBTITLES = FileKind(
     signature=lambda source: bool(_BEGINS.match(source.beginning)),
     read=_read,
     is_text=True,
-    parts="What is said, by the time at which it begins, a line for each who speaks; captions that roll are read once, "
-    "and speech without punctuation is cut where captions end.",
-    left_out="numbers, times, marks of style",
+    parts=(
+        "Speech in order of its start time, one line per speaker; rolling captions are read once, and speech "
+        "without punctuation is split where captions end."
+    ),
+    left_out="numbers, times, style tags",
 )

@@ -58,10 +58,14 @@ WORD = FileKind(
     signature=_is_word,
     sure=True,
     read=_read,
-    parts="Headings and lists by style, tables in rows, text boxes and notes behind their paragraph, inserted text. "
-    "Tables that lay out a page are read cell by cell; pages, rich text, plain text and Word files that it embeds, "
-    "where they stand.",
-    left_out="deleted and hidden text, comments, heads and feet unless `page_headers` asks for them; old `.doc`, "
-    "macros and passwords are refused",
+    parts=(
+        "Headings and lists by style, tables in rows, text boxes and notes after their paragraph, inserted "
+        "text. Layout tables are read cell by cell; embedded web pages, rich text, plain text and Word files "
+        "at their position."
+    ),
+    left_out=(
+        "deleted and hidden text, comments, page headers and footers unless `page_headers` is set; old "
+        "`.doc`, macros and passwords are refused"
+    ),
     library="lxml",
 )

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import longspan
+from installed import needs_documents
 from longspan import settings
 from longspan.attention import LongformerConfig
 from longspan.errors import InputError
@@ -22,7 +23,6 @@ from longspan.models import (
     LongspanModel,
 )
 from longspan.models.fields import ModelFields
-from longspan_documents.inference.encoders import BUNDLED
 
 
 def test_attention_is_stored_as_plain_data_with_every_option(make_config):
@@ -40,8 +40,11 @@ def test_a_saved_model_says_which_version_wrote_it(make_config, tmp_path):
     assert not hasattr(LongspanConfig.from_pretrained(tmp_path), "longspan_version")
 
 
+@needs_documents
 @pytest.mark.parametrize("name", ["encoder", "passages"])
 def test_bundled_models_leave_no_option_to_a_default(name):
+    from longspan_documents.inference.encoders import BUNDLED
+
     stored = json.loads((BUNDLED.parent / name / "config.json").read_text(encoding="utf-8"))
     whole = LongspanConfig.from_dict(stored)
     own = {field.name: getattr(whole, field.name) for field in fields(ModelFields)}

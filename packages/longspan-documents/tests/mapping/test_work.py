@@ -10,38 +10,52 @@ import pytest
 import torch
 
 import longspan
+from installed import needs_papers
 from longspan import InputError, map_documents
-from longspan.models import LongspanConfig, LongspanForCoreference, LongspanForSequenceClassification
+from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.training.tokenizers import train_tokenizer
 from longspan_documents.mapping.work import VERBS, verb_of
-from longspan_papers.coreference.resolving import load_resolver
-from longspan_papers.coreference.rows import synthetic_documents
-from longspan_papers.coreference.task import Coreference
 
 Rows = list[dict[str, Any]]
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
 
+def tokenizer() -> Any:
+    return train_tokenizer(["Ada met Carl. She didn't see him. Carl's dog barked at the bees."] * 9, 300)
+
+
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny classifier and a tiny model of coreference, never trained."""
-    folder = tmp_path_factory.mktemp("models")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny classifier, never trained."""
+    folder = tmp_path_factory.mktemp("classifier")
     torch.manual_seed(0)
-    tokenizer = train_tokenizer(Coreference().corpus(synthetic_documents(2, seed=0)), 300)
-    sizes = {"vocab_size": len(tokenizer), "init_std": 0.3, **SIZES}
+    words = tokenizer()
     labels = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
+    config = LongspanConfig(vocab_size=len(words), init_std=0.3, **SIZES, **labels)
+    LongspanForSequenceClassification(config).save_pretrained(folder)
+    words.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def resolver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model of coreference, never trained."""
+    from longspan.models import LongspanForCoreference
+
+    folder = tmp_path_factory.mktemp("resolver")
+    torch.manual_seed(0)
+    words = tokenizer()
     head = {"head": "coreference", "hidden_width": 8, "span_width": 3, "singletons": True}
-    LongspanForSequenceClassification(LongspanConfig(**sizes, **labels)).save_pretrained(folder / "classifier")
-    LongspanForCoreference(LongspanConfig(**sizes, head=head)).save_pretrained(folder / "resolver")
-    for name in ("classifier", "resolver"):
-        tokenizer.save_pretrained(folder / name)
+    config = LongspanConfig(vocab_size=len(words), init_std=0.3, head=head, **SIZES)
+    LongspanForCoreference(config).save_pretrained(folder)
+    words.save_pretrained(folder)
     return folder
 
 
 def test_labels(
-    models: Path, rows: Rows, write_lines: Callable[..., Path], read_parts: Callable[[Path], Rows], tmp_path: Path
+    classifier: Path, rows: Rows, write_lines: Callable[..., Path], read_parts: Callable[[Path], Rows], tmp_path: Path
 ) -> None:
-    model = str(models / "classifier")
+    model = str(classifier)
     map_documents("classify", write_lines(rows[:5]), tmp_path / "out", model=model, workers=0)
     for row in read_parts(tmp_path / "out"):
         single = longspan.classify(row["text"], model)
@@ -53,9 +67,12 @@ def test_labels(
         assert (row["tokens"], row["of_tokens"]) == (single.tokens, single.of_tokens)
 
 
-def test_clusters(models: Path, read_parts: Callable[[Path], Rows], tmp_path: Path) -> None:
+@needs_papers
+def test_clusters(resolver: Path, read_parts: Callable[[Path], Rows], tmp_path: Path) -> None:
+    from longspan_papers.coreference.resolving import load_resolver
+
     (tmp_path / "story.txt").write_text("Ada met Carl. She didn't see him.\n\nCarl's dog barked.\n")
-    model = str(models / "resolver")
+    model = str(resolver)
     map_documents("coref", tmp_path / "story.txt", tmp_path / "out", model=model, workers=0)
     (row,) = read_parts(tmp_path / "out")
     single = load_resolver(model).resolve(tmp_path / "story.txt")
@@ -65,11 +82,11 @@ def test_clusters(models: Path, read_parts: Callable[[Path], Rows], tmp_path: Pa
 
 
 def test_another_models_files_are_another_job(
-    models: Path, rows: Rows, write_lines: Callable[..., Path], tmp_path: Path
+    classifier: Path, rows: Rows, write_lines: Callable[..., Path], tmp_path: Path
 ) -> None:
     folder, path = tmp_path / "model", write_lines(rows[:2])
     folder.mkdir()
-    for file in (models / "classifier").iterdir():
+    for file in classifier.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     map_documents("classify", path, tmp_path / "out", model=folder, workers=0)
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
