@@ -234,6 +234,7 @@ PARENT = """
 import os, signal, sys, threading, time
 from longspan.workers import Worker, command_of
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell runs the tests in the background
 worker = Worker(command_of("tasks_of_tests:ready", forks=sys.argv[1] == "True"))
 if sys.argv[2] == "idle":
     print(worker.do(["again"])["pid"], worker.pid, flush=True)
