@@ -46,7 +46,9 @@ def recipe_keys() -> str:
         "A key without a default must be given. `longspan recipes --schema` prints the same for editors.",
     ]
     parts += _table("The recipe", Recipe, "")
-    more = "See [Recipes that extend another](../../packages/longspan/docs/guides/train.md#recipes-that-extend-another)."
+    more = (
+        "See [Recipes that extend another](../../packages/longspan/docs/guides/train.md#recipes-that-extend-another)."
+    )
     parts.append(f"| `{EXTENDS}` | a name or a path |  | {EXTENDS_HELP} {more} |")
     for path, settings in SECTIONS.items():
         parts += _table(f"`{path}`", settings, f"{path}.")

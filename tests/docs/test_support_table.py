@@ -11,7 +11,7 @@ from longspan.attention.support import FEATURES
 from longspan.stacks import STACKS
 from longspan.stacks.base import STACK_FEATURES
 
-PAGE = Path(__file__).parents[2] / "docs" / "mechanisms" / "support.md"
+PAGE = Path(__file__).parents[2] / "packages/longspan/docs/mechanisms/support.md"
 
 
 def test_every_feature_answers_for_every_mechanism_once():

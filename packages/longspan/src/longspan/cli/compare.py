@@ -67,50 +67,50 @@ def compare(
     begun = time.monotonic()
     from longspan.compare import worker_of_cells
 
-    worker = worker_of_cells()
-    worker.start()  # imports beside this one what the cells need
+    with worker_of_cells() as worker:  # a refusal ends it too
+        worker.start()  # imports beside this one what the cells need
 
-    from longspan.compare.settings import Comparison, lengths_of, names_of, options_of, seconds_of
-    from longspan.compare.skeleton import Skeleton
+        from longspan.compare.settings import Comparison, lengths_of, names_of, options_of, seconds_of
+        from longspan.compare.skeleton import Skeleton
 
-    comparison = Comparison(
-        mechanisms=() if mechanisms == "all" else names_of(mechanisms, "mechanisms"),
-        options=options_of(options or []),
-        task=task,
-        tokens=tokens,
-        lengths=lengths_of(lengths),
-        budget=None if budget is None else seconds_of(budget),
-        steps=steps,
-        seeds=seeds,
-        rows=batch_size,
-        held_out=held_out,
-        learning_rate=learning_rate,
-        skeleton=Skeleton(
-            width=width,
-            heads=heads,
-            layers=layers,
-            feed_forward=feed_forward,
-            stack=stack,
-            memory_tokens=memory_tokens,
-        ),
-        device=device or "",  # pyright: ignore[reportArgumentType] (one of the two, or refused there)
-    )
+        comparison = Comparison(
+            mechanisms=() if mechanisms == "all" else names_of(mechanisms, "mechanisms"),
+            options=options_of(options or []),
+            task=task,
+            tokens=tokens,
+            lengths=lengths_of(lengths),
+            budget=None if budget is None else seconds_of(budget),
+            steps=steps,
+            seeds=seeds,
+            rows=batch_size,
+            held_out=held_out,
+            learning_rate=learning_rate,
+            skeleton=Skeleton(
+                width=width,
+                heads=heads,
+                layers=layers,
+                feed_forward=feed_forward,
+                stack=stack,
+                memory_tokens=memory_tokens,
+            ),
+            device=device or "",  # pyright: ignore[reportArgumentType] (one of the two, or refused there)
+        )
 
-    from longspan.compare.report import write_report
-    from longspan.compare.run import RECORD
-    from longspan.compare.run import compare as run
-    from longspan.progress import logs_beside_bars, without_file_bars
+        from longspan.compare.report import write_report
+        from longspan.compare.run import RECORD
+        from longspan.compare.run import compare as run
+        from longspan.progress import logs_beside_bars, without_file_bars
 
-    folder = output or Path("runs") / f"compare-{task}-{tokens}"
-    stopped: Stopped | None = None
-    with logs_beside_bars(), without_file_bars(), _listening():
-        try:
-            run(comparison, folder, tell=_tell, begun=begun, worker=worker)
-        except Stopped as signalled:
-            if not (folder / RECORD).is_file():
-                raise
-            stopped = signalled
-        report = write_report(folder)
+        folder = output or Path("runs") / f"compare-{task}-{tokens}"
+        stopped: Stopped | None = None
+        with logs_beside_bars(), without_file_bars(), _listening():
+            try:
+                run(comparison, folder, tell=_tell, begun=begun, worker=worker)
+            except Stopped as signalled:
+                if not (folder / RECORD).is_file():
+                    raise
+                stopped = signalled
+            report = write_report(folder)
     if json:
         say_json(report.data)
     else:
