@@ -66,6 +66,43 @@ def test_a_pattern_shows_what_its_definition_says(pattern, oracle):
     assert torch.equal(later, torch.tensor([[bool(oracle(i, j)) for j in range(29)] for i in range(28, 31)]))
 
 
+PARTS = st.one_of(
+    st.builds(Window, st.integers(0, 5), st.integers(0, 5), st.integers(1, 4)),
+    st.builds(Blocks, st.integers(1, 5), st.integers(0, 2), st.integers(0, 2), st.integers(0, 7)),
+    st.builds(First, st.integers(0, 4)),
+    st.builds(Strided, st.integers(1, 5)),
+    st.builds(lambda stride, summary: Fixed(stride, min(stride, summary)), st.integers(1, 6), st.integers(0, 4)),
+    st.sampled_from([Full(), Causal(), Columns(5, 1, 3)]),
+)
+COMBINED = st.recursive(
+    PARTS,
+    lambda inner: st.one_of(
+        *(st.builds(lambda a, b, join=join: join(a, b), inner, inner) for join in (Pattern.__or__, Pattern.__and__)),
+        st.builds(Without, inner, inner),
+    ),
+    max_leaves=3,
+)
+
+
+@given(COMBINED, st.integers(0, 300))
+def test_counts_of_long_texts_are_those_of_the_whole_mask(pattern, length):
+    assert pattern.repeats() is not None
+    assert pattern.count_visible(length) == int(pattern.dense(length).sum())
+    heads = PerHead([pattern, Window(2, 1)])
+    assert heads.count_visible(length) == int(heads.dense(length).sum())
+
+
+def test_counting_pairs_of_a_long_text_takes_no_long_text():
+    pattern = Window(127, 127) | Strided(128)
+    steps = lines_run(lambda: pattern.count_visible(1 << 20))
+    assert lines_run(lambda: pattern.count_visible(1 << 30)) <= steps
+    # By hand: 255 offsets near, and of the multiples of 128 all but 0 are further than 127.
+    length = 1 << 20
+    near = 255 * length - 2 * sum(range(1, 128))
+    far = 2 * sum(length - offset for offset in range(128, length, 128))
+    assert pattern.count_visible(length) == near + far
+
+
 def test_per_head_patterns_stand_beside_each_other_and_combine():
     pattern = PerHead([Window(1, 1), Window(2, 2, 3)]) | First(1)
     dense = pattern.dense(17)

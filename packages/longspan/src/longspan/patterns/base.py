@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -54,6 +56,14 @@ class Residues(NamedTuple):
 
     inner: Pattern
     classes: int
+
+
+class Repeats(NamedTuple):
+    """How the number of visible pairs of a text grows: for lengths from `extent` on that leave the same remainder when
+    divided by `period`, it is a quadratic polynomial of the length."""
+
+    period: int
+    extent: int
 
 
 class KeyPlaces(Protocol):
@@ -181,14 +191,29 @@ class Pattern:
         leading = shown.shape[:-2] if self.heads else ()
         return shown.expand(*leading, query_index.shape[0], key_index.shape[1])
 
+    def repeats(self) -> Repeats | None:
+        """Returns how the number of visible pairs grows, by which `count_visible` needs no long text; `None`, the
+        default, if that is unknown.
+
+        A pattern bounded by offsets, positions and residues repeats with the least common multiple of its residues,
+        from the sum of its bounds on.
+        """
+        return None
+
     def count_visible(self, queries: int, keys: int | None = None) -> int:
-        """Returns the number of visible pairs (summed over heads for per-head patterns) without a T×S tensor."""
-        keys = queries if keys is None else keys
-        rows = max(1, (1 << 20) // max(keys, 1))
-        return sum(
-            int(self.dense(min(rows, queries - start), keys, query_offset=start).sum())
-            for start in range(0, queries, rows)
-        )
+        """Returns the number of visible pairs (summed over heads for per-head patterns) without a T×S tensor.
+
+        The counts of patterns with `repeats` are extrapolated, exactly, from those of three short texts.
+        """
+        if (keys is None or keys == queries) and (repeats := self.repeats()) is not None:
+            period, extent = repeats
+            short = extent + (queries - extent) % period
+            if short + 3 * period <= queries:
+                lengths = (short, short + period, short + 2 * period)
+                first, second, third = (_pairs(self, length, length) for length in lengths)
+                steps, slope = (queries - short) // period, second - first
+                return first + steps * slope + steps * (steps - 1) // 2 * (third - second - slope)
+        return _pairs(self, queries, queries if keys is None else keys)
 
     def __or__(self, other: Pattern) -> Pattern:
         return Either(self, other)
@@ -202,6 +227,23 @@ class Pattern:
         while names and getattr(self, names[-1]) == getattr(type(self), names[-1], None):
             names.pop()
         return f"{text_name(type(self))}({', '.join(str(getattr(self, name)) for name in names)})"
+
+
+def _together(patterns: Sequence[Pattern]) -> Repeats | None:
+    """What combinations of the patterns repeat with."""
+    known = [pattern.repeats() for pattern in patterns]
+    if None in known:
+        return None
+    parts = [repeats for repeats in known if repeats is not None]
+    return Repeats(math.lcm(*(part.period for part in parts)), sum(part.extent for part in parts))
+
+
+@lru_cache(maxsize=256)
+def _pairs(pattern: Pattern, queries: int, keys: int) -> int:
+    """The number of visible pairs, some rows at a time."""
+    rows = max(1, (1 << 20) // max(keys, 1))
+    starts = range(0, queries, rows)
+    return sum(int(pattern.dense(min(rows, queries - start), keys, query_offset=start).sum()) for start in starts)
 
 
 def shortened(text: str, most: int = 80) -> str:
@@ -240,6 +282,9 @@ class _Pair(Pattern):
     @property
     def heads(self) -> int | None:
         return self.first.heads or self.second.heads
+
+    def repeats(self) -> Repeats | None:
+        return _together([self.first, self.second])
 
     def head(self, index: int) -> Pattern:
         return type(self)(self.first.head(index), self.second.head(index))
@@ -338,6 +383,9 @@ class Without(Pattern):
     def of_length(self, length: int | Tensor) -> Pattern:
         return Without(self.shown.of_length(length), self.hidden.of_length(length))
 
+    def repeats(self) -> Repeats | None:
+        return _together([self.shown, self.hidden])
+
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         return self.shown.visible(query_index, key_index) & ~self.hidden.visible(query_index, key_index)
 
@@ -386,6 +434,9 @@ class PerHead(Pattern):
 
     def of_length(self, length: int | Tensor) -> Pattern:
         return PerHead([pattern.of_length(length) for pattern in self.patterns]) if self.reads_length else self
+
+    def repeats(self) -> Repeats | None:
+        return _together(self.patterns)
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         # Patterns with the lengths of several texts have an additional leading axis.

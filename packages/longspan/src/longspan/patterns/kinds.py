@@ -15,6 +15,7 @@ from longspan.patterns.base import (
     NearFar,
     Pattern,
     Reach,
+    Repeats,
     Residues,
     Span,
     Without,
@@ -48,6 +49,9 @@ class Full(Pattern):
 
     every = some
 
+    def repeats(self) -> Repeats:
+        return Repeats(1, 0)
+
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [torch.zeros_like(key_start - query_start)]
 
@@ -70,6 +74,9 @@ class Causal(Pattern):
 
     def every(self, span: Span) -> Tensor:
         return span.k1 <= span.q0
+
+    def repeats(self) -> Repeats:
+        return Repeats(1, 0)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [torch.clamp(key_start - query_start, -LARGEST_TILE, LARGEST_TILE)]
@@ -110,6 +117,9 @@ class Window(Pattern):
         inside = (span.k0 - span.q1 >= -self.left) & (span.k1 - span.q0 <= self.right)
         return inside if self.dilation == 1 else torch.zeros_like(inside)
 
+    def repeats(self) -> Repeats:
+        return Repeats(self.dilation, (self.left + self.right) * self.dilation)
+
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         left, right = self.left * self.dilation, self.right * self.dilation
         return [torch.clamp(key_start - query_start, -left - LARGEST_TILE, right + LARGEST_TILE)]
@@ -141,6 +151,9 @@ class First(Pattern):
 
     def every(self, span: Span) -> Tensor:
         return self.visible(span.q1, span.k1)
+
+    def repeats(self) -> Repeats:
+        return Repeats(1, self.count)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [
@@ -182,6 +195,9 @@ class Blocks(Pattern):
         highest, lowest = self._block(span.k1) - self._block(span.q0), self._block(span.k0) - self._block(span.q1)
         return (lowest >= -self.before) & (highest <= self.after)
 
+    def repeats(self) -> Repeats:
+        return Repeats(self.size, (self.before + self.after + 1) * self.size + self.start)
+
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         # The first block border inside the tile, if any, on both sides; and the number of blocks between the sides.
         borders = [
@@ -218,6 +234,9 @@ class Strided(Pattern):
     def every(self, span: Span) -> Tensor:
         single = (span.q0 == span.q1) & (span.k0 == span.k1)
         return self.visible(span.q0, span.k0) & (single | (self.stride == 1))
+
+    def repeats(self) -> Repeats:
+        return Repeats(self.stride, 0)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [(key_start - query_start) % self.stride]
@@ -271,6 +290,9 @@ class Fixed(Pattern):
     def every(self, span: Span) -> Tensor:
         return self._either.every(span)
 
+    def repeats(self) -> Repeats:
+        return Repeats(self.stride, 0)
+
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return self._either.phase(query_start, key_start)
 
@@ -310,6 +332,9 @@ class Columns(Pattern):
         one_block = span.k0 // self.stride == span.k1 // self.stride
         inside = one_block & self.visible(span.q0, span.k0) & self.visible(span.q1, span.k1)
         return inside | (self.end - self.first == self.stride)
+
+    def repeats(self) -> Repeats:
+        return Repeats(self.stride, 0)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [key_start % self.stride + 0 * query_start]
