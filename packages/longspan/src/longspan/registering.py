@@ -63,7 +63,7 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
     """Returns the table of an object, its own name, and what kind of object it is."""
     if (registered_in := getattr(type(thing), "registered_in", None)) is not None:
         return registered_in(thing)
-    from longspan.attention import MECHANISMS, AttentionConfig
+    from longspan.attention import MECHANISMS, AttentionConfig, PatternConfig
     from longspan.models.heads import HEADS, HeadSpec
     from longspan.patterns import Pattern
     from longspan.patterns.text import KINDS
@@ -78,6 +78,8 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
         return KINDS, text_name(thing), "pattern"
     if AttentionConfig in bases:
         _check_class(thing, "mechanism", ("mechanism", "source"), ("build", "scores_per_token"), AttentionConfig)
+        if PatternConfig in bases:
+            _check_class(thing, "mechanism", (), ("pattern",), PatternConfig)
         return MECHANISMS, thing.mechanism, "mechanism"
     if HeadSpec in bases:
         _check_class(thing, "head", ("head", "model"), (), HeadSpec)

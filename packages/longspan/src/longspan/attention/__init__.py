@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from longspan.attention.linformer import LinformerConfig
     from longspan.attention.longformer import LongformerConfig
     from longspan.attention.parts.relative import RelativePositions, RelativeTables
+    from longspan.attention.patterned import PatternConfig
     from longspan.attention.performer import PerformerConfig
     from longspan.attention.poolingformer import PoolingformerConfig
     from longspan.attention.reformer import ReformerConfig
@@ -58,6 +59,7 @@ __all__ = [
     "LinearConfig",
     "LinformerConfig",
     "LongformerConfig",
+    "PatternConfig",
     "PerformerConfig",
     "PoolingformerConfig",
     "ProjectedAttention",
@@ -96,8 +98,12 @@ _PLACES = {
 MECHANISMS: Table[type[AttentionConfig]] = Table("mechanisms", _PLACES)
 """Name → configuration, whose `build(width, heads)` makes the module; each is imported when it is asked for."""
 
-_RELATIVE = ("longspan.attention.parts.relative:RelativePositions", "longspan.attention.parts.relative:RelativeTables")
-__getattr__ = late_names(__name__, (*_PLACES.values(), *_RELATIVE))
+_OTHERS = (
+    "longspan.attention.parts.relative:RelativePositions",
+    "longspan.attention.parts.relative:RelativeTables",
+    "longspan.attention.patterned:PatternConfig",
+)
+__getattr__ = late_names(__name__, (*_PLACES.values(), *_OTHERS))
 
 
 def attention_config(spec: str | Mapping[str, Any] | AttentionConfig, path: str = "attention") -> AttentionConfig:

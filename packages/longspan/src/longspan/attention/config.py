@@ -153,8 +153,9 @@ class SharedTables:
 class AttentionConfig:
     """Base of every mechanism's configuration: frozen, keyword-only, every field with a default.
 
-    A new mechanism says five things: its key and fields, `build`, what it sees (`sees_everything` or `depends_on`),
-    `scores_per_token`, and its `source`. Everything else has a default and is said where that is not right.
+    A mechanism that is a pattern derives from `PatternConfig`. Any other defines its key and fields, `build`, what its
+    outputs depend on (`sees_everything` or `depends_on`), `scores_per_token`, and its `source`. All other members have
+    a default, and are overridden where it is wrong.
     """
 
     mechanism: ClassVar[str]

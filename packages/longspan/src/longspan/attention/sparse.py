@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-import torch
-from torch import Tensor
-
-from longspan.attention.config import Activations, AttentionConfig, Lengthening, Reach
-from longspan.attention.parts.windowed import CountedAttention, pairs_within, shifted
+from longspan.attention.config import Activations, Lengthening, Reach
+from longspan.attention.patterned import PatternConfig
 from longspan.attention.support import Support
 from longspan.errors import InputError
 from longspan.patterns import Causal, Fixed, Pattern, PerHead, Strided, Window
@@ -18,7 +15,7 @@ from longspan.settings import Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseConfig(AttentionConfig):
+class SparseConfig(PatternConfig):
     """Two sets of keys for each query, by which every token reaches every other in two steps.
 
     Places are counted in real tokens of a row: a document gives the same alone, padded and in company.
@@ -34,12 +31,9 @@ class SparseConfig(AttentionConfig):
             "fixed", each head sees other `summary_tokens` of the blocks, besides its own block.
         sub_blocks: with "fixed" and "per_head", how many sub-blocks of `summary_tokens` heads take in turns, counted
             from the end of a block.
-        separate_global_projections: global queries use `global_query`, `global_key`, `global_value`.
     """
 
     mechanism: ClassVar[str] = "sparse"
-    causal: ClassVar[bool] = True
-    incremental: ClassVar[bool] = True
     cost: ClassVar[str] = "stride + summary_tokens·T / stride + 2G (strided: 2·stride + T / stride; causal: half)"
     source: ClassVar[str] = "Child et al. 2019, arXiv 1904.10509, sections 4.2 and 4.3"
     support: ClassVar[Mapping[str, Support]] = {
@@ -52,7 +46,6 @@ class SparseConfig(AttentionConfig):
     summary_tokens: Count = 32
     heads: Literal["merged", "per_head"] = "merged"
     sub_blocks: Count = 4
-    separate_global_projections: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,7 +56,7 @@ class SparseConfig(AttentionConfig):
                 f"summary_tokens={self.summary_tokens} are more than the stride={self.stride} of a block; give at most "
                 "the stride"
             )
-        if self.parts * self.summary_tokens > self.stride:
+        if self.distinct_heads * self.summary_tokens > self.stride:
             raise InputError(
                 f"sub_blocks={self.sub_blocks} of summary_tokens={self.summary_tokens} do not fit into a block of "
                 f"stride={self.stride}; give at most {self.stride // self.summary_tokens}"
@@ -74,7 +67,7 @@ class SparseConfig(AttentionConfig):
         return Activations(copies=1 if self.heads == "merged" else 0)
 
     @property
-    def parts(self) -> int:
+    def distinct_heads(self) -> int:
         """How many patterns heads take in turns: 1 merged, 2 strided, `sub_blocks` fixed."""
         return 1 if self.heads == "merged" else 2 if self.kind == "strided" else self.sub_blocks
 
@@ -97,67 +90,15 @@ class SparseConfig(AttentionConfig):
         wide = replace(self, stride=max(self.stride, tokens))
         return replace(super().lengthening(tokens), covers=covers, widened=wide)
 
-    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Edges are counted. With globals, every query sees them and they see every key; a global that is seen anyway
-        counts for both."""
-        counts = [self._pairs(length, part, causal) for part in range(self.parts)]
-        most = (length + 1) / 2 if causal else float(length)
-        return min(most, sum(counts) / self.parts / max(length, 1) + 2 * global_tokens)
+    def pattern(self, *, heads: int, causal: bool) -> Pattern:
+        """Every head that takes the same part sees the same places."""
+        parts = [self._part(part, causal) for part in range(self.distinct_heads)]
+        return parts[0] if len(parts) == 1 else PerHead([parts[head % len(parts)] for head in range(heads)])
 
-    def _pairs(self, length: int, part: int, causal: bool) -> int:
-        """How many pairs a head sees that takes this part."""
-        stride, count, (blocks, rest) = self.stride, self.summary_tokens, divmod(length, self.stride)
-        before = stride * blocks * (blocks - 1) // 2 + rest * blocks  # whole blocks before a token, over all tokens
-        if self.kind == "strided":
-            near = pairs_within(length, 1 - stride, 0 if causal else stride - 1)
-            far = before if causal else 2 * before
-            return near + far if self.heads == "merged" else near if part == 0 else far + length
-        if causal:
-            return (blocks * stride * (stride + 1) + rest * (rest + 1)) // 2 + count * before
-        last = min(max(rest - stride + (part + 1) * count, 0), count)  # columns of the last block, cut by the end
-        own = blocks * stride * (stride - count) + rest * (rest - last)
-        return own + length * (blocks * count + last)
-
-    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Exact, but an upper bound where there are fewer heads than `sub_blocks`."""
-        if not needed.any() or (is_global is not None and bool((needed & is_global).any())):
-            return needed.any().expand(needed.shape)
-        place = torch.arange(len(needed))
-        if self.kind == "strided":
-            last = _last_in_class(needed, place % self.stride)
-            near = shifted(needed, 1 - self.stride, 0 if causal else self.stride - 1)
-        else:
-            last = _last_in_class(needed, place // self.stride)
-            columns = place % self.stride >= self.stride - self.parts * self.summary_tokens
-            near = columns & (place <= place[needed].max()) if causal else columns
-        visible = needed | near | (place <= last if causal else last >= 0)
-        return visible if is_global is None else visible | is_global
-
-    def build(self, *, width: int, heads: int, causal: bool = False) -> SparseAttention:
-        return SparseAttention(self, width=width, heads=heads, causal=causal)
-
-
-def _last_in_class(needed: Tensor, kind: Tensor) -> Tensor:
-    """For each place of `(T,)` the last needed one of its kind, −1 where there is none."""
-    last = torch.full((int(kind.max()) + 1,), -1)
-    return last.scatter_reduce(0, kind[needed], needed.nonzero()[:, 0], "amax")[kind]
-
-
-class SparseAttention(CountedAttention):
-    """The module of `SparseConfig`."""
-
-    config: SparseConfig
-
-    def make_pattern(self) -> Pattern:
-        """What each head sees of the places of real tokens."""
-        parts = [self._part(part) for part in range(self.config.parts)]
-        return parts[0] if len(parts) == 1 else PerHead([parts[head % len(parts)] for head in range(self.heads)])
-
-    def _part(self, part: int) -> Pattern:
-        config = self.config
-        if config.kind == "fixed":
-            fixed = Fixed(config.stride, config.summary_tokens, part)
-            return fixed & Causal() if self.causal else fixed
-        near = Window(config.stride - 1, 0 if self.causal else config.stride - 1)
-        far = Strided(config.stride) & Causal() if self.causal else Strided(config.stride)
-        return near | far if config.heads == "merged" else (near, far)[part]
+    def _part(self, part: int, causal: bool) -> Pattern:
+        if self.kind == "fixed":
+            fixed = Fixed(self.stride, self.summary_tokens, part)
+            return fixed & Causal() if causal else fixed
+        near = Window(self.stride - 1, 0 if causal else self.stride - 1)
+        far = Strided(self.stride) & Causal() if causal else Strided(self.stride)
+        return near | far if self.heads == "merged" else (near, far)[part]
