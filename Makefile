@@ -43,8 +43,8 @@ demo: $(STAMP)  ## summarise a long text that every machine has, then ten times 
 	$(BIN)/python -m longspan_documents.cli.demo
 
 PACKAGE ?=
-test: $(STAMP)  ## all tests but those marked slow (PACKAGE=longspan-papers: of that package; PYTEST='-k window -x' passes options on)
-	$(TESTS) -m 'not slow' $(if $(PACKAGE),packages/$(PACKAGE)/tests) $(PYTEST)
+test: $(STAMP)  ## all tests but those marked slow (PACKAGE=longspan: of one package, in minutes; PYTEST='-k window -x' passes options on)
+	$(TESTS) -m 'not slow$(if $(PACKAGE), and not variant)' $(if $(PACKAGE),packages/$(PACKAGE)/tests) $(PYTEST)
 
 test-all: $(STAMP)  ## all tests, as CI runs them
 	$(TESTS) $(PYTEST)

@@ -5,9 +5,11 @@ What does not apply to an entry is a "no" of the table of support, with the reas
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from longspan.attention import AttentionConfig, EtcConfig
+from longspan.attention import MECHANISMS, AttentionConfig, EtcConfig
 
 from .forms import CONFIGS, FORMS, Form
 
@@ -55,6 +57,28 @@ structured_form = over([*(form for form in FORMS if form.supports("structure")),
 plain_global_form = over([form for form in PLAIN if len(form.globals) > 1])
 plain_stateful_form = over([form for form in PLAIN if form in STATEFUL])
 plain_form = over(PLAIN)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` leaves tests out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the laws of mechanisms under other options than their defaults, several times as many."""
+    defaults = {form.name for form in PLAIN} | set(MECHANISMS)
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is None or Path(__file__).parent not in item.path.parents:
+            continue
+        names = (_name(value) for value in callspec.params.values())
+        if any(name is not None and name not in defaults for name in names):
+            item.add_marker("variant")
+
+
+def _name(value: object) -> str | None:
+    """The name of a form, or of a configuration; None for any other parameter."""
+    if isinstance(value, Form):
+        return value.name
+    if isinstance(value, AttentionConfig):
+        return next(name for name, config in CONFIGS.items() if config is value)
+    return value if isinstance(value, str) and value in CONFIGS else None
 
 
 @pytest.fixture(scope="session", params=CONFIGS.values(), ids=CONFIGS)
