@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +120,14 @@ def test_what_an_architecture_has_and_the_model_lacks_is_one_sentence():
     ours = longspan.LongspanForMaskedLM(config)
     with pytest.raises(InputError, match=r"has bert\.embeddings\.token_type_embeddings\.weight, for which"):
         to_transformers(ours, architecture="bert")
+
+
+def test_every_architecture_has_a_test():
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
+    for model_type in ARCHITECTURES:
+        heads = list(ARCHITECTURES[model_type].heads)
+        family = re.split(r"For|Model|LM", heads[0])[0]
+        assert re.search(rf"\b{family}", tests), f"no test in {Path(__file__).parent} names a model of {family}"
 
 
 def test_every_class_of_the_tables_exists_and_is_tested():

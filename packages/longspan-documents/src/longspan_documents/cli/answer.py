@@ -125,8 +125,10 @@ def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tup
     *sources, question = words
     if not sources:
         raise InputError(f"{question!r} is all that is given; name a document and ask a question")
-    for source in sources[1:]:
+    for index, source in enumerate(sources):
         if source.rstrip().endswith("?") and not Path(source).exists():
+            if not index and Path(question).exists():
+                raise InputError(f"{source!r} is not a document; give the question last, or with -q")
             raise InputError(f"{source!r} is no document; ask several questions with -q before each of them")
     return sources, [question]
 
