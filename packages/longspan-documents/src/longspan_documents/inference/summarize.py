@@ -77,8 +77,7 @@ def summarize(text: str | Path | Document, options: Summarize) -> Summary:
     Raises:
         InputError: there is no text; a length is below 1, or there are two; the model does not support the length; a
             model cannot be loaded or cannot summarise; a device does not exist, or is specified for a model that is
-                already
-            loaded.
+            already loaded.
     """
     halves = 0  # number of lone surrogates that were replaced
     if isinstance(text, Document):

@@ -138,8 +138,7 @@ class SearchIndex(GrowingIndex):
         for name in ("_alive", "_offsets", "_questions"):
             self.__dict__.pop(name, None)
 
-    # Contents
-    # ------------------------------------------------------------------------------------------------------------
+    # Contents --------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         """The number of documents."""
