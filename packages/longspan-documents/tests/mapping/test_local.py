@@ -48,8 +48,8 @@ from longspan_documents.mapping import work
 
 ready = work.Embed.ready
 
-def with_deadly_documents(self, *, raw):
-    do = ready(self, raw=raw)
+def with_deadly_documents(self):
+    do = ready(self)
 
     def then(document, row):
         once = Path({once!r})

@@ -1,8 +1,8 @@
-"""Everything that is written goes through here: what was there stays, and what is new appears whole or not at all.
+"""Safe writing of files: existing files are not overwritten by accident, and new ones appear complete or not at all.
 
-A folder counts as empty only if it is: nothing in it but temporary names of our own (`.longspan-<digest>.lock`,
-`.part`, `.partial`). Beside each of them lies a lock that ends with its process, so that what a killed process left is
-cleared by the next one that writes there, and what a living one is writing is never touched.
+A folder counts as empty if it contains nothing but temporary names of Longspan (`.longspan-<digest>.lock`, `.part`,
+`.partial`). Each of them has a lock that ends with its process, so that the next process that writes there deletes what
+a killed process left, and never touches what a running one is writing.
 """
 
 from __future__ import annotations
@@ -23,94 +23,105 @@ from longspan.errors import REASONS, InputError, write_errors
 from longspan.settings import show
 
 PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
-"""Names of pipes that a shell makes for a command, as by `<(…)`; they end with what writes to them."""
+"""Names of pipes that a shell creates for a command, as by `<(…)`; they end with the process that writes to them."""
 OWN = re.compile(r"\.longspan-[0-9a-f]{12}\.(lock|part|partial)")
-"""Temporary names, as `temporary` makes them."""
+"""Temporary names, as `temporary` creates them."""
 WHOLE = ""
-"""Stands for a folder itself among the names in it."""
+"""Represents a folder itself among the names in it."""
 PATIENCE = 10.0
-"""Seconds to wait for another process that writes the very same file."""
+"""Seconds to wait for another process that writes the same file."""
 
 _held: dict[object, int] = {}
 """A token of each lock that this process holds → its descriptor; a forked process holds none of its parent's."""
 
 
-# What may be written to ----------------------------------------------------------------------------------------------
+# Output paths --------------------------------------------------------------------------------------------------------
 
 
-def output_folder(given: str | os.PathLike[str], argument: str = "output") -> Path:
-    """The folder that is meant, absolute, `~` expanded and links followed; it need not exist. Nothing is written.
+def output_folder(path: str | os.PathLike[str], argument: str = "output") -> Path:
+    """Returns an output folder as an absolute path, with `~` expanded and links resolved; it need not exist. Nothing is
+    written.
 
     Raises:
-        InputError: a file or a link to nowhere is in the way, or the folder could not be written.
+        InputError: the path is a file or a broken link, or the folder cannot be written.
     """
-    folder = _resolved(given, argument)
+    folder = _resolved(path, argument)
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{argument} {str(given)!r} is a file; give a folder")
+        raise InputError(f"{argument} {str(path)!r} is a file; give a folder")
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     if not nearest.is_dir():
-        raise InputError(f"{argument} {str(given)!r} cannot be made: {str(nearest)!r} is a file; give another place")
+        raise InputError(f"{argument} {str(path)!r} cannot be made: {str(nearest)!r} is a file; give another place")
     if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
         raise InputError(
-            f"{argument} {str(given)!r} cannot be written: {str(nearest)!r} is read-only; give another place"
+            f"{argument} {str(path)!r} cannot be written: {str(nearest)!r} is read-only; give another place"
         )
     return folder
 
 
 def output_file(
-    given: str | os.PathLike[str], argument: str = "output", reads: Iterable[str | os.PathLike[str] | None] = ()
+    path: str | os.PathLike[str], argument: str = "output", reads: Iterable[str | os.PathLike[str] | None] = ()
 ) -> Path:
-    """The file that is meant, absolute, `~` expanded and links followed, in a folder that exists. Nothing is written.
+    """Returns an output file as an absolute path, with `~` expanded and links resolved, in an existing folder. Nothing
+    is written.
 
     Args:
-        given: the path.
-        argument: what it is called in errors.
-        reads: what is read meanwhile: files, folders such as a model's, "-" for standard input; what does not exist,
-            such as the name of a model, is no matter.
+        path: the path.
+        argument: its name in errors.
+        reads: inputs that must not be overwritten: files, folders such as a model's, "-" for standard input; paths that
+            do not exist, such as the name of a model, are ignored.
 
     Raises:
-        InputError: a folder, a device or a link to nowhere is in the way, or the folder is missing or read-only; or it
-            is what is read, by whatever name, or a file in a folder that is.
+        InputError: the path is a folder, a device or a broken link; the folder is missing or read-only; or the file is
+            an input, under any name, or in a folder that is.
     """
-    file = _resolved(given, argument)
-    if (source := next((one for one in reads if one is not None and _is_read(file, os.fspath(one))), None)) is not None:
+    file = _resolved(path, argument)
+    if (
+        source := next(
+            (
+                source_path
+                for source_path in reads
+                if source_path is not None and _is_read(file, os.fspath(source_path))
+            ),
+            None,
+        )
+    ) is not None:
         raise InputError(
-            f"{argument} {str(given)!r} would overwrite what is read from {str(source)!r}; give another name"
+            f"{argument} {str(path)!r} would overwrite what is read from {str(source)!r}; give another name"
         )
     if file.exists() and not file.is_file():
         reason = "it is a folder" if file.is_dir() else "it is no regular file"
     elif not file.parent.is_dir():
-        reason = f"{str(Path(given).parent)!r} is no folder"
+        reason = f"{str(Path(path).parent)!r} is no folder"
     elif not os.access(file.parent, os.W_OK | os.X_OK):
         reason = "its folder is read-only"
     else:
         return file
-    raise InputError(f"{argument} {str(given)!r} cannot be written ({reason}); choose another place")
+    raise InputError(f"{argument} {str(path)!r} cannot be written ({reason}); choose another place")
 
 
 def _is_read(file: Path, source: str) -> bool:
-    """Whether a file that exists is a source, by the same or another name, or lies in it."""
+    """Whether an existing file is a source, under any name, or in it."""
     try:
         there, read = file.stat(), os.fstat(sys.stdin.fileno()) if source == "-" else os.stat(source)
         return os.path.samestat(there, read) or any(map(Path(source).samefile, file.parents if source != "-" else ()))
-    except (OSError, ValueError, AttributeError):  # not there, no name of a file, standard input that is none
+    except (OSError, ValueError, AttributeError):  # missing, no file name, or standard input that is closed
         return False
 
 
-def new_folder(given: str | os.PathLike[str]) -> Path:
-    """`output_folder`, where nothing lies yet.
+def new_folder(path: str | os.PathLike[str]) -> Path:
+    """Returns `output_folder`, which must be empty or missing.
 
     Raises:
-        InputError: as `output_folder`; there is something in it.
+        InputError: as `output_folder`; or the folder contains files.
     """
-    folder = output_folder(given)
+    folder = output_folder(path)
     if not is_empty(folder):
-        raise InputError(f"output {str(given)!r} exists already and is not empty; give another place, or empty it")
+        raise InputError(f"output {str(path)!r} exists already and is not empty; give another place, or empty it")
     return folder
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether a folder is missing, or holds nothing but temporary names of our own."""
+    """Whether a folder is missing, or contains nothing but temporary names of Longspan."""
     return not folder.exists() or all(OWN.fullmatch(name) for name in os.listdir(folder))
 
 
@@ -135,23 +146,23 @@ def _resolved(given: str | os.PathLike[str], argument: str) -> Path:
         return path.resolve()
     except UnicodeEncodeError as error:
         raise InputError(f"{argument} {text!r} holds half a character; give a plain path") from error
-    except (OSError, RuntimeError) as error:  # a name too long, a link that points to itself, `~nobody`
+    except (OSError, RuntimeError) as error:  # a name too long, a link to itself, `~nobody`
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"{argument} {show(text)} cannot be used ({reason.lower()}); give another place") from error
 
 
-# Whole or not at all -------------------------------------------------------------------------------------------------
+# Atomic writing ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[Callable[..., None]]:
-    """A folder that is ours while the block runs: made with its parents, and locked against other processes.
+    """Context manager for exclusive use of a folder: created with its parents, and locked against other processes.
 
-    Gives a function that deletes entries by their names, except those that were there when the claim began. Folders
-    that were made and are still empty at the end are gone again, so that whoever fails only removes his own files.
+    Yields a function that deletes entries by name, except those that existed at the beginning. New folders that are
+    still empty at the end are removed, so a caller that fails only deletes its own files.
 
     Raises:
-        InputError: another process has the folder, or the disk is full.
+        InputError: another process uses the folder, or the disk is full.
     """
     with _ours(folder, WHOLE, folder):
         before = set(os.listdir(folder))
@@ -165,13 +176,13 @@ def claimed(folder: Path) -> Iterator[Callable[..., None]]:
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill: it becomes `folder` at the end, or is gone on an error.
+    """Context manager for a temporary folder that becomes `folder` at the end, or is deleted after an error.
 
-    A new folder appears in one step. One that exists already (empty: it may be a mount point, or where somebody
-    stands) gets the finished files, `*config.json` and `index.json` last.
+    A new folder appears in one step. An existing, empty one (it may be a mount point or a current directory) gets the
+    finished files, `*config.json` and `index.json` last.
 
     Raises:
-        InputError: the folder is not empty, another process is filling it, or the disk is full.
+        InputError: the folder is not empty, another process is writing it, or the disk is full.
     """
     folder = output_folder(folder)
     place, name = (folder, WHOLE) if folder.is_dir() else (folder.parent, folder.name)
@@ -179,7 +190,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         new_folder(folder)
         partial.mkdir()
         yield partial
-        new_folder(folder)  # it took a while: somebody else may have put something there
+        new_folder(folder)  # again, since another process may have written there meanwhile
         if place == folder:
             _move_into(partial, folder)
         else:
@@ -188,12 +199,12 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """An empty folder for this user alone among the system's temporary ones, gone at the end.
+    """Context manager for an empty, private folder in the system's temporary directory, deleted at the end.
 
-    That of a process that was killed is removed by the next one that takes such a folder.
+    The folder of a process that was killed is removed by the next one that creates such a folder.
 
     Raises:
-        InputError: the disk is full, or the folder of temporary files cannot be written.
+        InputError: the disk is full, or the temporary directory cannot be written.
     """
     place = Path(tempfile.gettempdir())
     name = f"{os.getpid()} {secrets.token_hex(8)}"
@@ -211,9 +222,10 @@ def temporary_folder() -> Iterator[Path]:
 
 @contextmanager
 def whole_file(file: Path) -> Iterator[Path]:
-    """A path to write to: it becomes `file` at the end, in one step and on disk, or is gone on an error.
+    """Context manager for a temporary path that becomes `file` at the end, atomically and flushed, or is deleted after
+    an error.
 
-    Missing folders are made. A file that is replaced keeps its permissions; nobody else reads the new one before.
+    Missing folders are created. A file that is replaced keeps its permissions; until then, only this user can read it.
 
     Raises:
         InputError: another process keeps writing the same file, or the disk is full.
@@ -226,39 +238,40 @@ def whole_file(file: Path) -> Iterator[Path]:
 
 
 def put_in_place(part: Path, file: Path) -> None:
-    """Rename a file that is whole, in one step, with the permissions of the one that it replaces, if there is one."""
+    """Rename a complete file atomically, with the permissions of the file that it replaces, if there is one."""
     with suppress(FileNotFoundError):
         part.chmod(file.stat().st_mode & 0o777)
     part.replace(file)
 
 
 def write_whole(texts: Mapping[Path, str]) -> None:
-    """Write text files (UTF-8), each whole or not at all, in this order; none of them unless there is room for all."""
+    """Write text files (UTF-8) in this order, each atomically; none of them unless there is room for all."""
     with ExitStack() as stack:
-        for file, text in reversed(list(texts.items())):  # they appear as the stack is unwound
+        for file, text in reversed(list(texts.items())):  # they appear when the stack is unwound
             stack.enter_context(whole_file(file)).write_text(text, encoding="utf-8")
 
 
 def flush(file: Path) -> None:
-    """Return once a file's contents are on disk."""
+    """Flush a file's contents to disk."""
     with file.open("rb") as opened:
         os.fsync(opened.fileno())
 
 
-# How -----------------------------------------------------------------------------------------------------------------
+# Implementation -----------------------------------------------------------------------------------------------------
 
 
 def temporary(name: str, kind: str) -> str:
-    """The temporary name that belongs to `name`: short whatever its length, and known as ours by `OWN`."""
+    """Returns the temporary name for `name`, which is short and matches `OWN`."""
     digest = hashlib.blake2b(os.fsencode(name), digest_size=6).hexdigest()
     return f".longspan-{digest}.{kind}"
 
 
 @contextmanager
 def _ours(place: Path, name: str, what: Path, patience: float = 0.0) -> Iterator[Callable[[], bool]]:
-    """A place where `name` is ours to write: made with its parents, locked, and cleared; `what` stands in errors.
+    """Context manager for a folder in which `name` may be written: created with its parents, locked, and cleared of old
+    files.
 
-    Yields what `lock` yields.
+    `what` is the name in errors. Yields what `lock` yields.
     """
     made = make_folders(place)
     try:
@@ -271,7 +284,8 @@ def _ours(place: Path, name: str, what: Path, patience: float = 0.0) -> Iterator
 
 @contextmanager
 def part_of(place: Path, name: str, kind: str, what: Path, patience: float = 0.0) -> Iterator[Path]:
-    """A path that belongs to `name` and where nothing is, for what becomes `what`; gone at the end."""
+    """Context manager for a temporary path for `name`, which does not exist at the beginning and is deleted at the
+    end."""
     with _ours(place, name, what, patience) as held:
         part = place / temporary(name, kind)
         _delete(part)
@@ -283,7 +297,7 @@ def part_of(place: Path, name: str, kind: str, what: Path, patience: float = 0.0
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Make a folder with its parents; return those that were missing, innermost first."""
+    """Create a folder with its parents; returns those that were missing, innermost first."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -294,14 +308,14 @@ def make_folders(folder: Path) -> list[Path]:
 
 
 def remove_empty(folders: list[Path]) -> None:
-    """Remove folders, innermost first, as far as they are empty."""
+    """Remove folders that are empty, innermost first."""
     for folder in folders:
-        with suppress(OSError):  # not empty: somebody has moved in
+        with suppress(OSError):  # not empty: another process has written there
             folder.rmdir()
 
 
 def clear_stale(folder: Path) -> None:
-    """Remove temporary files and folders whose process has ended; those of a living one are locked, and stay."""
+    """Remove temporary files and folders whose process has ended; those of running processes are locked, and stay."""
     for name in os.listdir(folder):
         if OWN.fullmatch(name):
             with suppress(InputError, OSError), lock(folder / f"{name.rpartition('.')[0]}.lock", name):
@@ -311,12 +325,13 @@ def clear_stale(folder: Path) -> None:
 
 @contextmanager
 def lock(file: Path, what: str, patience: float = 0.0) -> Iterator[Callable[[], bool]]:
-    """Hold a lock file, which the system unlocks when the process ends, however it ends; gone afterwards.
+    """Context manager for a lock file, which the system unlocks when the process ends; deleted at the end.
 
-    Yields a function that returns whether this process holds it: a forked one, which ends the block too where it
-    discards what it inherited, does not, and leaves what belongs to its parent alone.
+    Yields a function that returns whether this process holds the lock. In a forked process, which also leaves the block
+    when it exits, it returns False, so that the files of the parent are kept.
 
-    Raises `InputError` where another process holds it for longer than `patience`, in seconds.
+    Raises:
+        InputError: another process holds it for longer than `patience`, in seconds.
     """
     until = time.monotonic() + patience
     while (descriptor := _take(file, what)) is None:
@@ -329,18 +344,20 @@ def lock(file: Path, what: str, patience: float = 0.0) -> Iterator[Callable[[], 
         yield lambda: token in _held
     finally:
         if token in _held:
-            file.unlink(missing_ok=True)  # while it is locked: whoever opened it meanwhile sees that it is gone
+            file.unlink(
+                missing_ok=True
+            )  # deleted while locked: a process that has opened it meanwhile notices that it is gone
             del _held[token]
             os.close(descriptor)
 
 
 def _take(file: Path, what: str) -> int | None:
-    """The descriptor of the lock file, locked; None where somebody else has it."""
+    """Returns the descriptor of the locked file; None if another process holds the lock."""
     while True:
         try:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         except OSError as error:
-            if file.is_symlink():  # somebody wants us to make or open a file elsewhere
+            if file.is_symlink():  # an attack: the file would be created or opened elsewhere
                 raise InputError(f"{what!r} cannot be written: {str(file)!r} is a link; remove it") from error
             raise _refused(what, error) from error
         if not try_lock(descriptor):
@@ -349,7 +366,7 @@ def _take(file: Path, what: str) -> int | None:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), os.lstat(file)):
                 return descriptor
-        os.close(descriptor)  # it was removed by its holder between opening and locking
+        os.close(descriptor)  # removed by its holder between opening and locking
 
 
 def _refused(what: str, error: OSError) -> InputError:
@@ -358,7 +375,7 @@ def _refused(what: str, error: OSError) -> InputError:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file until its process ends or closes it; whether nobody had locked it."""
+    """Lock an open file until its process ends or closes it; returns False if another process holds the lock."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -374,7 +391,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def _let_go() -> None:
-    """A forked process (a worker that loads data) does not keep its parent's locks alive."""
+    """Release the parent's locks in a forked process, such as a data loader."""
     for descriptor in _held.values():
         os.close(descriptor)
     _held.clear()
@@ -385,7 +402,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _move_into(partial: Path, folder: Path) -> None:
-    """Rename what is in `partial` into `folder`; on an error what had been moved is gone again."""
+    """Rename the entries of `partial` into `folder`; after an error, those that had been moved are deleted."""
     moved: list[Path] = []
     try:
         for file in sorted(

@@ -1,4 +1,5 @@
-"""A verb's options, declared once: the fields of a frozen dataclass, from which every interface to the verb is made.
+"""A verb's options, declared once: the fields of a frozen dataclass, from which every interface to the verb is
+generated.
 
 ```python
 @dataclass(frozen=True)
@@ -8,9 +9,9 @@ class Chunks(Options):
 ```
 
 A field has a type with its limits (`longspan.settings`), a default and an `Option`: the help, and where the field
-applies. `takes` makes a Python function's keywords of the fields, `longspan.cli.options` the options of a command;
-`longspan_documents` makes those of `longspan map` and the requests of its JSON API. Values are checked when the
-dataclass is made, and are trusted from there on.
+applies. `takes` generates a Python function's keywords from the fields, `longspan.cli.options` the options of a
+command; `longspan_documents` generates those of `longspan map` and the requests of its JSON API. Values are validated
+when the dataclass is constructed, and are not checked again.
 """
 
 from __future__ import annotations
@@ -40,28 +41,27 @@ from longspan.imports import imported
 from longspan.settings import Range, check_keys, convert, hints_of, near
 
 Interface = Literal["python", "command", "map", "api"]
-"""Where an option can be given: as a keyword, on the command line, to `longspan map`, in a request."""
+"""An interface of a verb: Python keywords, the command line, `longspan map`, or API requests."""
 LOCAL: tuple[Interface, ...] = ("python", "command", "map")
 EVERYWHERE: tuple[Interface, ...] = (*LOCAL, "api")
 
 
 @dataclass(frozen=True)
 class Option:
-    """What a field of an `Options` says besides its type and its default.
+    """The annotation of a field of an `Options`.
 
     Attributes:
         help: one or two sentences, for every interface.
-        python: sentences for Python alone: what its values can be besides those of a command line.
-        default: the default in words, where None stands for a value that is chosen later; "" where nothing is to be
-            told of it.
+        python: sentences for Python only, about values that a command line does not accept.
+        default: the default in words, if None is replaced by another value later; "" if the help shows none.
         where: the interfaces that have it.
-        flags: on the command line, where these are not `--name`.
+        flags: on the command line, if they differ from `--name`.
         metavar: on the command line.
-        from_file: the command line takes a file of words, one in each line.
-        missing: of a field without a default, what to do where it is not given.
-        api: limits of requests, where these are narrower.
-        check: the place of a function, "module:name", that raises `InputError` for a value that is given and wrong; a
-            set of words that it returns is kept in its place.
+        from_file: the command line takes a file of words, one per line.
+        missing: for a field without a default, the remedy in the error if it is not specified.
+        api: limits in requests, if they are narrower.
+        check: a function as "module:name" that raises `InputError` for an invalid value; a set of words that it returns
+            replaces the value.
     """
 
     help: str
@@ -78,13 +78,14 @@ class Option:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of an `Options`, with what its annotation holds.
+    """A field of an `Options`, with its annotation.
 
     Attributes:
-        name, default: of the field; `MISSING` where it has none.
+        name: of the field.
+        default: of the field; `MISSING` if it has none.
         hint: its type, with limits.
-        keyword: whether Python takes it by name alone.
-        group: the field of an `Options` inside, which it is a field of, where it stands beside the others.
+        keyword: whether it is keyword-only in Python.
+        group: the field with the nested `Options` to which it belongs, if nested fields are listed with the others.
     """
 
     name: str
@@ -95,14 +96,16 @@ class Field:
 
     @property
     def option(self) -> Option:
-        """What else it says."""
-        found = next((one for one in getattr(self.hint, "__metadata__", ()) if isinstance(one, Option)), None)
+        """The `Option` of its annotation."""
+        found = next(
+            (metadata for metadata in getattr(self.hint, "__metadata__", ()) if isinstance(metadata, Option)), None
+        )
         assert found is not None, f"{self.name} has no Option"
         return found
 
     @property
     def plain(self) -> Any:
-        """Its type where values are texts, numbers and lists: without classes that only Python has."""
+        """Its type for texts, numbers and lists, without classes that exist only in Python."""
         return _plain(self.hint)
 
     @property
@@ -112,16 +115,16 @@ class Field:
 
     @property
     def limits(self) -> Range:
-        """Of its values."""
+        """The limits of its values."""
         return next(_ranges(self.hint), Range())
 
 
 @dataclass(frozen=True)
 class Options:
-    """The base of declarations; a field whose value is not of its type, or outside its limits, is an `InputError`."""
+    """The base of declarations; a value with a wrong type or outside its limits raises `InputError`."""
 
     def __post_init__(self) -> None:
-        """Check every field; subclasses add what depends on several."""
+        """Validate every field; subclasses add checks of several fields."""
         for field in fields_of(type(self)):
             value = _number(getattr(self, field.name))
             if field.option.check and value is not field.default:
@@ -135,49 +138,50 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 @lru_cache(maxsize=64)
 def fields_of(options: type[Options], interface: Interface | None = None) -> tuple[Field, ...]:
-    """The fields of a declaration that an interface has, those of the class itself before inherited ones.
+    """Returns the fields of a declaration in an interface, those of the class itself before inherited ones.
 
-    Where values are plain, the fields of an `Options` inside stand in its place.
+    For plain values, a field with a nested `Options` is replaced by its fields.
     """
     hints = hints_of(options)
-    own = [name for kind in options.__mro__ for name in vars(kind).get("__annotations__", ())]
+    order = [name for kind in options.__mro__ for name in vars(kind).get("__annotations__", ())]
     found: list[Field] = []
-    for field in sorted(fields(options), key=lambda field: own.index(field.name)):
+    for field in sorted(fields(options), key=lambda field: order.index(field.name)):
         inside = _options_in(hints[field.name]) if interface not in (None, "python") else None
         if inside is not None:
-            found += [replace(one, group=field.name) for one in fields_of(inside, interface)]
+            found += [replace(nested, group=field.name) for nested in fields_of(inside, interface)]
         else:
             found.append(Field(field.name, field.default, hints[field.name], bool(field.kw_only)))
-    return tuple(one for one in found if interface is None or interface in one.option.where)
+    return tuple(field for field in found if interface is None or interface in field.option.where)
 
 
 def options_from(options: type[AnyOptions], values: Mapping[str, Any], interface: Interface) -> AnyOptions:
-    """The options that plain data stands for, from a command line, a job or a request; None is not given.
+    """Construct options from plain data of a command line, a job or a request; None means that a value is not
+    specified.
 
     Raises:
-        InputError: a name is unknown, or a value wrong or missing.
+        InputError: a name is unknown, or a value is wrong or missing.
     """
     known = {field.name: field for field in fields_of(options, interface)}
     check_keys(values, known)
-    given = {
-        # Words may come from Python by any iterable; the declaration checks them.
+    specified = {
+        # In Python, words may be any iterable; the declaration validates them.
         name: value if known[name].option.from_file else convert(known[name].plain, value, name)
         for name, value in values.items()
         if value is not None
     }
     for name, field in known.items():
-        if field.default is MISSING and name not in given:
+        if field.default is MISSING and name not in specified:
             raise InputError(f"{'--' if interface == 'command' else ''}{name} is missing; {field.option.missing}")
     groups: dict[str, dict[str, Any]] = {}
-    for name in list(given):
+    for name in list(specified):
         if (group := known[name].group) is not None:
-            groups.setdefault(group, {})[name] = given.pop(name)
+            groups.setdefault(group, {})[name] = specified.pop(name)
     hints = hints_of(options)
-    return options(**given, **{group: _options_in(hints[group])(**inside) for group, inside in groups.items()})
+    return options(**specified, **{group: _options_in(hints[group])(**inside) for group, inside in groups.items()})
 
 
 def plain_values(options: Options, interface: Interface) -> dict[str, Any]:
-    """What an interface would be given for these options: plain data, without what is as by default."""
+    """Returns the options as plain data for an interface, without default values."""
     values: dict[str, Any] = {}
     for field in fields_of(type(options), interface):
         holder = options if field.group is None else getattr(options, field.group)
@@ -199,7 +203,7 @@ Device = Annotated[
 
 @dataclass(frozen=True)
 class Computing(Options):
-    """Where models compute, and with which numbers."""
+    """Device and dtype of models."""
 
     _: KW_ONLY
     device: Device = None
@@ -219,7 +223,7 @@ R = TypeVar("R")
 
 
 class _Takes(Protocol[P, O_co]):
-    """From a function of one or two inputs and options to one that takes the fields of the options."""
+    """From a function of one or two inputs and options to one with the fields of the options as arguments."""
 
     @overload
     def __call__(self, function: Callable[[A, O_co], R], /) -> Callable[Concatenate[A, P], R]: ...
@@ -228,9 +232,9 @@ class _Takes(Protocol[P, O_co]):
 
 
 def takes(options: Callable[P, AnyOptions]) -> _Takes[P, AnyOptions]:
-    """Make a public function of one that takes an `Options` as its last argument: its fields become arguments.
+    """Decorator for a function with an `Options` as its last argument: the fields become arguments.
 
-    Type checkers, `help` and `inspect.signature` see them, and the docstring lists them below its own `Args`.
+    Type checkers, `help` and `inspect.signature` show them, and they are appended to `Args` in the docstring.
     """
     assert isinstance(options, type)
     assert issubclass(options, Options)
@@ -253,12 +257,12 @@ def takes(options: Callable[P, AnyOptions]) -> _Takes[P, AnyOptions]:
                 if name not in names:
                     remedy = near(name, names)
                     raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}; {remedy}")
-            given = signature.bind(*values, **named).arguments
-            first = [given.pop(parameter.name) for parameter in inputs]
-            return function(*first, kind(**given))
+            bound = signature.bind(*values, **named).arguments
+            first = [bound.pop(parameter.name) for parameter in inputs]
+            return function(*first, kind(**bound))
 
         call.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
-        call.__annotations__ = {**{one.name: one.annotation for one in signature.parameters.values()}}
+        call.__annotations__ = {**{parameter.name: parameter.annotation for parameter in signature.parameters.values()}}
         call.__annotations__["return"] = signature.return_annotation
         call.__doc__ = with_arguments(function.__doc__ or "", arguments)
         return call
@@ -279,29 +283,32 @@ def _parameter(field: Field) -> Parameter:
 
 
 def with_arguments(docstring: str, arguments: Iterable[Field]) -> str:
-    """A docstring in Google's style with further arguments at the end of its `Args`."""
+    """Returns a docstring in Google's style with further arguments at the end of its `Args`."""
     lines = docstring.splitlines()
     if "    Args:" not in lines:
         return docstring
     begin = lines.index("    Args:") + 1
     end = next((place for place in range(begin, len(lines)) if not lines[place].strip()), len(lines))
-    told = [f"        {one.name}: {' '.join(filter(None, (one.option.help, one.option.python)))}" for one in arguments]
-    return "\n".join([*lines[:end], *told, *lines[end:]])
+    entries = [
+        f"        {field.name}: {' '.join(filter(None, (field.option.help, field.option.python)))}"
+        for field in arguments
+    ]
+    return "\n".join([*lines[:end], *entries, *lines[end:]])
 
 
 # Types ----------------------------------------------------------------------------------------------------------------
 
 
 def _options_in(hint: Any) -> Any:
-    """The `Options` that values of a type are."""
+    """Returns the `Options` class in a type, or None."""
     bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
-    kinds = [one for one in (bare, *get_args(bare)) if isinstance(one, type) and issubclass(one, Options)]
+    kinds = [kind for kind in (bare, *get_args(bare)) if isinstance(kind, type) and issubclass(kind, Options)]
     return kinds[0] if kinds else None
 
 
 def _ranges(hint: Any) -> Any:
     if get_origin(hint) is Annotated:
-        yield from (one for one in get_args(hint)[1:] if isinstance(one, Range))
+        yield from (limit for limit in get_args(hint)[1:] if isinstance(limit, Range))
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, types.UnionType, Annotated):
         for choice in get_args(hint):
@@ -309,7 +316,7 @@ def _ranges(hint: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """A number of numpy as one of Python."""
+    """Convert a NumPy number to a Python one."""
     if isinstance(value, int | float):
         return value
     return int(value) if isinstance(value, Integral) else float(value) if isinstance(value, Real) else value
@@ -318,7 +325,7 @@ def _number(value: Any) -> Any:
 def _plain(hint: Any) -> Any:
     origin, choices = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        limits = [one for one in choices[1:] if not isinstance(one, Option)]
+        limits = [choice for choice in choices[1:] if not isinstance(choice, Option)]
         return Annotated[(_plain(choices[0]), *limits)] if limits else _plain(choices[0])
     if origin in (Union, types.UnionType):
         return Union[tuple(_plain(choice) for choice in choices if _is_plain(choice))]  # noqa: UP007
@@ -335,7 +342,7 @@ def _is_several(origin: Any) -> bool:
 
 
 def without_limits(hint: Any) -> Any:
-    """A type without what its `Annotated` holds."""
+    """Returns a type without the metadata of `Annotated`."""
     origin, choices = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return without_limits(choices[0])

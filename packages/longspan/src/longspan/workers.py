@@ -1,13 +1,13 @@
-"""Processes that do work for this one.
+"""Subprocesses that work for this process.
 
-`Worker` is a process that does tasks one after another: the server, `map` and `compare` have no other. Tasks go to it,
-and progress and answers come back, as lines of JSON over its standard input and output. What runs in it is a function
-that is named by "module:name" (see `command_of`), so nothing of the calling script is imported there, whatever threads
-this process has. Several workers are followed by as many threads of this process.
+`Worker` is a process that does tasks one after another; the server, `map` and `compare` use it. Tasks, progress and
+results are sent as lines of JSON over its standard input and output. It runs a function with the name "module:name"
+(see `command_of`), so it imports nothing of the calling script, and does not depend on the threads of this process.
+Several workers are followed by as many threads of this process.
 
-`run_python` and `run_bounded` are for one call in a process of its own, which gets bytes and gives bytes.
+`run_python` and `run_bounded` run one call in a separate process, with bytes as input and output.
 
-Imports nothing heavy, so that such a process can begin at once.
+This module imports nothing large, so that such a process starts fast.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from typing import Any, BinaryIO
 from longspan.errors import InputError
 
 SECONDS = 600
-"""Of processor time that a bounded process may take."""
+"""CPU time limit in seconds of a bounded process."""
 NO_MEMORY = 3
-"""Exit code of a bounded process where memory ran out in Python."""
+"""Exit code of a bounded process that ran out of memory in Python."""
 KILLED, TRIES = -9, 2
-"""The code of a process that was ended from outside, and how often that may happen."""
+"""Exit code of a process that was killed from outside, and maximum number of attempts."""
 STARTS, BROKEN_STARTS = 10, 2
-"""Processes of a worker that may end one after another before they take a task: by signals, or by themselves."""
+"""Maximum number of a worker's processes that may end in a row before they take a task: by signals, or by
+themselves."""
 POLL = 0.2
-"""Seconds between two calls of the function that is called while a worker works."""
+"""Seconds between two calls of `tick` while a worker works."""
 
 
-# A process that does many tasks ---------------------------------------------------------------------------------------
+# A process for many tasks ---------------------------------------------------------------------------------------------
 
 
 class WorkerEndedError(Exception):
@@ -60,21 +61,21 @@ class WorkerEndedError(Exception):
 
 
 class Worker:
-    """A process that does one task after another; where it has ended, the next task starts another one.
+    """A process that does one task after another; after it has ended, the next task starts a new one.
 
-    A context, at whose end the process has ended. It also ends as soon as this process has ended, however that was.
-    The process leads a process group, so Ctrl-C in a terminal does not reach it, and the processes that it starts are
-    killed with it. One thread at a time may call the methods; any thread may call `close`.
+    As a context manager, it ends the process at the end. The process also ends when this process ends in any way. It
+    leads a process group, so Ctrl-C in a terminal does not reach it, and processes that it starts are killed with it.
+    One thread at a time may call the methods; any thread may call `close`.
 
     Args:
         command: starts the process, see `command_of`.
-        log: file for what the process prints; None for standard error of this process.
+        log: file for the process's output; None for standard error of this process.
     """
 
     def __init__(self, command: Sequence[str], log: Path | None = None) -> None:
         self._command = command
         self._log = log
-        self._lock = threading.Lock()  # of `_process` and `_closed`
+        self._lock = threading.Lock()  # protects `_process` and `_closed`
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -89,14 +90,14 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """Number of the process; None where none has been started or the last one was seen to have ended."""
+        """The process id; None if no process has been started, or the last one has ended."""
         return self._process and self._process.pid
 
     def start(self) -> None:
-        """Start the process unless there is one, without waiting until it is ready.
+        """Start the process unless it is running, without waiting until it is ready.
 
         Raises:
-            OSError: the system starts no more processes.
+            OSError: the system cannot start a process.
             WorkerEndedError: the worker is closed.
         """
         with self._lock:
@@ -121,13 +122,13 @@ class Worker:
         threading.Thread(target=_read_lines, args=(self._process.stdout, self._lines), daemon=True).start()
 
     def wait_until_ready(self, seconds: float | None = None) -> None:
-        """Return when the process can take a task, which is started where there is none.
+        """Wait until the process can take a task; starts it if necessary.
 
         Raises:
-            InputError: the function that makes the process ready raised it.
+            InputError: raised by the function that prepares the process.
             TimeoutError: this takes longer than `seconds`.
-            WorkerEndedError: it does not get ready, `STARTS` or `BROKEN_STARTS` times.
-            OSError: the system starts no more processes.
+            WorkerEndedError: the process ended before it was ready, `STARTS` or `BROKEN_STARTS` times.
+            OSError: the system cannot start a process.
         """
         until = None if seconds is None else time.monotonic() + seconds
         while not self._ready:
@@ -150,23 +151,23 @@ class Worker:
         starting: float | None = None,
         tick: Callable[[], None] | None = None,
     ) -> Any:
-        """Do a task. Where a process ends before it has taken the task, another one gets it.
+        """Do a task. If a process ends before it has taken the task, another one gets it.
 
         Args:
             task: for the function that `command_of` names; JSON.
-            hear: called with each progress that the function reports, and with {} when the task is taken.
-            seconds: limit, from the moment at which a process has taken the task.
-            starting: limit in seconds until a process has taken it.
-            tick: called every `POLL` seconds meanwhile; what it raises ends the task and its process.
+            hear: called with each progress report of the function, and with {} when the task is taken.
+            seconds: time limit, after a process has taken the task.
+            starting: time limit in seconds until a process has taken it.
+            tick: called every `POLL` seconds meanwhile; an exception that it raises ends the task and its process.
 
         Returns:
-            What the function returned.
+            The result of the function.
 
         Raises:
-            InputError: the function raised it, here or when the process was made ready.
+            InputError: raised by the function, now or while the process was prepared.
             TimeoutError: a limit was reached; the process was ended.
-            WorkerEndedError: the process ended, or none takes the task, or the worker was closed.
-            OSError: the system starts no more processes.
+            WorkerEndedError: the process ended, or no process takes the task, or the worker was closed.
+            OSError: the system cannot start a process.
         """
         line = json.dumps(task).encode() + b"\n"
         until = None if starting is None else time.monotonic() + starting
@@ -181,12 +182,12 @@ class Worker:
                     self._count_failure(error)
         except (InputError, WorkerEndedError):
             raise
-        except BaseException:  # the process is still at it, or what it wrote is not understood
+        except BaseException:  # the process is still working, or its output is invalid
             self._end()
             raise
 
     def close(self) -> None:
-        """End the process, in the middle of whatever it does, for good; `do` raises `WorkerEndedError`."""
+        """End the process permanently, even during a task; `do` raises `WorkerEndedError`."""
         with self._lock:
             self._closed = True
         self._kill()
@@ -224,7 +225,7 @@ class Worker:
                 raise self._ended(message["over"], taken=True)
 
     def _receive(self, until: float | None, *, taken: bool, tick: Callable[[], None] | None = None) -> dict[str, Any]:
-        """The next message of the process; it has ended where there is none."""
+        """Returns the next message of the process; without one, the process has ended."""
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
             try:
@@ -250,7 +251,7 @@ class Worker:
         return WorkerEndedError(how_it_died(code, self._log), code, taken=taken)
 
     def _count_failure(self, error: WorkerEndedError) -> None:
-        """Raise an error where too many processes have ended before they took a task, or this is no longer wanted."""
+        """Raise an error if too many processes have ended before they took a task, or the worker is closed."""
         self._failures += 1
         if self._closed or self._failures >= (STARTS if error.code < 0 else BROKEN_STARTS):
             self._failures = 0
@@ -274,25 +275,25 @@ class Worker:
 
 
 def command_of(place: str, *arguments: Any, forks: bool = False) -> list[str]:
-    """The command of a worker.
+    """Returns the command of a worker.
 
     Args:
         place: "module:name" of a function, which is called with a function that reports progress (keyword arguments,
             JSON) and then `arguments`. It returns the function that does a task: JSON to JSON. An `InputError` of
-            either is raised in the process that waits; any other exception ends the worker's process.
-        arguments: JSON. The system bounds the length of a command.
-        forks: whether each task is done in a process of its own, forked from the one that is ready, where the system
-            can; else in a new one.
+            either is raised in the waiting process; any other exception ends the worker's process.
+        *arguments: JSON. The system limits the length of a command.
+        forks: whether each task runs in a new process, forked from the prepared one, if the system supports it;
+            otherwise each runs in a newly started one.
     """
-    # -P: no module of the folder in which the user happens to stand. JSON without spaces is short.
+    # -P: do not import modules from the current directory. JSON without spaces is short.
     written = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
     code = f"from {__name__} import _work; _work()"
     return [sys.executable, "-P", "-c", code, place, "forks" if forks else "stays", written]
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a process of Python that imports what this one does."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(one or os.getcwd() for one in sys.path)}
+    """Returns the environment of a Python process with the import path of this one."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
 
 
 def _read_lines(stream: BinaryIO, lines: queue.SimpleQueue[bytes | None]) -> None:
@@ -304,7 +305,7 @@ def _read_lines(stream: BinaryIO, lines: queue.SimpleQueue[bytes | None]) -> Non
 
 def _close_stdin(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
-    with suppress(OSError):  # what it had still to read goes nowhere
+    with suppress(OSError):  # its unread input is discarded
         process.stdin.close()
 
 
@@ -314,9 +315,9 @@ Say = Callable[..., None]
 
 
 def _work() -> None:
-    """The process of a `Worker`."""
+    """The main function of a `Worker`'s process."""
     place, mode, written = sys.argv[1:]
-    # What libraries print is no answer, and what they read is no task.
+    # Output of libraries must not mix with results, and they must not read tasks.
     orders, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -326,7 +327,7 @@ def _work() -> None:
         out.flush()
 
     forks = mode == "forks" and hasattr(os, "fork")
-    # Where tasks are forked, the main thread reads them: a forked process has no other thread.
+    # If tasks are forked, the main thread reads them: a forked process has no other thread.
     tasks = iter(orders.readline, b"") if forks else _tasks_until_the_end(orders)
     try:
         do = _function(place)(lambda **progress: say(progress=progress), *json.loads(written))
@@ -358,7 +359,7 @@ def _answer(do: Callable[[Any], Any], task: bytes, say: Say) -> None:
 
 
 def _tasks_until_the_end(orders: BinaryIO) -> Iterator[bytes]:
-    """Tasks, one by one; a thread ends this process in the middle of one where the other side has gone."""
+    """Yield tasks; a thread ends this process during one if the parent has ended."""
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     idle = threading.Event()
 
@@ -388,19 +389,19 @@ def _end_group() -> None:
 
 
 def _in_a_fork(do: Callable[[], None], orders: BinaryIO) -> int:
-    """Do something in a forked process; its exit code. This one ends both where the other side has gone."""
+    """Run a function in a forked process; returns its exit code. Both processes end if the parent has ended."""
     reading, writing = os.pipe()
-    lifeline, held = os.pipe()
+    lifeline, lifeline_end = os.pipe()
     child = os.fork()
     if child == 0:
         code = 1
         try:
             os.close(reading)
-            os.close(held)
+            os.close(lifeline_end)
             threading.Thread(target=lambda: (os.read(lifeline, 1), os._exit(1)), daemon=True).start()
             do()
             code = 0
-        except BaseException:  # noqa: BLE001 the exit code tells it
+        except BaseException:  # noqa: BLE001 the exit code reports it
             traceback.print_exc()
         finally:
             with suppress(OSError, ValueError):
@@ -409,11 +410,12 @@ def _in_a_fork(do: Callable[[], None], orders: BinaryIO) -> int:
             os._exit(code)
     for descriptor in (writing, lifeline):
         os.close(descriptor)
-    # The child has ended where its pipe has; orders have ended where something can be read, as one comes at a time.
+    # The child has ended if its pipe is closed; the parent has ended if `orders` is readable, since it sends one task
+    # at a time.
     ended, _, _ = select.select([reading, orders], [], [])
     if reading not in ended:
         _end_group()
-    for descriptor in (reading, held):
+    for descriptor in (reading, lifeline_end):
         os.close(descriptor)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
@@ -424,40 +426,40 @@ def _in_a_fork(do: Callable[[], None], orders: BinaryIO) -> int:
 def run_python(
     code: str, *arguments: str, data: bytes, timeout: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run code in a process of its own, which imports what this one does.
+    """Run code in a separate process with the import path of this one.
 
     Args:
-        code: of Python.
-        arguments: in `sys.argv[1:]`.
+        code: Python code.
+        *arguments: in `sys.argv[1:]`.
         data: its standard input.
         timeout: seconds after which it is ended.
 
     Raises:
         subprocess.TimeoutExpired: it took longer than `timeout`.
     """
-    # -P: no module of the folder in which the user happens to stand.
+    # -P: do not import modules from the current directory.
     command = [sys.executable, "-P", "-c", code, *arguments]
     return subprocess.run(command, input=data, capture_output=True, check=False, timeout=timeout, env=_environment())
 
 
 def run_bounded(place: str, data: bytes, memory: int, *, name: str, does: str = "reads it") -> bytes | None:
-    """What a function makes of some bytes in a process of its own, for a library that may abort the one it is in.
+    """Call a function on bytes in a separate process, for a library that may crash its process.
 
     A process that was killed from outside is started once more.
 
     Args:
-        place: of the function, "module:name"; it takes the bytes and gives a text.
-        data: what it is given.
-        memory: bytes that the process may take, for `SECONDS` of processor time (Linux; other systems set no bound).
+        place: "module:name" of the function, from bytes to text.
+        data: its argument.
+        memory: limit of the process's memory in bytes; CPU time is limited to `SECONDS` (both only on Linux).
         name: of the file, for the error.
-        does: what the process does with the file.
+        does: description of the work, for the error.
 
     Returns:
-        The text, in UTF-8; None where the process was ended, by a limit or by a fault.
+        The text, in UTF-8; None if the process was ended by a limit or a crash.
 
     Raises:
         InputError: the process was killed from outside each time.
-        RuntimeError: the function raised something else than `MemoryError`.
+        RuntimeError: the function raised another exception than `MemoryError`.
     """
     code = f"from {__name__} import _bounded; _bounded()"
     for _ in range(TRIES):
@@ -477,7 +479,7 @@ def run_bounded(place: str, data: bytes, memory: int, *, name: str, does: str = 
 
 
 def take_at_most(**limits: int) -> None:
-    """Bound this process by limits of the system, which Windows has not: `AS` bytes of addresses, `CPU` seconds, …"""
+    """Limit the resources of this process (not on Windows): `AS` bytes of address space, `CPU` seconds, …"""
     with suppress(ImportError):
         import resource
 
@@ -485,13 +487,13 @@ def take_at_most(**limits: int) -> None:
             limit = getattr(resource, f"RLIMIT_{name}")
             hard = resource.getrlimit(limit)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            # One second more until the kernel kills, so that it is the limit which is seen and not a kill from outside.
+            # The kernel kills one second later, so that the limit is reported and not a kill from outside.
             last = most + (name == "CPU")
             resource.setrlimit(limit, (most, last if hard == resource.RLIM_INFINITY else min(last, hard)))
 
 
 def _bounded() -> None:
-    """The process of `run_bounded`."""
+    """The main function of the process of `run_bounded`."""
     place, memory, seconds = sys.argv[1:]
     data = sys.stdin.buffer.read()
     function = _function(place)
@@ -504,13 +506,13 @@ def _bounded() -> None:
 
 
 def how_it_died(code: int, log: Path | None) -> str:
-    """Why a process left no result, by its exit code and its log, if it has one."""
+    """Returns the reason why a process ended without a result, from its exit code and its log, if it has one."""
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
         return f"its process was ended by {name}{memory}"
     if log is None:
         return f"its process ended with code {code}"
-    said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    output = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return f"its process ended with code {code}: {lines[-1][:200] if lines else 'it said nothing'}"

@@ -25,7 +25,7 @@ SIZES: dict[str, Any] = {
 }
 IDS = torch.randint(3, 61, (2, 19), generator=torch.Generator().manual_seed(1))
 MASK = (torch.arange(19) >= torch.tensor([[0], [5]])).long()
-# Sinkhorn keeps keys and values in a static cache too, but computes its steps from the whole text: no step is compiled.
+# Sinkhorn keeps keys and values in a static cache too, but has no compiled step.
 PREALLOCATED = {
     "sinkhorn",
     *(name for name, kind in MECHANISMS.items() if supports(kind(), "static_cache", causal=True)),

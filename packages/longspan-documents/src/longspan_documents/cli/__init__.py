@@ -1,1 +1,1 @@
-"""Commands that read documents, one file each; see `longspan.cli`."""
+"""Commands that read documents, one module each; see `longspan.cli`."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 MANY = 20
-"""Documents of a folder from which on an index is worth its while."""
+"""From this number of documents in a folder, a note recommends an index."""
 INDEX_IT = (
     "the documents are read and embedded anew for every command; `longspan index FOLDER --output INDEX` does so once, "
     "and `longspan answer --index INDEX` asks it"
@@ -52,11 +52,11 @@ def answer(
 ) -> None:
     """Find the passages of documents that answer a question, in files and folders of any length.
 
-    Shows the passages that are most likely to hold the answer, best first, with their places, the section or who
-    speaks, the sentence that matters, and how sure that is; or says that there is probably none. `--model` has the best
-    passages read by a model of questions, which marks the words that answer; `--encoder` takes a sentence encoder of
-    your choice instead of the bundled one, and `--reranker` a cross-encoder that reads the best passages again;
-    `--index` asks a whole collection, whose passages have been read already.
+    Shows the passages that are most likely to contain the answer, best first, with their positions, section or speaker,
+    the most relevant sentence, and the probability; or reports that there is probably no answer. With `--model`, a
+    question-answering model reads the best passages and marks the answer; `--encoder` replaces the bundled encoder by a
+    sentence encoder, and `--reranker` reranks the best passages with a cross-encoder; `--index` searches a collection
+    that was indexed before.
 
     Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer contracts/ "who may cancel?"`,
     `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`,
@@ -75,17 +75,21 @@ def answer(
             raise InputError(f"--picture {picture} draws one answer, but {len(asked)} questions are asked; ask one")
         if len(sources) != 1 or Path(sources[0]).is_dir():
             raise InputError(f"--picture {picture} draws one document; name one file")
-        models = [str(one) for one in (options.model, options.encoder, options.reranker) if one is not None]
+        models = [str(source) for source in (options.model, options.encoder, options.reranker) if source is not None]
         check_picture(picture, [*sources, *models, index])
     if index is not None:
-        given = {"--abbreviations": options.abbreviations, "--page-headers": options.page_headers, "--ocr": options.ocr}
-        if named := next((name for name, is_given in given.items() if is_given), None):
+        reading_options = {
+            "--abbreviations": options.abbreviations,
+            "--page-headers": options.page_headers,
+            "--ocr": options.ocr,
+        }
+        if named := next((name for name, is_given in reading_options.items() if is_given), None):
             raise InputError(f"{named} is for documents, and those of --index are read already; leave it out")
         from longspan_documents.inference.indexing.opening import open_index
 
         answerer = open_index(index, **models_in(options))
     else:
-        # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
+        # Every document is read before any question is answered, so that an error in the last one is found first.
         documents, skipped = read_documents([Path(source) for source in sources], options)
         for note in skipped:
             say(f"note: {note}", error=True)
@@ -105,14 +109,14 @@ def answer(
                 say_heading(result.question, first=len(done) == 1)
             _print(result, several=index is not None or len(sources) > 1 or Path(sources[0]).is_dir())
     if json:
-        told = [] if index is not None else notes_of(answerer.documents)
-        say_json([_record(result) | {"note": notes(*told, result.note)} for result in done])
+        document_notes = [] if index is not None else notes_of(answerer.documents)
+        say_json([_record(result) | {"note": notes(*document_notes, result.note)} for result in done])
     for note in dict.fromkeys(result.note for result in done if result.note):
         say(f"note: {note}", error=True)
 
 
 def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tuple[list[str], list[str]]:
-    """The documents and the questions: without `--question` the last word is the question."""
+    """Separate documents from questions: without `--question`, the last word is the question."""
     if not words and not (indexed and questions):
         raise InputError("nothing is asked; name a document and ask a question")
     if indexed:
@@ -138,7 +142,7 @@ def _print(result: "DocumentAnswer", *, several: bool) -> None:
         say(f"Probably not there (probability of an answer: {result.probability:.2f}). The nearest passages:\n")
     elif result.short is not None:
         say_coloured([(str(result.short), "bold")])
-        file = next((one.file for one in result.passages if one.document == result.short.document), "")
+        file = next((passage.file for passage in result.passages if passage.document == result.short.document), "")
         where = f"{name_of(file)}, " if several and file else ""
         quote = result.short.quote
         where += f"{quote.place}, characters {quote.start:,}–{quote.end:,}"
@@ -158,8 +162,8 @@ def _print(result: "DocumentAnswer", *, several: bool) -> None:
 
 
 def _write_marked(passage: "RankedPassage", result: "DocumentAnswer") -> None:
-    """The passage, indented; a terminal shows in bold what others see between two stars: the words that answer, where a
-    model found them in it, else the sentence that matters."""
+    """Print the passage, indented, with the answer, or else the most relevant sentence, in bold or between two
+    stars."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text

@@ -21,13 +21,13 @@ def chunks(
     options: Chunks,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list with places and counts.")] = False,
 ) -> None:
-    """Cut documents into passages with their places, for other tools.
+    """Split documents into passages with their positions, for other tools.
 
-    A passage is a run of whole sentences that stays inside one section, with paragraphs, turns and tables kept together
-    where they fit: what `longspan answer` ranks and `longspan index` keeps. `--json` gives for each its file, words,
-    characters, bytes, lines and page, the headings above it, who speaks, the numbers of its sentences and how many
-    tokens it has. With `--max-tokens` every passage fits a model that reads so many. Files of a folder that cannot be
-    read are named and passed over.
+    A passage is a run of whole sentences within one section, with paragraphs, turns and tables kept together where they
+    fit. `longspan answer` ranks these passages and `longspan index` stores them. `--json` prints for each its file,
+    words, characters, bytes, lines and page, the headings above it, its speakers, the indices of its sentences and its
+    number of tokens. With `--max-tokens`, every passage fits a model with this input length. Files of a folder that
+    cannot be read are named and skipped.
 
     Examples: `longspan chunks paper.pdf`, `longspan chunks docs/ --json > passages.json`, `longspan chunks book.epub
     --max-words 300 --overlap 2 --json`, `longspan chunks notes.md --max-tokens 510 --model bert-base-uncased --json`.
@@ -35,8 +35,8 @@ def chunks(
     from longspan_documents.inference.answer import read_documents
     from longspan_documents.inference.chunks import cut
 
-    documents, skipped = read_documents([Path(one) for one in inputs], options)
-    several = [cut(one, options) for one in documents]
+    documents, skipped = read_documents([Path(path) for path in inputs], options)
+    several = [cut(document, options) for document in documents]
     if json:
         say_json([passage.record() for passages in several for passage in passages])
     else:
@@ -45,13 +45,16 @@ def chunks(
                 _print(passage, named=len(documents) > 1)
     for note in skipped:
         say(f"note: {note}", error=True)
-    every = [passage for passages in several for passage in passages]
-    tokens = sum(passage.tokens for passage in every)
-    say(f"[{counted(len(documents), 'document')}, {counted(len(every), 'passage')}, {tokens:,} tokens]", error=True)
+    all_passages = [passage for passages in several for passage in passages]
+    tokens = sum(passage.tokens for passage in all_passages)
+    say(
+        f"[{counted(len(documents), 'document')}, {counted(len(all_passages), 'passage')}, {tokens:,} tokens]",
+        error=True,
+    )
 
 
 def _print(passage: "PlacedPassage", *, named: bool) -> None:
-    """The passage below a line that says where it stands."""
+    """Print the passage below a line with its position."""
     quote = passage.quote
     parts = [name_of(passage.file)] if named else []
     parts.append(f"{quote.place}, characters {quote.start:,}–{quote.end:,}")

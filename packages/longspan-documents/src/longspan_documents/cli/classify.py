@@ -27,7 +27,7 @@ def classify(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Tell which label a document has, and how sure that is.
+    """Predict the label of a document, with its probability.
 
     Prints the label, its probability and the file, a line for each document; every row of a CSV, TSV, JSON Lines or
     Parquet file is one, unless --raw. The model is one that `longspan train` made for the task `classification`, or a
@@ -39,26 +39,26 @@ def classify(
     from longspan.progress import progress_bar
     from longspan_documents.inference.classify import classifier_in
 
-    # The model first: it is what is most often wrong, and reading many documents takes a while.
+    # The model first: it is the most common mistake, and reading many documents takes a while.
     classifier = classifier_in(options)
     texts = list(_texts(files, options, text_field, classifier.task.text_field))
     labels = [classifier.classify_text(text) for _, _, text in progress_bar(texts, doing="classifying")]
     names = [file if row is None else f"{file}, {row}" for file, row, _ in texts]
     if json:
-        say_json([_record(file, row, one) for (file, row, _), one in zip(texts, labels, strict=True)])
+        say_json([_record(file, row, label) for (file, row, _), label in zip(texts, labels, strict=True)])
     else:
-        widest = max(len(one.label) for one in labels)
-        for name, one in zip(names, labels, strict=True):
-            say(f"{one.label:<{widest}}  {one.probability:.2f}  {name}")
-    for name, one in zip(names, labels, strict=True):
-        if one.note:
-            say(f"note: {name}: {one.note}", error=True)
+        widest = max(len(label.label) for label in labels)
+        for name, label in zip(names, labels, strict=True):
+            say(f"{label.label:<{widest}}  {label.probability:.2f}  {name}")
+    for name, label in zip(names, labels, strict=True):
+        if label.note:
+            say(f"note: {name}: {label.note}", error=True)
 
 
 def _texts(
     files: list[str], options: Classify, text_field: str | None, trained_field: str | None
 ) -> Iterator[tuple[str, str | None, str]]:
-    """`(file, row or None, text)` of each document."""
+    """Yield `(file, row or None, text)` of each document."""
     from longspan.characters import on_one_line
     from longspan.data.labelled import read_texts
     from longspan.data.tables import holds_records

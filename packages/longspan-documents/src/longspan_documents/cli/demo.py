@@ -1,8 +1,8 @@
-"""`make demo` (`python -m longspan_documents.cli.demo`): summarise a long real text that every machine has, then ten
-times as much; and ask two questions of a part of it, one of which it does not answer.
+"""`make demo` (`python -m longspan_documents.cli.demo`): summarises a long real text that every machine has, then ten
+copies of it, and asks two questions about a part of it, one of which it does not answer.
 
 The text is the language reference inside Python itself (`pydoc_data.topics`), a book of some 60 000 words. Each text is
-summarised in a process of its own, so that the peak memory shown is its own.
+summarised in a separate process, whose peak memory is reported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ QUESTIONS = ("which method is invoked on the context manager?", "who discovered 
 
 
 def python_reference() -> str:
-    """The topics of Python's help system as one text, in alphabetical order, without rows of underlining marks."""
+    """Returns the topics of Python's help system as one text, in alphabetical order, without rows of underlining
+    marks."""
     from pydoc_data.topics import topics
 
     text = "\n\n".join(topics[name].strip() for name in sorted(topics))
@@ -29,7 +30,7 @@ def python_reference() -> str:
 
 
 def measure(times: int) -> None:
-    """Summarise `times` copies of the text and print the outcome as JSON: what the processes of `main` run."""
+    """Summarise `times` copies of the text and print the result as JSON; run by the subprocesses of `main`."""
     from longspan_documents.inference.summarize import load_summarizer
     from longspan_documents.text.reading import document_of
 
@@ -100,14 +101,14 @@ def _table(outcomes: list[dict]) -> str:
     for times, outcome in zip(TIMES, outcomes, strict=True):
         speed = outcome["tokens"] / max(outcome["seconds"], 1e-9)
         sizes = (outcome["peak"], outcome["peak"] - outcome["before"])
-        peak, own = (f"{size / 2**20:,.0f} MiB" for size in sizes)
+        peak, added = (f"{size / 2**20:,.0f} MiB" for size in sizes)
         tokens, seconds = outcome["tokens"], outcome["seconds"]
-        lines.append(f"{times:>2} ×       {tokens:>11,} {seconds:>9.1f} {speed:>10,.0f} {peak:>13} {own:>20}")
+        lines.append(f"{times:>2} ×       {tokens:>11,} {seconds:>9.1f} {speed:>10,.0f} {peak:>13} {added:>20}")
     return "\n".join(lines)
 
 
 def _peak_bytes() -> int:
-    """Peak resident memory of this process so far; 0 where the system does not tell."""
+    """Returns the peak resident memory of this process so far; 0 if the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows

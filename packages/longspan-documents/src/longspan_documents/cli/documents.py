@@ -1,4 +1,4 @@
-"""What the commands that read documents share: options, names of files, and pictures of texts."""
+"""Helpers of the commands that read documents: file kinds, headings, and pictures."""
 
 import warnings
 from pathlib import Path
@@ -24,7 +24,7 @@ Reranker = Annotated[str | None, option_of(Answer, "reranker")]
 
 
 def what_is_read() -> str:
-    """The end of the help of a command that reads documents."""
+    """Returns the end of the help of a command that reads documents."""
     from longspan.imports import load_plugins
     from longspan_documents.text.kinds.table import kinds_in_words
 
@@ -33,21 +33,21 @@ def what_is_read() -> str:
 
 
 def say_heading(text: str, *, first: bool) -> None:
-    """Write a heading above one of several results."""
+    """Print a heading above one of several results."""
     say(("" if first else "\n") + f"== {text} ==\n")
 
 
 def save_with_note(figure: "Figure", picture: Path) -> None:
-    """Save a picture; characters that no installed font has are said in one line on stderr."""
+    """Save a picture; one line on stderr reports characters that no installed font has."""
     from longspan.pictures.patterns import save_picture
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         save_picture(figure, picture)
-    # matplotlib warns once for each character that no font has; one line says the same.
+    # matplotlib warns once for each missing character; one line replaces these warnings.
     missing = [warning for warning in caught if str(warning.message).startswith("Glyph ")]
     if missing:
         say(f"note: {picture}: no installed font has all characters of this text; they show as boxes", error=True)
-    for other in caught:
-        if other not in missing:
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+    for warning in caught:
+        if warning not in missing:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)

@@ -27,11 +27,11 @@ def embed(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Turn documents of any length into vectors; near vectors mean near meanings.
+    """Embed documents of any length; documents with similar meanings have similar vectors.
 
-    Each document is read whole and becomes one vector of length 1; with `--sentences` those of its sentences are
-    written too. Without `--output`, prints how near the documents are to each other. With `--model`, a document is read
-    whole by the model and its states are pooled; with `--encoder`, texts are read as sentence-transformers reads them,
+    Each document is read as a whole and becomes one unit vector; with `--sentences`, the vectors of its sentences are
+    written too. Without `--output`, prints the cosine similarities of the documents. With `--model`, the model reads a
+    document as a whole and its states are pooled; with `--encoder`, texts are encoded as sentence-transformers does,
     longer ones in chunks.
 
     Examples: `longspan embed a.pdf b.md c.txt`, `longspan embed *.txt --output vectors.safetensors --sentences`.
@@ -42,8 +42,8 @@ def embed(
 
     if output is not None and output.suffix != ".safetensors":
         raise InputError(f"--output {output} ends in no .safetensors; give a name that does")
-    # Known before anything is read.
-    named = [str(one) for one in (options.model, options.encoder) if one is not None]
+    # Checked before anything is read.
+    named = [str(source) for source in (options.model, options.encoder) if source is not None]
     target = None if output is None else output_file(output, reads=[*files, *named])
     documents = [read_file(file, options) for file in files]
     encoder = encoder_in(options)
@@ -52,12 +52,12 @@ def embed(
         say(f"note: {note}", error=True)
     if target is not None:
         save_vectors(target, files, vectors, sentences=options.sentences)
-        total = sum(len(one.sentences) for one in vectors)
+        total = sum(len(document.sentences) for document in vectors)
         say(f"{output}: {counted(len(vectors), 'document')}, {counted(total, 'sentence')}", error=True)
     if json:
-        say_json([_record(file, one, options.sentences) for file, one in zip(files, vectors, strict=True)])
+        say_json([_record(file, document, options.sentences) for file, document in zip(files, vectors, strict=True)])
     elif output is None:
-        cosines = [float(one.vector @ other.vector) for one in vectors for other in vectors]
+        cosines = [float(document.vector @ other_document.vector) for document in vectors for other_document in vectors]
         _print([name_of(file) for file in files], cosines)
 
 
@@ -76,7 +76,7 @@ def _rounded(vector: "np.ndarray") -> list[float]:
 
 
 def _print(names: list[str], cosines: list[float]) -> None:
-    """A table of the cosines of each two documents."""
+    """Print a table of the cosines of all pairs of documents."""
     from rich.console import Console
     from rich.table import Table
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from longspan_documents.inference.importance import Weighed
 
 SHADES = ("", "on rgb(255,244,214)", "on rgb(255,222,148)", "on rgb(250,184,84)", "on rgb(224,123,40)")
-"""Of a terminal, from unimportant to important."""
+"""Terminal styles, from unimportant to important."""
 
 
 def importance(
@@ -37,10 +37,10 @@ def importance(
 ) -> None:
     """Show a document with its words shaded by how important they are.
 
-    With `--model`, a tagger that `longspan train` made for the task `importance` says how likely a summary names each
-    word. With `--reference`, words are important that the summary does name, in any form, except function words: the
-    labels from which a tagger learns. Without either, the summary is the one that `longspan summarize` makes. Where no
-    terminal shows colours, important words stand between two stars.
+    With `--model`, a tagger that `longspan train` trained for the task `importance` predicts the probability that a
+    summary contains each word. With `--reference`, the important words are those that the summary contains in any form,
+    except function words; these are the labels for training a tagger. Without either, the summary is that of `longspan
+    summarize`. Without a terminal that shows colours, important words are printed between two stars.
 
     Examples: `longspan importance paper.pdf`, `longspan importance paper.pdf --reference abstract.txt`, `longspan
     importance paper.pdf --model runs/tagger --html page.html`.
@@ -73,7 +73,7 @@ def importance(
 
 
 def _print(weighed: "Weighed") -> None:
-    """The text with its shades, or stars around important words where there are no colours."""
+    """Print the text with its shades, or with stars around important words if there are no colours."""
     from rich.console import Console
     from rich.text import Text
 
@@ -94,8 +94,8 @@ def _print(weighed: "Weighed") -> None:
 
 
 def starred(weighed: "Weighed") -> str:
-    """The text with two stars around important words; words that no space parts, as those of a number (0.31), together
-    from the first important one to the last."""
+    """Returns the text with two stars around important words; words without a space between them, as in a number
+    (0.31), are marked together from the first important one to the last."""
     spans: list[list[int]] = []
     for word in weighed.words:
         if word.importance < 0.5:

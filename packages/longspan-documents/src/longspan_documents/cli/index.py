@@ -30,15 +30,14 @@ def index(
 ) -> None:
     """Read a collection once, so that questions over it are answered quickly (`longspan answer --index`).
 
-    Keeps the words of every passage and its vector, by the bundled encoder or that of `--encoder`; files that have not
-    changed are not read again. With `--model` it keeps what the lower layers of a decomposed model make of every
-    passage. More documents can be added at any time; an interruption leaves an index with all that was finished. With
-    `--workers` several processes read the documents, and a call that was killed at any moment is gone on with.
+    Stores the words of every passage and its vector, computed by the bundled encoder or that of `--encoder`; files that
+    have not changed are not read again. With `--model`, it stores the states of a decomposed model's lower layers for
+    every passage. More documents can be added at any time; after an interruption, the index contains all finished
+    documents. With `--workers`, several processes read the documents, and an interrupted call can be continued.
 
-    Examples: `longspan index contracts/ --output library`, `longspan index new.pdf --output library`,
-    `longspan index papers/ --output library --workers 8`,
-    `longspan index contracts/ --model reader --output read`,
-    `longspan index *.md --model deepset/roberta-base-squad2 --lower-layers 9 --output read`.
+    Examples: `longspan index contracts/ --output library`, `longspan index new.pdf --output library`, `longspan index
+    papers/ --output library --workers 8`, `longspan index contracts/ --model reader --output read`, `longspan index
+    *.md --model deepset/roberta-base-squad2 --lower-layers 9 --output read`.
     """
     from longspan_documents.inference.indexing.documents import index as make
 
@@ -60,14 +59,14 @@ def index(
 
 
 def _by_workers(sources: list[Path], output: Path, options: Index, workers: int, threads: int) -> "SearchIndex":
-    """The index, made by several processes, with lines that say how far they are."""
+    """Build the index with several processes, and print their progress."""
     from longspan_documents.cli.map import Lines
     from longspan_documents.mapping.indexing import index_by_workers
 
-    for name, given in (("--model", options.model), ("--lower-layers", options.lower_layers)):
-        if given is not None:
+    for name, value in (("--model", options.model), ("--lower-layers", options.lower_layers)):
+        if value is not None:
             raise InputError(
-                f"--workers {workers} makes an index without a model, and {name} is {given}; leave one out"
+                f"--workers {workers} makes an index without a model, and {name} is {value}; leave one out"
             )
     lines = Lines()
     try:

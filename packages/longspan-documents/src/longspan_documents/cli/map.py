@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from longspan_documents.mapping.documents import Progress
 
 EVERY = 30.0
-"""Seconds between two lines about the progress in a log."""
+"""Seconds between two progress lines in a log."""
 
 
 def options_of_verbs() -> "list[tuple[Field, str]]":
-    """The options of all verbs, none of them given by default; the help names those that have one, unless all do."""
+    """Returns the options of all verbs, without default values; the help lists the verbs of an option, unless all have
+    it."""
     from longspan.options import Field, fields_of
     from longspan.settings import Range
     from longspan_documents.mapping.work import VERBS
@@ -36,7 +37,7 @@ def options_of_verbs() -> "list[tuple[Field, str]]":
         first = next(iter(holders.values()))
         same = len({repr(field.hint) for field in holders.values()}) == 1
         helps = dict.fromkeys(field.option.help for field in holders.values())
-        told = [
+        descriptions = [
             f"{', '.join(verb for verb, field in holders.items() if field.option.help == help)}: {help}"
             for help in helps
         ]
@@ -45,12 +46,12 @@ def options_of_verbs() -> "list[tuple[Field, str]]":
             default=first.option.default or ("" if first.default in (None, False, MISSING, ()) else str(first.default)),
             flags=tuple(flag for flag in first.option.flags if flag != "--model"),  # an option of other verbs
         )
-        # Where verbs differ in its limits, the verb checks them.
+        # If verbs have different limits, the verb checks them.
         limits = first.limits if same else Range()
         flag = first.bare is bool
-        given = Field(name, False if flag else None, Annotated[bool if flag else first.bare | None, limits, option])
+        field = Field(name, False if flag else None, Annotated[bool if flag else first.bare | None, limits, option])
         everywhere = len(holders) == len(VERBS) and len(helps) == 1
-        options.append((given, first.option.help if everywhere else " ".join(told)))
+        options.append((field, first.option.help if everywhere else " ".join(descriptions)))
     return options
 
 
@@ -86,15 +87,15 @@ def map(
     *,
     options: Annotated[dict[str, Any], Declared(options_of_verbs)],
 ) -> None:
-    """Do a verb for every row of tables, or every document of folders, and write Parquet.
+    """Apply a verb to every row of tables or every document of folders, and write Parquet.
 
-    The output folder gets parts with one row for each input row: its own columns, the result's, and `error`, which says
-    why a document could not be done. Ended at any moment, the same command goes on with the parts that are missing; a
-    finished job is left as it is. `_job.json` says what the job was. Options belong to the verb that they name.
+    The output folder contains parts with one row for each input row: the input columns, the result columns, and
+    `error`, the reason if a document failed. After an interruption, the same command computes the missing parts; a
+    finished job is left unchanged. `_job.json` describes the job. The help of an option names its verbs.
 
     Examples: `longspan map summarize papers.parquet --output summaries`, `longspan map embed "shards/*.jsonl.gz"
-    --output vectors --workers 8`, `longspan map answer contracts/ -q "who may cancel?" --output answers`,
-    `longspan map summarize s3://bucket/papers --output /shared/summaries --engine ray --workers 64`.
+    --output vectors --workers 8`, `longspan map answer contracts/ -q "who may cancel?" --output answers`, `longspan map
+    summarize s3://bucket/papers --output /shared/summaries --engine ray --workers 64`.
     """
     from longspan_documents.mapping.documents import map_documents
 
@@ -117,21 +118,21 @@ def map(
         lines.end()
     for note in mapped.notes:
         say(f"note: {note}", error=True)
-    told = f"{counted(mapped.rows, 'document')} in {counted(mapped.parts, 'part')}"
+    summary = f"{counted(mapped.rows, 'document')} in {counted(mapped.parts, 'part')}"
     wrong = f", {counted(mapped.errors, 'document')} with an error" if mapped.errors else ""
     before = "" if mapped.written else ": was finished already, nothing to do"
-    say(f"[{name_of(str(output))}{before}: {told}{wrong}]", error=True)
+    say(f"[{name_of(str(output))}{before}: {summary}{wrong}]", error=True)
 
 
 class Lines:
-    """Says how far a job is: on one line of a terminal, else in a line now and then."""
+    """Prints the progress of a job: on one line of a terminal, else as a line every `EVERY` seconds."""
 
     def __init__(self) -> None:
         self.said = time.monotonic()
         self.width = 0
 
     def report(self, progress: "Progress") -> None:
-        """Tell it, unless that was done a moment ago."""
+        """Print the progress, unless that was done a moment ago."""
         terminal = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
         if time.monotonic() - self.said < (EVERY if terminal is None else 0.5):
             return

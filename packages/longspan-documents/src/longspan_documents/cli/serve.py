@@ -43,16 +43,16 @@ def serve(
     ocr: Ocr = False,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Open a page on this machine to read documents in: summaries beside them, and answers lit up in place.
+    """Serve a local page for reading documents, with summaries next to them and answers highlighted in place.
 
     Drop files or a folder on the page. Nothing leaves this machine, and what was uploaded is deleted at the end
-    (control-C). Only this machine reaches the page, unless `--host` says otherwise; then a token is asked for, which
-    the printed address holds. The same as a JSON API, described at `/docs`: `/summarize`, `/answer`, `/embed`, and
-    `/v1/embeddings` in OpenAI's shape; `/v1/rerank` with `--reranker`.
+    (control-C). Only this machine can reach the page, unless `--host` is set; then a token is required, which the
+    printed address contains. There is also a JSON API, described at `/docs`: `/summarize`, `/answer`, `/embed`, and
+    `/v1/embeddings` in OpenAI's format; `/v1/rerank` with `--reranker`.
 
-    `--encoder` and `--reranker` read questions and passages in the place of the bundled encoder, as in `longspan
-    answer`; the encoder also gives the vectors of `/embed`. The words of `--abbreviations` end no sentence of whatever
-    is read here; the file is read once, when the server starts.
+    `--encoder` and `--reranker` replace the bundled encoder for questions and passages, as in `longspan answer`; the
+    encoder also computes the vectors of `/embed`. The words of `--abbreviations` do not end sentences; the file is read
+    once, when the server starts.
 
     Examples: `longspan serve --open`, `longspan serve --port 0`, `longspan serve --host 0.0.0.0 --workers 4`.
     """
@@ -86,5 +86,5 @@ def serve(
             ),
             started=started,
         )
-    except KeyboardInterrupt:  # how it is ended
+    except KeyboardInterrupt:  # the usual way to stop it
         say()

@@ -43,19 +43,19 @@ def summarize(
     """Summarise documents of any length.
 
     Without `--model`, a small bundled model scores every sentence of the whole document, and the best ones are printed
-    in order: nothing is cut off, nothing is downloaded. With a sequence-to-sequence model, or one that follows
-    instructions, the summary is written anew.
+    in order: nothing is cut off, nothing is downloaded. With `--model`, a sequence-to-sequence or instruction-tuned
+    model, the summary is generated.
 
-    Examples: `longspan summarize paper.pdf -n 8`, `longspan summarize book.txt --picture strip.png`,
-    `longspan summarize meeting.txt --query "What was decided about the budget?"`,
-    `longspan summarize report.docx --html page.html`, `curl -s URL | longspan summarize - --json`,
-    `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
+    Examples: `longspan summarize paper.pdf -n 8`, `longspan summarize book.txt --picture strip.png`, `longspan
+    summarize meeting.txt --query "What was decided about the budget?"`, `longspan summarize report.docx --html
+    page.html`, `curl -s URL | longspan summarize - --json`, `longspan summarize report.md --model runs/led-arxiv-16k
+    --beams 4`.
     """
     from longspan_documents.inference.outline import outline as outline_of
     from longspan_documents.text.reading import read_file
 
     _check_outputs(files, options, picture, html)
-    # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
+    # Every file is read before any is summarised, so that an error in the last one is found first.
     documents = [read_file(file, options) for file in files]
     pieces = _Pieces() if _streams(stream, files, json, outline) else None
     done = []
@@ -82,13 +82,13 @@ def summarize(
     if json:
         read_as = [document.extracted for document in documents]
         rows = zip(done, read_as, strict=True)
-        say_json([_record(file, summary, sections, outline, other) for (file, summary, sections), other in rows])
+        say_json([_record(file, summary, sections, outline, document) for (file, summary, sections), document in rows])
         for document, (file, summary, _) in zip(documents, done, strict=True):
             _print_note(file, document, summary)
 
 
 def _summaries(documents: "list[Document]", options: Summarize) -> "Iterator[Summary]":
-    """The summaries of documents in their order; a model that writes reads several in batches."""
+    """Yield the summaries of documents in order; a generative model reads several in batches."""
     from longspan_documents.inference.results import notes
     from longspan_documents.inference.summarize import extent_in, query_in, summarize_by, summarizer_in
 
@@ -103,7 +103,7 @@ def _summaries(documents: "list[Document]", options: Summarize) -> "Iterator[Sum
 
 
 class _Pieces:
-    """Writes each piece of a text to the terminal as it comes."""
+    """Writes each piece of a text to the terminal when it is generated."""
 
     begun = False
 
@@ -114,15 +114,15 @@ class _Pieces:
 
 
 def _streams(asked: bool | None, files: list[str], json: bool, outline: bool) -> bool:
-    """Whether the text is printed as it is written: one document's, on a terminal or where that is asked for."""
+    """Whether the summary is printed while it is generated: for one document, on a terminal or with `--stream`."""
     if asked and (json or outline or len(files) > 1):
-        other = "--json" if json else "--outline" if outline else f"{len(files)} files"
-        raise InputError(f"--stream prints one summary as it is written, and {other} is given; leave one out")
+        conflict = "--json" if json else "--outline" if outline else f"{len(files)} files"
+        raise InputError(f"--stream prints one summary as it is written, and {conflict} is given; leave one out")
     return not (json or outline or len(files) > 1) and (sys.stdout.isatty() if asked is None else asked)
 
 
 def _check_outputs(files: list[str], options: Summarize, picture: Path | None, html: Path | None) -> None:
-    """Refuse, before any work, a picture or page that could not be written, or one for several documents."""
+    """Check, before any work, that the picture and the page can be written, and that there is only one document."""
     read = [*files, *([] if options.model is None else [str(options.model)])]
     for option, output, does in (("--picture", picture, "draws"), ("--html", html, "shows")):
         if output is not None and len(files) > 1:
@@ -148,7 +148,7 @@ def _print(
 
 
 def _print_note(file: str, document: "Document", summary: "Summary") -> None:
-    """The note of a summary, without that of the document, which its reader has printed."""
+    """Print the note of a summary, without the document's note, which is printed already."""
     note = (summary.note or "").removeprefix(document.note or "").removeprefix("; ")
     if note:
         say(f"note: {name_of(file)}: {note}", error=True)

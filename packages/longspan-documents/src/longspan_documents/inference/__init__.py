@@ -1,1 +1,1 @@
-"""A document in, a result out: summaries, answers, passages, labels and vectors."""
+"""Inference on documents: summaries, answers, passages, labels and embeddings."""

@@ -1,7 +1,7 @@
-"""`longspan.answer`: documents and a question in; the passages most likely to hold the answer out, with their places.
+"""`longspan.answer`: finds the passages of documents that are most likely to answer a question.
 
 Passages are ranked by their words and, in English, by their meaning (`longspan_documents.inference.ranking`). With a
-model of questions, the best of them are read, and the words that answer are marked.
+question-answering model, the best passages are read and the words of the answer are extracted.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ Source = str | Path | Document
 NOT_ENGLISH = "how sure an answer is was measured on English; in other languages it is less reliable"
 
 FIRST = 20
-"""Passages that a cross-encoder reads again."""
+"""Number of passages that a cross-encoder reranks."""
 
 SAMPLE = 4_000
-"""Characters of each document that tell the language."""
+"""Characters of each document that are used to detect the language."""
 
 
 @takes(Answer)
@@ -60,16 +60,16 @@ def answer(document: Source | Sequence[Source], question: str, options: Answer) 
     """Find the passages of documents that are most likely to answer a question.
 
     Args:
-        document: the text itself, a `Path` to a file or a folder, what `longspan_documents.text.reading.read` gave, or
-            several of these, whose passages compete.
+        document: the text itself, a `Path` to a file or a folder, a document returned by
+            `longspan_documents.text.reading.read`, or several of these, whose passages are ranked together.
         question: one question.
 
     Returns:
-        A `DocumentAnswer`; `print` shows the sentence that matters most.
+        A `DocumentAnswer`; `print` shows the most relevant sentence.
 
     Raises:
-        InputError: nothing to read, no question, a model that cannot be loaded or cannot answer questions, an option
-            outside its limits; a device that is not there, or one for a model that is loaded already.
+        InputError: there is nothing to read or no question, a model cannot be loaded or cannot answer questions, an
+            option is out of range, or a device does not exist or is specified for a model that is already loaded.
     """
     documents, skipped = read_documents(document, options)
     result = answer_in(documents, question, options)
@@ -77,32 +77,32 @@ def answer(document: Source | Sequence[Source], question: str, options: Answer) 
 
 
 def answer_in(documents: Sequence[Document], question: str, options: Answer) -> DocumentAnswer:
-    """The answer of documents that have been read; see `answer`."""
+    """Answer a question from documents that have been read; see `answer`."""
     result = Answerer(documents, **models_in(options)).answer(question, top=options.top, threshold=options.threshold)
     return replace(result, note=notes(*notes_of(documents), result.note))
 
 
 def models_in(options: Answer) -> dict[str, Any]:
-    """The options that name models and where they compute, as `Answerer` and `load_models` take them."""
+    """Returns the options for models and devices, as keyword arguments of `Answerer` and `load_models`."""
     return {name: getattr(options, name) for name in ("model", "encoder", "reranker", "device", "dtype")}
 
 
 @takes(SentenceReading)
 def open_documents(sources: Source | Sequence[Source], options: Reading) -> tuple[list[Document], list[str]]:
-    """Read documents, and say what was passed over in folders; arguments as in `answer`.
+    """Read documents; returns them with notes on files that were skipped in folders. Arguments as in `answer`.
 
     Raises:
-        InputError: a document that was named cannot be read, a folder holds none that can, or there is none at all.
+        InputError: a named document cannot be read, a folder contains no readable document, or there is no document.
     """
     return read_documents(sources, options)
 
 
 def read_documents(sources: Source | Sequence[Source], reading: Reading) -> tuple[list[Document], list[str]]:
-    """Documents, and what was passed over in folders; see `open_documents`."""
-    every = sources_in(sources, reading)
+    """Returns documents and notes on skipped files; see `open_documents`."""
+    given_sources = sources_in(sources, reading)
     documents: list[Document] = []
     skipped: list[str] = []
-    for number, source in enumerate(every, 1):
+    for number, source in enumerate(given_sources, 1):
         if isinstance(source, Document):
             documents.append(source)
         elif isinstance(source, Path) and os.path.isdir(source):
@@ -120,7 +120,7 @@ def read_documents(sources: Source | Sequence[Source], reading: Reading) -> tupl
         elif isinstance(source, Path):
             documents.append(read_file(source, reading))
         else:
-            name = "the document" if len(every) == 1 else f"document {number}"
+            name = "the document" if len(given_sources) == 1 else f"document {number}"
             if not source.strip():
                 raise InputError(f"{name} is empty; give a document with words in it")
             check_not_path(source, name, folders=True)
@@ -134,26 +134,26 @@ def read_documents(sources: Source | Sequence[Source], reading: Reading) -> tupl
 
 
 def sources_in(sources: Source | Iterable[Source], reading: Reading, argument: str = "document") -> list[Source]:
-    """What names documents, as a list, with what is said of how they are read; nothing is opened.
+    """Returns sources of documents as a list, after checking their types and the reading options; opens nothing.
 
     Raises:
-        InputError: something else is among them, or an encoding of no file.
+        InputError: a source has another type, or there is an encoding but no file.
     """
     if isinstance(sources, str | Path | Document):
-        every: list[Source] = [sources]
+        listed: list[Source] = [sources]
     else:
         check_several(sources, argument, "a text, a Path or a Document, or a list of these")
-        every = list(sources)
-    for number, source in enumerate(every, 1):
-        name = argument if len(every) == 1 else f"{argument} {number}"
+        listed = list(sources)
+    for number, source in enumerate(listed, 1):
+        name = argument if len(listed) == 1 else f"{argument} {number}"
         check_kind(source, name, (str, Path, Document), "a text, a Path or a Document")
-    if reading.encoding is not None and every and not any(isinstance(source, Path) for source in every):
+    if reading.encoding is not None and listed and not any(isinstance(source, Path) for source in listed):
         raise InputError(f"encoding={show(reading.encoding)} is of files, and no {argument} is a Path; leave it out")
-    return every
+    return listed
 
 
 class Answerer:
-    """Documents that are ready for many questions: their passages are cut, stemmed and embedded once.
+    """Documents that are prepared for many questions: their passages are split, stemmed and embedded once.
 
     Example::
 
@@ -162,16 +162,19 @@ class Answerer:
         print(answerer.answer("who may cancel?"), answerer.answer("by when?"))
 
     Args:
-        documents: whose passages compete.
-        model: of questions, which gives the words that answer; as in `longspan.answer`.
-        passages: those of each document, where they are known; they are ranked by their words alone.
-        encoder, reranker, device, dtype: as in `longspan.answer`.
+        documents: the documents to search.
+        model: a question-answering model, which extracts the answer; as in `longspan.answer`.
+        passages: the passages of each document, if they are known; they are ranked by their words only.
+        encoder: as in `longspan.answer`.
+        reranker: as in `longspan.answer`.
+        device: as in `longspan.answer`.
+        dtype: as in `longspan.answer`.
 
     Attributes:
-        documents: in the order in which they are numbered.
+        documents: the documents, in the order in which results number them.
 
     Raises:
-        InputError: a model that cannot be loaded, or cannot answer questions.
+        InputError: a model cannot be loaded or cannot answer questions.
     """
 
     def __init__(
@@ -192,10 +195,10 @@ class Answerer:
         if not self.documents:
             raise InputError("documents is empty; give one or more that `read` gave")
         self._reader, self._encoder, self._reranker = load_models(model, encoder, reranker, device, dtype)
-        sample = "\n".join(one.text[:SAMPLE] for one in self.documents)
+        sample = "\n".join(document.text[:SAMPLE] for document in self.documents)
         self._english = reads_english(sample)
         language = guess_language(sample)
-        # Weights that were fitted with the encoder, where it knows the language.
+        # Use the weights that were fitted with the encoder, if it supports the language.
         fitted, bundled, second = load_weights(), None, None
         if self._encoder is not None:
             self._weights = fitted["encoder"]
@@ -209,10 +212,10 @@ class Answerer:
         self._second = second and SecondLook(second, self._index.texts)
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
-        """Rank the passages for one question, and answer it; arguments as in `longspan.answer`.
+        """Rank the passages for one question and answer it; arguments as in `longspan.answer`.
 
         Raises:
-            InputError: a question without words, `top` below 1, or a threshold outside 0 to 1.
+            InputError: the question has no words, `top` is below 1, or a threshold is outside 0 to 1.
         """
         check_asked(question, top, threshold)
         begin = time.perf_counter()
@@ -226,15 +229,15 @@ class Answerer:
         order = list(ranking.order)
         if self._reranker is not None:
             first = order[: max(FIRST, top)]
-            again = self._reranker.order(question, [self._index.passages[number].text for number in first])
-            order[: len(first)] = [first[place] for place in again]
+            order_again = self._reranker.order(question, [self._index.passages[number].text for number in first])
+            order[: len(first)] = [first[place] for place in order_again]
         shown = [self._ranked(number, ranking, question) for number in order[:top]]
         short = None if self._reader is None else self._reader.best(question, self.documents, shown)
         scored: list[list[ScoredSentence]] = [[] for _ in self.documents]
         values = ranking.passage_probabilities.tolist()
         for passage, owner, value in zip(self._index.passages, self._index.owners, values, strict=True):
             scored[owner].append(ScoredSentence(passage.text, passage.start, passage.end, round(value, 4)))
-        # Where words alone rank and no passage has one of the question's, there is no answer.
+        # If passages are ranked by words only and none contains a word of the question, there is no answer.
         silent = threshold is None and not ranking.scores.any()
         limit = weights.threshold if threshold is None else threshold
         return DocumentAnswer(
@@ -264,10 +267,10 @@ def load_models(
     device: str | None,
     dtype: str | None,
 ) -> tuple[SpanReader | None, SentenceEncoder | None, Reranker | None]:
-    """The models that are named, loaded; what was loaded a moment ago is not loaded again. Arguments and errors as in
+    """Load the models, or take them from the cache if they were loaded recently. Arguments and errors as in
     `longspan.answer`."""
     if device is not None:
-        check_place(device)  # whether or not a model turns out to compute
+        check_place(device)  # even if no model turns out to be used
     check_numbers(dtype, model, encoder, reranker)
     if model is not None and not hasattr(model, "best"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_reader` returned")
@@ -288,7 +291,7 @@ def load_models(
 def ranked_passage(
     document: Document, number: int, passage: Passage, nearest: int, probability: float
 ) -> RankedPassage:
-    """A passage of the document of that number, with the sentence in it that matters, and how likely it is."""
+    """Returns a `RankedPassage` of document `number`, with its most relevant sentence `nearest`."""
     sentence = passage.sentences[nearest]
     return RankedPassage(
         file=document.name,
@@ -304,8 +307,8 @@ def ranked_passage(
 
 
 def notes_of(documents: Sequence[Document]) -> list[str]:
-    """What those should know who ask the documents, with the names of these where there are several."""
-    return [f"{one.name}: {one.note}" if len(documents) > 1 else one.note for one in documents if one.note]
+    """Returns the notes of the documents, with their names if there are several."""
+    return [f"{read.name}: {read.note}" if len(documents) > 1 else read.note for read in documents if read.note]
 
 
 def check_asked(question: str, top: int, threshold: float | None) -> None:

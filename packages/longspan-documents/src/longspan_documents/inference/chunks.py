@@ -1,6 +1,6 @@
-"""`longspan.chunks`: a document in, its passages out, each with the places that other tools need to point back.
+"""`longspan.chunks`: splits a document into passages with their positions, for other tools.
 
-They are the passages that `longspan.answer` ranks and `longspan index` keeps: whole sentences of one section
+These are the passages that `longspan.answer` ranks and `longspan index` stores: whole sentences of one section
 (`longspan_documents.text.passages`).
 """
 
@@ -24,17 +24,17 @@ from longspan_documents.text.reading import as_document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedPassage:
-    """A passage and where it stands.
+    """A passage and its position in the document.
 
     Attributes:
-        file: what its document is called.
-        text: the words as they are to be read: each paragraph, item, line of a table and turn on its own line.
-        quote: its words in the document, and their place.
-        headings: of the sections that it stands in, the outermost first.
-        speakers: who speaks in it.
-        sentences: the numbers of its first sentence and of the one behind its last, among those of the document.
-        words: of `text`, between spaces.
-        tokens: of `text`, without special tokens.
+        file: name of the document.
+        text: the text for display: each paragraph, list item, table row and turn on its own line.
+        quote: the text as it is in the document, with its position.
+        headings: headings of the sections that contain the passage, the outermost first.
+        speakers: the speakers in the passage.
+        sentences: indices of its sentences in the document, as a pair of first and end (exclusive).
+        words: number of words of `text`, separated by white space.
+        tokens: number of tokens of `text`, without special tokens.
     """
 
     file: str
@@ -50,31 +50,31 @@ class PlacedPassage:
         return self.text
 
     def record(self) -> dict[str, Any]:
-        """Plain data, for JSON: places stand beside the text."""
+        """Returns the passage as a dictionary for JSON, with the fields of `quote` at its top level."""
         record = {"file": self.file, "text": self.text, **asdict(self.quote)}
         record["text"] = self.text
-        told = ("headings", "speakers", "sentences", "words", "tokens")
-        return record | {name: getattr(self, name) for name in told}
+        names = ("headings", "speakers", "sentences", "words", "tokens")
+        return record | {name: getattr(self, name) for name in names}
 
 
 @takes(Chunks)
 def chunks(document: str | Path | Document, options: Chunks) -> tuple[PlacedPassage, ...]:
-    """Cut a document into passages of whole sentences, none of which leaves its section.
+    """Split a document into passages of whole sentences; no passage extends over several sections.
 
     Args:
-        document: the text itself, a `Path` to a file, or what `longspan_documents.text.reading.read` gave.
+        document: the text itself, a `Path` to a file, or a document returned by `longspan_documents.text.reading.read`.
 
     Returns:
         The passages in order.
 
     Raises:
-        InputError: nothing to read, an option outside its limits, or a tokenizer that cannot be loaded.
+        InputError: there is nothing to read, an option is out of range, or a tokenizer cannot be loaded.
     """
     return cut(as_document(document, options), options)
 
 
 def cut(document: Document, options: Chunks) -> tuple[PlacedPassage, ...]:
-    """The passages of a document that has been read; see `chunks`."""
+    """Split a document that has been read into passages; see `chunks`."""
     count = _counter(options.tokenizer)
     max_words, max_tokens = options.max_words, options.max_tokens
     if max_words is None and max_tokens is not None:
@@ -101,7 +101,7 @@ def cut(document: Document, options: Chunks) -> tuple[PlacedPassage, ...]:
 
 
 def headings_above(document: Document) -> dict[int | None, tuple[str, ...]]:
-    """For the index of each block that is a heading: its words, behind those of the headings that it stands below."""
+    """Returns, for the index of each heading block, the headings of its enclosing sections and its own."""
     above: list[tuple[int, str]] = []
     paths: dict[int | None, tuple[str, ...]] = {}
     for index, block in enumerate(document.blocks):
@@ -116,7 +116,7 @@ def headings_above(document: Document) -> dict[int | None, tuple[str, ...]]:
 
 
 def _counter(tokenizer: str | Path | Callable[..., Any] | None) -> Measure:
-    """What counts the tokens of texts."""
+    """Returns a function that counts the tokens of texts."""
     if tokenizer is not None and not callable(tokenizer):
         check_kind(tokenizer, "tokenizer", (str, Path), "a folder, a name, or a tokenizer of transformers")
     used = tokenizer if callable(tokenizer) else _load(tokenizer and str(tokenizer))

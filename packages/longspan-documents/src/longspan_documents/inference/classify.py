@@ -1,4 +1,4 @@
-"""`longspan.classify`: a document of any kind in, its label out, with a probability for each label that there is."""
+"""`longspan.classify`: predicts the label of a document of any kind, with the probability of each label."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentLabel:
-    """What a document is.
+    """The predicted label of a document.
 
     Attributes:
-        label: the most likely one.
-        probability: of this label, between 0 and 1, as the model sees it.
-        probabilities: of every label that the model knows, the most likely one first.
-        tokens: how many tokens the model read.
-        of_tokens: how many the document has.
+        label: the most likely label.
+        probability: its probability according to the model.
+        probabilities: the probability of every label of the model, in descending order.
+        tokens: number of tokens that the model read.
+        of_tokens: number of tokens of the document.
         seconds: time from text to label, without loading the model.
         note: a warning for the reader, or None.
     """
@@ -46,17 +46,18 @@ class DocumentLabel:
 
 @takes(Classify)
 def classify(document: str | Path | Document, options: Classify) -> DocumentLabel:
-    """Tell which label a document has.
+    """Predict the label of a document.
 
     Args:
-        document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
+        document: the text itself, a `Path` to a file of any kind that `read` supports, or a document returned by
+            `read`.
 
     Returns:
         A `DocumentLabel`; `print` shows the label.
 
     Raises:
-        InputError: nothing to read; a model that cannot be loaded, or does not classify; a device that is not there, or
-            one for a classifier that is loaded already.
+        InputError: there is nothing to read, a model cannot be loaded or does not classify, or a device does not exist
+            or is specified for a classifier that is already loaded.
     """
     from longspan_documents.text.reading import as_document
 
@@ -65,7 +66,7 @@ def classify(document: str | Path | Document, options: Classify) -> DocumentLabe
 
 
 def classifier_in(options: Classify) -> Classifier:
-    """The classifier that options name, loaded."""
+    """Returns the classifier that the options specify, loaded."""
     model = options.model
     check_kind(model, "model", (str, Path, Classifier), "a folder, or what `load_classifier` returned")
     check_loads("model", model, options.device, options.dtype)
@@ -73,7 +74,7 @@ def classifier_in(options: Classify) -> Classifier:
 
 
 def load_classifier(model: str | Path, device: str | None = None, dtype: str | None = None) -> Classifier:
-    """Load a classifier once for many documents; arguments and errors as in `classify`. The latest two stay loaded."""
+    """Load a classifier for many documents; arguments and errors as in `classify`. The two latest are cached."""
     check_kind(model, "model", (str, Path), "a folder or a name")
     check_named(device, dtype)
     return _load(str(model), device, dtype)
@@ -98,14 +99,15 @@ def _load(model: str, device: str | None, dtype: str | None) -> Classifier:
 
 
 class Classifier:
-    """A model that classifies, ready for many documents; `load_classifier` opens one.
+    """A loaded classifier; `load_classifier` opens one.
 
     Args:
-        model, tokenizer: loaded.
-        task: the classification task that it was trained for, which knows how texts are cleaned and cut.
+        model: on its device.
+        tokenizer: the tokenizer of the model.
+        task: the classification task of its training, which defines how texts are cleaned and truncated.
 
     Attributes:
-        labels: those that it knows.
+        labels: the labels of the model.
     """
 
     def __init__(self, model: Any, tokenizer: Any, task: Any) -> None:
@@ -119,7 +121,7 @@ class Classifier:
         return self.classify_text(document.words)
 
     def classify_text(self, text: str) -> DocumentLabel:
-        """The same for a text that is taken as it stands, as training takes the rows of its files."""
+        """Classify a text as it is, like the rows of training files."""
         import torch
 
         from longspan.characters import mend
@@ -127,20 +129,20 @@ class Classifier:
 
         begin = time.perf_counter()
         text, halves = mend(text)
-        ids, whole = self.task.encode(text, self.tokenizer)
+        ids, of_tokens = self.task.encode(text, self.tokenizer)
         batch = self.task.collator(self.tokenizer)([{"input_ids": ids}])
         batch = {name: values.to(self.model.device) for name, values in batch.items()}
         with torch.inference_mode():
             shares = self.model(**batch).logits[0].cpu().double().softmax(-1).tolist()
         named = dict(sorted(zip(self.labels, shares, strict=True), key=lambda pair: -pair[1]))
         label = next(iter(named))
-        cut = f"the model read the first {len(ids):,} of {whole:,} tokens" if len(ids) < whole else None
+        cut = f"the model read the first {len(ids):,} of {of_tokens:,} tokens" if len(ids) < of_tokens else None
         return DocumentLabel(
             label=label,
             probability=named[label],
             probabilities=named,
             tokens=len(ids),
-            of_tokens=whole,
+            of_tokens=of_tokens,
             seconds=time.perf_counter() - begin,
             note=notes(cut, halves=halves),
         )

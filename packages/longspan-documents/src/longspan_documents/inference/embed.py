@@ -1,11 +1,11 @@
-"""`longspan.embed`: texts of any length in, vectors out; near vectors mean near meanings.
+"""`longspan.embed`: embeds texts of any length; texts with similar meanings have similar vectors.
 
-A document is read whole: each of its sentences gets a vector that depends on the text around it, and the document their
-mean. Single texts (questions, titles) are read one by one; vectors of both can be compared. Any encoder can take the
-place of the bundled one: `Encoder` holds a model that was trained to embed, `PooledEncoder` any other, published or
-ours, and pools the states of its tokens. What sentence-transformers publishes is read as they read it
-(`longspan.checkpoints.pooling`), but never cut: a text goes through the model whole, and one that is longer than the
-model reads is refused.
+A document is read as a whole: the vector of each sentence depends on the text around it, and the vector of the document
+is the mean of these. Single texts (questions, titles) are read separately; both kinds of vectors can be compared. Any
+encoder can replace the bundled one: `Encoder` wraps a model that was trained to embed; `PooledEncoder` wraps any other
+encoder and pools its token states. Models in the format of sentence-transformers are pooled as their files specify
+(`longspan.checkpoints.pooling`), but texts are never truncated: a text that is longer than the model's input raises an
+error.
 """
 
 from __future__ import annotations
@@ -46,18 +46,17 @@ if TYPE_CHECKING:
 
 @takes(EmbedTexts)
 def embed(texts: str | Sequence[str], options: EmbedTexts) -> np.ndarray:
-    """Vectors of loose texts of any length, each read by itself.
+    """Embed separate texts of any length.
 
     Args:
         texts: one text, or several.
 
     Returns:
-        `(D,)` for one text, `(N, D)` for several; float32, of length 1. Their dot products are cosines.
+        `(D,)` for one text, `(N, D)` for several; float32 unit vectors, so that their dot products are cosines.
 
     Raises:
-        InputError: a text that is none, or is blank, or the name of a file; a model that cannot be loaded or is no
-            encoder, or that reads fewer tokens than a text has; a device that is not there, or one for a model that is
-            loaded already.
+        InputError: a text is blank, no string, or the name of a file; a model cannot be loaded, is no encoder, or has a
+            shorter input than a text; a device does not exist or is specified for a model that is already loaded.
     """
     from longspan_documents.text.folders import check_not_path
 
@@ -68,16 +67,16 @@ def embed(texts: str | Sequence[str], options: EmbedTexts) -> np.ndarray:
             raise InputError(
                 f"texts is {show(texts)}, whose order nobody knows; give a list, in the order of the vectors"
             )
-    every = [texts] if single else list(texts)
-    for text in every:
+    several = [texts] if single else list(texts)
+    for text in several:
         if isinstance(text, str):
             check_not_path(text, "texts" if single else "a text", "give {path} to longspan.embed_document")
-    vectors = embed_words(every, options)
+    vectors = embed_words(several, options)
     return vectors[0] if single else vectors
 
 
 def embed_words(texts: Sequence[str], options: EmbedTexts) -> np.ndarray:
-    """Vectors `(N, D)` as `embed` gives them, also of words that are the name of a file, as a request may hold them."""
+    """Returns `(N, D)` vectors as `embed` does, but accepts texts that are names of files, for requests."""
     for text in texts:
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
@@ -91,14 +90,14 @@ def embed_words(texts: Sequence[str], options: EmbedTexts) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedDocument:
-    """A document's vectors.
+    """The vectors of a document.
 
     Attributes:
-        vector: `(D,)`, of the document, of length 1: the mean of its sentences' vectors, or by an encoder whose states
-            are pooled that of all tokens; 0 where it has none.
+        vector: `(D,)` unit vector of the document: the mean of its sentences' vectors or, for a pooled encoder, of all
+            token states; 0 for an empty document.
         vectors: `(N, D)`, of its sentences.
-        sentences: N, in order, with their places.
-        tokens: how many were read.
+        sentences: the N sentences in order, with their positions.
+        tokens: number of tokens that were read.
     """
 
     vector: np.ndarray
@@ -109,15 +108,16 @@ class EmbeddedDocument:
 
 @takes(Embed)
 def embed_document(document: str | Path | Document, options: Embed) -> EmbeddedDocument:
-    """Vectors of a document of any length, and of its sentences, each read in it.
+    """Embed a document of any length and its sentences, each in the context of the document.
 
-    A document that is longer than `encoder` reads goes through it in chunks, and its sentences are read one by one.
+    A document that is longer than the input of `encoder` is read in chunks, and its sentences are read separately.
 
     Args:
-        document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
+        document: the text itself, a `Path` to a file of any kind that `read` supports, or a document returned by
+            `read`.
 
     Raises:
-        InputError: nothing to read, or as in `embed`.
+        InputError: there is nothing to read; other errors as in `embed`.
     """
     from longspan_documents.text.reading import as_document
 
@@ -125,7 +125,7 @@ def embed_document(document: str | Path | Document, options: Embed) -> EmbeddedD
 
 
 def embedded(document: Document, encoder: Any, language: str | None = None) -> EmbeddedDocument:
-    """The vectors of a document by an encoder that is loaded; see `embed_document`."""
+    """Embed a document with a loaded encoder; see `embed_document`."""
     from longspan_documents.text.reading import sentences_of
 
     sentences = tuple(sentences_of(document, language))
@@ -136,8 +136,11 @@ def embedded(document: Document, encoder: Any, language: str | None = None) -> E
 def save_vectors(
     path: Path, names: Sequence[str], documents: Sequence[EmbeddedDocument], *, sentences: bool = False
 ) -> None:
-    """Write a .safetensors file: `documents` `(M, D)` float32 and, where asked, for each document of index i
-    `sentences.i` `(N, D)` and `places.i` `(N, 2)` int64, first character and end; the names stand in its metadata."""
+    """Write vectors to a .safetensors file, with the names in its metadata.
+
+    It contains `documents` `(M, D)` float32 and, with `sentences`, for the document with index i `sentences.i` `(N, D)`
+    and `places.i` `(N, 2)` int64, the first and end characters.
+    """
     from safetensors.numpy import save
 
     from longspan.files import whole_file
@@ -153,7 +156,11 @@ def save_vectors(
 
 
 def encoder_in(options: EmbedTexts | Embed) -> Any:
-    """The encoder that options name, loaded; `InputError` where there are two."""
+    """Returns the encoder that the options specify, loaded.
+
+    Raises:
+        InputError: there are two encoders.
+    """
     model, encoder, device, dtype = options.model, options.encoder, options.device, options.dtype
     if encoder is not None:
         from longspan_documents.inference.sentence_encoder import load_sentence_encoder
@@ -176,7 +183,7 @@ def load_encoder(
 def load_encoder(
     model: str | Path | None = None, device: str | None = None, dtype: str | None = None
 ) -> Encoder | PooledEncoder:
-    """Load an encoder once for many texts; arguments and errors as in `embed`. The latest two stay loaded."""
+    """Load an encoder for many texts; arguments and errors as in `embed`. The two latest are cached."""
     if model is not None:
         check_kind(model, "model", (str, Path), "a folder or a name")
     check_named(device, dtype)
@@ -204,16 +211,16 @@ def _load(source: str, device: str | None, dtype: str | None) -> Encoder | Poole
 
 
 class PooledEncoder:
-    """An encoder with its tokenizer, and how its states become one vector.
+    """An encoder with its tokenizer, whose token states are pooled to one vector.
 
     Args:
         model: a `LongspanModel`.
-        tokenizer: the one that belongs to it.
-        pooling: how; vectors have length 1 in any case.
+        tokenizer: the tokenizer of the model.
+        pooling: how states are pooled; vectors are always normalised to length 1.
 
     Attributes:
         dimensions: D, of the vectors.
-        max_tokens: of the longest text, special tokens included.
+        max_tokens: maximum length of a text, special tokens included.
     """
 
     def __init__(self, model: Any, tokenizer: Any, pooling: Pooling | None = None) -> None:
@@ -228,7 +235,7 @@ class PooledEncoder:
         self.max_tokens: int = model.encoder.embeddings.max_tokens
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
+        """Returns vectors `(N, D)` of separate texts; 0 for blank texts."""
         encoded = [[*self.before, *tokens, *self.after] for tokens in self._encode(texts)]
         vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for chosen in batches_of([len(tokens) for tokens in encoded]):
@@ -237,26 +244,26 @@ class PooledEncoder:
         return vectors
 
     def pooled(self, encoded: Sequence[Sequence[int]]) -> np.ndarray:
-        """Vectors `(B, D)` of texts that are tokens already, special ones included."""
+        """Returns vectors `(B, D)` of tokenized texts, special tokens included."""
         import torch
 
         lengths = [len(tokens) for tokens in encoded]
         if fits_one_row(self.model.encoder, lengths):
-            ids, owners = (each.to(self.model.device) for each in in_one_row(encoded))
+            ids, owners = (tensor.to(self.model.device) for tensor in in_one_row(encoded))
             with torch.inference_mode():
                 states = self.model(input_ids=ids, seq_idx=owners).last_hidden_state[0].float().cpu()
             parts = states.split(lengths)
-            return of_length_one(np.stack([_pool(each[None], None, self.pooling.mode)[0].numpy() for each in parts]))
+            return of_length_one(np.stack([_pool(part[None], None, self.pooling.mode)[0].numpy() for part in parts]))
         states, real = self._states(encoded)
         return of_length_one(_pool(states, real, self.pooling.mode).numpy())
 
     def read(self, document: Document, sentences: Sequence[DocumentSentence]) -> tuple[np.ndarray, np.ndarray, int]:
-        """The vector `(D,)` of a document that is read whole, headings included; `(N, D)` of its N sentences, each the
-        mean of its tokens' states in the document; and how many tokens were read."""
+        """Returns the vector `(D,)` of a document read as a whole, headings included; the `(N, D)` mean token states of
+        its sentences; and the number of tokens that were read."""
         # Headings, and sentences with their indices, in order.
         headings = [(index, -1, block.text) for index, block in enumerate(document.blocks) if block.kind == "heading"]
-        told = [(sentence.block, index, sentence.text) for index, sentence in enumerate(sentences)]
-        inside = [one for one in headings if one[2]] + told
+        indexed_sentences = [(sentence.block, index, sentence.text) for index, sentence in enumerate(sentences)]
+        inside = [heading for heading in headings if heading[2]] + indexed_sentences
         pieces = [(text, None if index < 0 else index) for _, index, text in sorted(inside)]
         encoded = self._encode([text if index == 0 else f" {text}" for index, (text, _) in enumerate(pieces)])
         tokens = [*self.before, *chain.from_iterable(encoded), *self.after]
@@ -272,14 +279,13 @@ class PooledEncoder:
         return of_length_one(_pool(states, real, self.pooling.mode).numpy())[0], vectors, len(tokens)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, without special tokens."""
         from longspan.tasks.tokenizers import encode_sentences
 
         mended = [mend(text)[0] for text in texts]
         return encode_sentences([text.lower() for text in mended] if self.pooling.lower else mended, self.tokenizer)
 
     def _states(self, encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Last states `(B, T, D)` float32, and which tokens are real `(B, T)`, on the processor."""
+        """Returns the last hidden states `(B, T, D)` float32 and the attention mask `(B, T)`, on the CPU."""
         import torch
 
         ids, real = padded(encoded, self.tokenizer.pad_token_id or 0)
@@ -289,7 +295,7 @@ class PooledEncoder:
 
 
 def _pool(states: Tensor, real: Tensor | None, mode: str) -> Tensor:
-    """States `(B, T, D)` of which some are real `(B, T)`, or all → `(B, D)`."""
+    """Pool states `(B, T, D)` with an attention mask `(B, T)`, or over all tokens, to `(B, D)`."""
     if mode == "cls":
         return states[:, 0]
     if real is None:

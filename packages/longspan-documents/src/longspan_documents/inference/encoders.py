@@ -1,13 +1,13 @@
-"""The bundled encoder: unit vectors of loose texts, of a document and of its sentences.
+"""The bundled encoder: unit vectors of separate texts, of a document and of its sentences.
 
-`Encoder` holds a model that was trained to embed and its tokenizer. The bundled one is opened without transformers, as
-a plain network with a tokenizer of the tokenizers library: importing transformers takes longer than reading a short
-document, and a folder of our own needs nothing of it. `longspan_documents.inference.embed` opens every other encoder.
+`Encoder` combines a model that was trained to embed and its tokenizer. The bundled encoder is loaded without
+transformers, as a plain network with a tokenizer of the tokenizers library: importing transformers takes longer than
+reading a short document. `longspan_documents.inference.embed` loads every other encoder.
 
-An operation on several threads ends when the last of them has, and until then the others wait, spinning. A small
-operation is over sooner than they have met; and where another process wants the same processors, one of them does not
-run at all while the others spin, in every one of thousands of operations. So what consists of small operations is
-computed by one thread, unless its user has chosen a number.
+Small operations run on one thread, unless the user has set a number of threads. With several threads, an operation ends
+when the last of them has finished, and the others spin until then. A small operation takes less time than this
+synchronisation, and if another process uses the same processors, one of the threads does not run at all while the
+others spin, in each of thousands of operations.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ if TYPE_CHECKING:
 Network = TypeVar("Network", bound="nn.Module")
 
 BATCH_TOKENS = 16_384
-"""Tokens, padding included, of a batch of loose texts."""
+"""Tokens of a batch of separate texts, padding included."""
 PADDED_AT_MOST = 640
-"""Tokens, padding included, of a batch that is read with its padding, since the copies of one row would cost more."""
+"""Maximum number of tokens, padding included, of a batch that is padded; copying the texts into one row would take
+longer."""
 BUNDLED = Path(__file__).parents[1] / "bundled" / "encoder"
-"""The folder of the encoder that comes with the package; its README.md is the model card."""
+"""The folder of the bundled encoder; its README.md is the model card."""
 CHOSEN_BY = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""The variables of the environment by which a user chooses a number of threads."""
+"""The environment variables that set a number of threads."""
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let this thread compute alone in a block, and with as many threads as before behind it.
+    """Context manager that computes with one thread, and restores the number of threads at its end.
 
-    A number that the user has chosen stays: in the environment, or by `torch.set_num_threads` (where it is not the one
-    that PyTorch begins with, which cannot be told from a choice). Other threads of the process keep theirs.
+    A number that the user has set is kept: in the environment, or by `torch.set_num_threads` (unless it equals the
+    default of PyTorch, which is indistinguishable from no setting). Other threads of the process keep their number.
     """
     import torch
 
@@ -68,33 +69,33 @@ def one_thread() -> Iterator[None]:
 
 
 def _is_chosen(count: int) -> bool:
-    """Whether a number of threads is the user's own, and not what PyTorch begins with: a thread for each processor that
-    this process may run on, or for each core, of which a processor may be half."""
+    """Whether a number of threads differs from the defaults of PyTorch: the processors of this process, or the cores,
+    each of which may count as two processors."""
     everywhere = os.cpu_count() or 1
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else everywhere
     return any(map(os.environ.get, CHOSEN_BY)) or count not in {everywhere, here, everywhere // 2, here // 2}
 
 
 def _set_here(count: int, *, elsewhere: int) -> None:
-    """Let this thread compute with `count` threads, and those that begin later with as many as before.
+    """Set the number of threads of this thread to `count`, and of threads that start later to `elsewhere`.
 
-    PyTorch keeps the number by thread, and the last one that was set anywhere for threads that are new: so another
-    thread sets it again.
+    PyTorch stores the number per thread, and new threads take the number that was set last in any thread. So another
+    thread sets it to `elsewhere` afterwards.
     """
     import torch
 
     torch.set_num_threads(count)
-    other = threading.Thread(target=torch.set_num_threads, args=(elsewhere,))
-    other.start()
-    other.join()
+    thread = threading.Thread(target=torch.set_num_threads, args=(elsewhere,))
+    thread.start()
+    thread.join()
 
 
 class Encoder:
-    """A model that was trained to embed, with its tokenizer; `bundled_encoder` and `load_encoder` open one.
+    """A model that was trained to embed, with its tokenizer; see `bundled_encoder` and `load_encoder`.
 
     Args:
         model: a `LongspanForSentenceEmbedding`, or the bundled network.
-        tokenizer: the one that belongs to it.
+        tokenizer: the tokenizer of the model.
 
     Attributes:
         dimensions: D, of the vectors.
@@ -107,7 +108,7 @@ class Encoder:
 
     @classmethod
     def opened(cls, folder: Path, device: str | None) -> Self:
-        """The encoder of a folder of the package; device and errors as in `bundled_encoder`."""
+        """Load the encoder from a folder of the package; device and errors as in `bundled_encoder`."""
         from longspan.devices import placed
         from longspan.models.heads.sentence_network import EmbeddingNetwork
 
@@ -116,12 +117,12 @@ class Encoder:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device of the model."""
         return self.model.projection.weight.device
 
     @one_thread()
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
+        """Returns vectors `(N, D)` of separate texts; 0 for blank texts."""
         return self._embed(texts)
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -133,13 +134,13 @@ class Encoder:
         return vectors
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of loose texts, at least one each."""
+        """Tokenize separate texts, to at least one token each."""
         from longspan.tasks.tokenizers import encode_sentences
 
         return encode_sentences(texts, self.tokenizer)
 
     def _read_texts(self, encoded: Sequence[Sequence[int]]) -> np.ndarray:
-        """Vectors `(B, D)` of texts that are tokens already, read without padding where that is less work."""
+        """Returns vectors `(B, D)` of tokenized texts, which are read in one row if that is less work than padding."""
         import torch
 
         from longspan.models.inputs import EncoderInputs
@@ -147,34 +148,35 @@ class Encoder:
         encoder = self.model.model.encoder
         with torch.inference_mode():
             if fits_one_row(encoder, [len(ids) for ids in encoded]):
-                ids, owners = (each.to(self.device) for each in in_one_row(encoded))
+                ids, owners = (tensor.to(self.device) for tensor in in_one_row(encoded))
                 states = encoder.encode(EncoderInputs(input_ids=ids, seq_idx=owners)).states
                 return self.model.embed(states, owners, len(encoded))[0][0].float().cpu().numpy()
-            ids, real = (each.to(self.device) for each in padded(encoded, self.tokenizer.pad_token_id))
+            ids, real = (tensor.to(self.device) for tensor in padded(encoded, self.tokenizer.pad_token_id))
             states = encoder.encode(EncoderInputs(input_ids=ids, attention_mask=real)).states
             return self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().cpu().numpy()
 
     def embed_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> np.ndarray:
-        """Vectors `(N + P, D)` of a document's sentences, each read in its document, and behind them of its passages.
+        """Returns vectors `(N + P, D)` of a document's sentences, each in the context of the document, followed by
+        those of its passages.
 
         Args:
-            sentences: N, in order; there may be none.
-            firsts: P rising indices of the sentences with which passages begin; each ends where the next begins.
+            sentences: the N sentences in order; there may be none.
+            firsts: P increasing indices of the first sentences of passages; a passage ends where the next begins.
         """
         return self.read_document(sentences, firsts)[0]
 
     def read(self, document: Document, sentences: Sequence[DocumentSentence]) -> tuple[np.ndarray, np.ndarray, int]:
-        """The vector `(D,)` of a document, those of its sentences `(N, D)`, and how many tokens were read."""
+        """Returns the vector `(D,)` of a document, the vectors `(N, D)` of its sentences, and the number of tokens."""
         vectors, tokens = self.read_document([sentence.text for sentence in sentences])
         return mean_vector(vectors), vectors, tokens
 
     @one_thread()
     def read_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> tuple[np.ndarray, int]:
-        """Vectors of length 1 of the N sentences of a document, read together, and how many tokens were read.
+        """Returns unit vectors of the N sentences of a document, which are read together, and the number of tokens.
 
         Args:
             sentences: N texts, in order.
-            firsts: the index of the first sentence of each of P passages, rising from 0; none without passages.
+            firsts: the index of the first sentence of each of P passages, increasing from 0; empty without passages.
 
         Returns:
             `(N + P, D)` float32, the sentences first, then the passages; and the number of tokens.
@@ -196,17 +198,19 @@ class Encoder:
 
 
 def mean_vector(vectors: np.ndarray) -> np.ndarray:
-    """The vector of a document from those of its sentences: `(N, D)` → `(D,)` of length 1, or 0 where there is none."""
+    """Returns the vector `(D,)` of a document: the normalised mean of its sentences' vectors `(N, D)`, or 0 if there
+    are none."""
     return of_length_one(vectors.sum(0))
 
 
 def of_length_one(vectors: np.ndarray) -> np.ndarray:
-    """Vectors `(…, D)` at length 1; those that are 0 stay so."""
+    """Normalise vectors `(…, D)` to length 1; zero vectors stay zero."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def batches_of(lengths: Sequence[int], most: int | None = None) -> list[list[int]]:
-    """Indices of texts of like length, in batches of at most `most` tokens (None: `BATCH_TOKENS`) or of one text."""
+    """Returns batches of indices of texts with similar lengths, each of at most `most` tokens (None: `BATCH_TOKENS`) or
+    of one text."""
     most = BATCH_TOKENS if most is None else most
     batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
@@ -217,7 +221,7 @@ def batches_of(lengths: Sequence[int], most: int | None = None) -> list[list[int
 
 
 def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
-    """Token ids as a batch `(B, T)` int64, and which of them are real `(B, T)` bool."""
+    """Pad token ids to a batch `(B, T)` int64; returns it with its attention mask `(B, T)` bool."""
     import torch
 
     longest = max(map(len, encoded))
@@ -228,14 +232,15 @@ def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tens
 
 
 def fits_one_row(encoder: Any, lengths: Sequence[int]) -> bool:
-    """Whether an encoder can read texts of so many tokens behind one another, and that is less work than padding."""
+    """Whether an encoder can read texts of these lengths packed into one row, and that is less work than padding."""
     from longspan.attention.features.packed import worth_packing
 
     return max(lengths) * len(lengths) > PADDED_AT_MOST and encoder.reads_packed and worth_packing(lengths)
 
 
 def in_one_row(encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Token ids of N texts behind one another, `(1, T)` int64, and to which of them each belongs, `(1, T)` int64."""
+    """Pack the token ids of N texts into one row `(1, T)` int64; returns it with the index of each token's text `(1,
+    T)` int64."""
     import torch
 
     lengths = torch.tensor([len(tokens) for tokens in encoded])
@@ -245,23 +250,23 @@ def in_one_row(encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=2)
 def bundled_encoder(device: str | None = None) -> Encoder:
-    """The encoder that comes with the package, in float32; it is loaded once.
+    """Load the bundled encoder in float32; it is cached.
 
     Args:
-        device: where it computes, as PyTorch names devices; None is the processor.
+        device: as PyTorch names devices; None is the CPU.
 
     Raises:
-        InputError: its files are missing or damaged, or the device is not there.
+        InputError: its files are missing or damaged, or the device does not exist.
     """
     return Encoder.opened(BUNDLED, device)
 
 
 def open_bundled(folder: Path, network: type[Network]) -> tuple[Network, BundledTokenizer]:
-    """The network of a bundled folder in float32 and evaluation mode, and its tokenizer.
+    """Load the network of a bundled folder in float32 and evaluation mode, and its tokenizer.
 
     Args:
-        folder: with config.json, model.safetensors, tokenizer.json and tokenizer_config.json.
-        network: a class that is built from `ModelFields`, whose weights have the names of the file.
+        folder: contains config.json, model.safetensors, tokenizer.json and tokenizer_config.json.
+        network: a class that is constructed from `ModelFields`, and whose parameters have the names in the file.
 
     Raises:
         InputError: a file is missing, damaged or does not fit the others.
@@ -271,7 +276,7 @@ def open_bundled(folder: Path, network: type[Network]) -> tuple[Network, Bundled
         model = _load(folder / "model.safetensors", network, config)
         tokenizer = BundledTokenizer(folder)
     except (InputError, OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
-        # These files were sealed with the package: whatever is wrong with them, the remedy is the same.
+        # These files are part of the package, so every error has the same remedy.
         reason = " ".join(str(error).split())[:200].rstrip(". ")
         raise InputError(f"the bundled model in {folder} is damaged ({reason}); install the package again") from error
     if len(tokenizer) > config.vocab_size:
@@ -294,7 +299,8 @@ def _read_config(folder: Path) -> ModelFields:
 
 @one_thread()
 def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
-    """The network with the weights of the file; it is built on no device, so that nothing is drawn or allocated."""
+    """Load the weights into the network, which is created on the meta device, so that nothing is initialised or
+    allocated."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -313,12 +319,15 @@ def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
 
 
 SCALE = ".scale"
-"""What the name of a matrix of whole numbers is followed by in that of its scales."""
+"""Suffix of the name of a quantised matrix's scales."""
 
 
 def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of a file as float32: float16 there, or with scales under NAME + `SCALE` int8, one scale a row, or two
-    numbers of 4 bits in each byte, one scale for a run of them (`tools/bundled/rounding.py`)."""
+    """Returns the weights of a file as float32.
+
+    They are stored as float16 or quantised, with scales under NAME + `SCALE`: int8 with one scale per row, or two 4-bit
+    numbers per byte with one scale per group (`tools/bundled/rounding.py`).
+    """
     return {
         name: _unscaled(weight, stored[name + SCALE].float()) if name + SCALE in stored else weight.float()
         for name, weight in stored.items()
@@ -327,7 +336,7 @@ def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _unscaled(weight: Tensor, scales: Tensor) -> Tensor:
-    """A matrix `(R, C)` of its whole numbers and scales `(R, S)`, of C / S columns each."""
+    """Dequantise a matrix `(R, C)` with scales `(R, S)`, one for C / S columns each."""
     import torch
 
     if weight.dtype is torch.uint8:
@@ -336,21 +345,22 @@ def _unscaled(weight: Tensor, scales: Tensor) -> Tensor:
 
 
 def _undrawn() -> Any:
-    """A mode in which modules are built without drawing their weights, which costs imports and random numbers."""
+    """Returns a mode in which modules are created without initialising their weights, which saves imports and random
+    numbers."""
     from torch.overrides import TorchFunctionMode
 
     class Undrawn(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            given = kwargs or {}
+            keywords = kwargs or {}
             if getattr(func, "__module__", None) == "torch.nn.init":
-                return args[0] if args else given["tensor"]
-            return func(*args, **given)
+                return args[0] if args else keywords["tensor"]
+            return func(*args, **keywords)
 
     return Undrawn()
 
 
 class BundledTokenizer:
-    """A tokenizer.json with what transformers' tokenizers say of it, as far as summaries ask."""
+    """A tokenizer.json with the settings of transformers' tokenizer_config.json that summaries need."""
 
     is_fast = True
     pad_token_id: int | None
@@ -378,7 +388,7 @@ class BundledTokenizer:
         return self.backend.get_vocab_size(with_added_tokens=True)
 
     def get_vocab(self) -> dict[str, int]:
-        """Every token, the added ones too, with its id."""
+        """Returns every token with its id, added tokens included."""
         return self.backend.get_vocab(with_added_tokens=True)
 
     def __call__(
@@ -390,7 +400,8 @@ class BundledTokenizer:
         return_offsets_mapping: bool = False,
         **ignored: Any,
     ) -> Mapping[str, Any]:
-        """`input_ids` (and `offset_mapping`) of one text, or lists of them for several; nothing is cut or padded."""
+        """Returns `input_ids` (and `offset_mapping`) of one text, or lists of them for several, without truncation or
+        padding."""
         self.backend.encode_special_tokens = split_special_tokens
         single = isinstance(text, str)
         encodings = self.backend.encode_batch([text] if single else list(text), add_special_tokens=add_special_tokens)

@@ -1,5 +1,5 @@
-"""How important each word of a document is: as a trained tagger sees it, or by a summary that names it, which the
-bundled model makes where none is given."""
+"""The importance of each word of a document: predicted by a tagger, or whether a summary contains the word. Without a
+summary, the bundled model generates one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class WeighedWord:
     """A word of a text.
 
     Attributes:
-        start, end: where it stands, in characters.
+        start: first character.
+        end: end character, exclusive.
         importance: from 0 to 1.
     """
 
@@ -33,12 +34,12 @@ class WeighedWord:
 
 @dataclass(frozen=True, kw_only=True)
 class Weighed:
-    """A text and how important each of its words is.
+    """A text and the importance of each of its words.
 
     Attributes:
-        text: the text, as it was read: without boilerplate and lists of references.
+        text: the text as it was read: without boilerplate and lists of references.
         words: its words in order.
-        by: "tagger", "reference", or "summary", the bundled model's.
+        by: "tagger", "reference", or "summary" (of the bundled model).
         note: a warning about that summary, or None.
     """
 
@@ -49,7 +50,7 @@ class Weighed:
 
     @property
     def important(self) -> int:
-        """How many words have an importance of at least 0.5."""
+        """The number of words with an importance of at least 0.5."""
         return sum(word.importance >= 0.5 for word in self.words)
 
 
@@ -62,22 +63,25 @@ def importance(
     device: str | None = None,
     dtype: str | None = None,
 ) -> Weighed:
-    """Tell how important each word of a document is.
+    """Compute the importance of each word of a document.
+
+    Without model and reference, the summary of the bundled model (`longspan.summarize`) is the reference.
 
     Args:
-        document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
-        model: folder of a tagger, which `longspan train` made for the task `importance`: a word is as important as the
-            most important of its tokens.
-        reference: a summary instead: a word is important, 1, if its lemma is in it and it is no function word, else 0.
-            Without either it is the summary that `longspan.summarize` makes by the bundled model.
+        document: the text itself, a `Path` to a file of any kind that `read` supports, or a document returned by
+            `read`.
+        model: folder of a tagger, trained with `longspan train` for the task `importance`. The importance of a word is
+            the maximum over its tokens.
+        reference: a summary. The importance of a word is 1 if its lemma occurs in the summary and it is no function
+            word, else 0.
         language: ISO 639-1 code, for lemmas; None guesses it by the script.
-        device: where the tagger, or the bundled model, computes, as PyTorch names devices ("cpu", "cuda", "cuda:1",
-            "mps"); None is the processor.
+        device: of the tagger or the bundled model, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is
+            the CPU.
         dtype: of the tagger's weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: both a model and a reference; nothing to read; a model that is no tagger, or reads less; a device
-            that is not there, or one beside a reference, with which no model computes.
+        InputError: there are both a model and a reference, or nothing to read; a model is no tagger, or its input is
+            shorter than the document; a device does not exist, or is specified with a reference, which needs no model.
     """
     from longspan.data.text.sentences import guess_language, placed_words
     from longspan.tasks.summaries.importance import check_reference, important_words, lemmatizer, load_tagger
@@ -101,7 +105,7 @@ def importance(
         by, weights = "tagger", _tagged(text, spans, load_tagger(model, device, dtype))
     else:
         if reference is None:
-            # The dictionary first: without it a summary would be made in vain.
+            # Load the dictionary first: without it, the summary would be generated in vain.
             lemmatizer(guess_language(text) if language is None else language)
             summary = summarize(document, language=language, device=device)
             by, reference, note = "summary", summary.text, summary.note
@@ -119,7 +123,7 @@ def importance(
 
 
 def _tagged(text: str, word_spans: list[tuple[int, int]], tagger: Tagger) -> list[float]:
-    """The greatest probability of the tokens of each word."""
+    """Returns the maximum probability over the tokens of each word."""
     from longspan.tasks.tokenizers import encode_placed
 
     ids, spans = encode_placed(tagger.tokenizer, text, max_tokens=sys.maxsize)

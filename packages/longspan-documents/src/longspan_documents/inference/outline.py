@@ -1,4 +1,4 @@
-"""A document summarised section by section, by the scores that its sentences have in the whole document."""
+"""Summarises a document section by section, by the scores of its sentences in the whole document."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from longspan_documents.inference.results import ScoredSentence, Summary
 from longspan_documents.text.blocks import Document
 
 PART = 20
-"""Sentences of a part of a document without headings, about."""
+"""Approximate number of sentences of a part of a document without headings."""
 FEWEST, MOST = 2, 10
-"""Parts of a document without headings."""
+"""Number of parts of a document without headings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +22,9 @@ class Section:
     """A section with its best sentences.
 
     Attributes:
-        heading: its own, or the name of a part of a document without headings.
+        heading: its heading, or the name of a part of a document without headings.
         level: of the heading, from 1.
-        sentences: one to three in order; none where only sections below it have sentences.
+        sentences: one to three sentences in order; none if only its subsections have sentences.
         start: the character of the document at which it begins.
         page: in a PDF file, from 1.
     """
@@ -40,15 +40,15 @@ class Section:
 
 
 def outline(document: Document, summary: Summary) -> tuple[Section, ...]:
-    """The sections of a document, or equal parts of one that has fewer than two with sentences.
+    """Returns the sections of a document, or equal parts if fewer than two sections have sentences.
 
     Args:
-        document: what was summarised.
-        summary: of that document, by a model that picks sentences; where one wrote it, there are no sections.
+        document: the document that was summarised.
+        summary: an extractive summary of it; for an abstractive one, there are no sections.
     """
     headings = [block for block in document.blocks if block.kind == "heading" and block.text.strip()]
     starts = [block.body.start for block in headings]
-    # The first group is what stands before the first heading.
+    # The first group precedes the first heading.
     groups: list[list[ScoredSentence]] = [[] for _ in range(len(headings) + 1)]
     for sentence in summary.document:
         groups[bisect_right(starts, sentence.start or 0)].append(sentence)
@@ -60,9 +60,9 @@ def outline(document: Document, summary: Summary) -> tuple[Section, ...]:
     ]
     if groups[0]:
         sections.insert(0, _section(document, _beginning(groups[0]), 1, groups[0][0].start or 0, groups[0]))
-    # Those that have sentences, or a section with some below them.
+    # Sections that have sentences, or a subsection that has some.
     shown: list[Section] = []
-    next_level = 0  # of the section after this one among those that are shown
+    next_level = 0  # of the following section among the shown ones
     for section in reversed(sections):
         if section.sentences or next_level > section.level:
             shown.append(section)
@@ -71,7 +71,8 @@ def outline(document: Document, summary: Summary) -> tuple[Section, ...]:
 
 
 def _parts(document: Document, sentences: Sequence[ScoredSentence]) -> Iterator[Section]:
-    """Parts with as many sentences each, named by their places and, where nobody speaks, their beginnings."""
+    """Yield parts with equal numbers of sentences, named by their positions and, unless they have speakers, their first
+    words."""
     if not sentences:
         return
     count = min(max(FEWEST, min(MOST, round(len(sentences) / PART))), len(sentences))

@@ -1,16 +1,16 @@
-"""`longspan.pipeline`: calls and results of transformers' pipelines for summaries and questions, at any length.
+"""`longspan.pipeline`: the interface of transformers' pipelines for summaries and questions, for texts of any length.
 
-transformers 5 has neither task any more. Here they are as its fourth version had them, with documents of any length
-and, without a model, with the bundled ones:
+transformers 5 has removed both tasks. These pipelines take the arguments and return the results of transformers 4, for
+documents of any length, and use the bundled models by default:
 
 ```
 longspan.pipeline("summarization")(text)
-    [{"summary_text": "…"}]
+[{"summary_text": "…"}]
 longspan.pipeline("question-answering")(question="…", context=text)
-    {"score": 0.9, "start": 17, "end": 25, "answer": "…"}
+{"score": 0.9, "start": 17, "end": 25, "answer": "…"}
 ```
 
-`longspan_documents.inference.registered` makes them known to `transformers.pipeline`.
+`longspan_documents.inference.registered` registers them with `transformers.pipeline`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(f"longspan.{__name__}")
 
 PICKING = ("sentences", "words", "length", "query")
-"""What a call says of a summary whatever the model; everything else is for the model that writes."""
+"""Options of a call for every kind of model; all others are passed to generative models."""
 CUTTING = ("doc_stride", "max_seq_len", "max_question_len")
-"""How transformers 4 cut contexts."""
+"""Options by which transformers 4 divided contexts."""
 NOTHING = {"score": 0.0, "start": 0, "end": 0, "answer": ""}
 
 
@@ -64,20 +64,20 @@ def pipeline(
     dtype: str | None = None,
 ) -> QuestionAnsweringPipeline: ...
 def pipeline(task: str, model: Any = None, **options: Any) -> Any:
-    """What transformers 4 called a pipeline, for two tasks that transformers 5 does not have.
+    """Returns a pipeline as transformers 4 did, for two tasks that transformers 5 has removed.
 
     Args:
         task: "summarization" or "question-answering".
-        model: None takes what comes with the package. Else as in `longspan.summarize` or `longspan.answer`.
-        **options: `device` and `dtype`; `encoder` and `reranker` of answers.
+        model: None uses the bundled model; else as in `longspan.summarize` or `longspan.answer`.
+        **options: `device` and `dtype`; for question answering also `encoder` and `reranker`.
 
     Returns:
-        A `SummarizationPipeline` or a `QuestionAnsweringPipeline`; call it.
+        A `SummarizationPipeline` or a `QuestionAnsweringPipeline`, which can be called.
 
     Raises:
-        InputError: another task, an option that the task does not have, or a model that is not for it.
+        InputError: the task is unknown, or an option or the model does not support it.
     """
-    if not isinstance(task, str) or task not in PIPELINES:  # a list has no place in a table
+    if not isinstance(task, str) or task not in PIPELINES:  # a list is not hashable
         raise InputError(
             f"task={show(task)} is none of longspan.pipeline; give {' or '.join(map(repr, PIPELINES))}, and ask "
             "transformers.pipeline for others"
@@ -90,12 +90,12 @@ def pipeline(task: str, model: Any = None, **options: Any) -> Any:
 
 
 class SummarizationPipeline:
-    """Documents in, `{"summary_text": …}` for each out.
+    """Summarises documents; returns `{"summary_text": …}` for each.
 
     Args:
         model: as in `longspan.summarize`.
-        device: where the model computes: a name, or the number of a GPU, −1 for the processor.
-        dtype: of the weights of a model that is given.
+        device: a name, or the number of a GPU, −1 for the CPU.
+        dtype: of the weights of a specified model.
     """
 
     def __init__(self, model: Any = None, *, device: str | int | None = None, dtype: str | None = None) -> None:
@@ -105,19 +105,19 @@ class SummarizationPipeline:
         self.summarizer: Any = load_summarizer(model, device=device, dtype=dtype) if named else model
 
     def __call__(self, documents: Any, **options: Any) -> list[dict[str, str]] | Iterator[dict[str, str]]:
-        """Summarise.
+        """Summarise documents.
 
         Args:
-            documents: one (a text, a `Path`, or what `longspan_documents.text.reading.read` gave), a list, or an
-            iterator. **options: `sentences`, `words`, `length` and `query` as in `longspan.summarize`; for a model that
-            writes,
+            documents: one (a text, a `Path`, or a document returned by `longspan_documents.text.reading.read`), a list,
+                or an iterator.
+            **options: `sentences`, `words`, `length` and `query` as in `longspan.summarize`; for a generative model,
                 also arguments of `generate`, such as `max_length`, `min_length` and `num_beams`.
 
         Returns:
-            A list with a dictionary for each document, of one alone too; an iterator for an iterator.
+            A list with a dictionary for each document, also for a single document; an iterator for an iterator.
 
         Raises:
-            InputError: as `longspan.summarize`, or an option that the model does not have.
+            InputError: as `longspan.summarize`, or the model does not support an option.
         """
         picking = {name: options.pop(name) for name in PICKING if name in options}
         summarizer = self._told(options)
@@ -133,7 +133,7 @@ class SummarizationPipeline:
         return {"summary_text": summary.text}
 
     def _told(self, generation: dict[str, Any]) -> Any:
-        """The summariser with these arguments of `generate` before its own."""
+        """Returns the summariser with updated arguments of `generate`."""
         if generation.pop("truncation", False):
             raise InputError("truncation=True would cut documents, which are read whole here; leave it out")
         writer = getattr(self.summarizer, "writer", None)
@@ -144,20 +144,23 @@ class SummarizationPipeline:
                     "words or length instead, or a model"
                 )
             return self.summarizer
-        told = copy.copy(self.summarizer)
-        told.writer = writer.with_options(generation)
-        return told
+        updated = copy.copy(self.summarizer)
+        updated.writer = writer.with_options(generation)
+        return updated
 
 
 class QuestionAnsweringPipeline:
-    """A question and a context in, the words that answer out, with their place in the context.
+    """Answers questions from a context, with the position of the answer.
 
-    Without a model these are the sentence that matters most of each passage, with the probability that the passage
-    holds the answer; with one, the words that the model finds in the best passages, with its probability.
+    Without a model, the answers are the most relevant sentence of each passage, with the probability that the passage
+    contains the answer. With a model, they are the words that it extracts from the best passages, with its probability.
 
     Args:
-        model, encoder, reranker, dtype: as in `longspan.answer`.
-        device: where they compute: a name, or the number of a GPU, −1 for the processor.
+        model: as in `longspan.answer`.
+        encoder: as in `longspan.answer`.
+        reranker: as in `longspan.answer`.
+        device: a name, or the number of a GPU, −1 for the CPU.
+        dtype: as in `longspan.answer`.
     """
 
     def __init__(
@@ -171,38 +174,38 @@ class QuestionAnsweringPipeline:
     ) -> None:
         device = _named(device)
         self.reader: Any = load_models(model, encoder, reranker, device, dtype)[0]
-        # The rest is named again to every `Answerer`, and stays loaded.
+        # Passed to every `Answerer`; the models are cached.
         self.options: dict[str, Any] = {"encoder": encoder, "reranker": reranker, "device": device}
         self.options["dtype"] = dtype if encoder is not None or reranker is not None else None
 
     def __call__(self, *inputs: Any, question: Any = None, context: Any = None, **options: Any) -> Any:
-        """Answer.
+        """Answer questions.
 
         Args:
             *inputs: dictionaries with `question` and `context`, or one list of these.
-            question: instead of `inputs`, a question or several.
+            question: a question or several, instead of `inputs`.
             context: a text for all questions, or a list with one for each.
-            **options: `top_k`, how many answers (1); `handle_impossible_answer`, whether "" may be the answer (False);
-                with a model, `max_answer_len`, the most tokens of an answer (15), and `align_to_words`, whether answers
-                are whole words (True).
+            **options: `top_k`, the number of answers (1); `handle_impossible_answer`, whether "" may be the answer
+                (False); with a model, `max_answer_len`, the maximum number of tokens of an answer (15), and
+                `align_to_words`, whether answers are extended to whole words (True).
 
         Returns:
-            A dictionary with `score`, `start`, `end` and `answer`, which is `context[start:end]`; a list of these,
-            best first, where `top_k` is more than 1; and a list with an entry for each of several questions.
+            A dictionary with `score`, `start`, `end` and `answer`, which is `context[start:end]`; a list of these, best
+            first, if `top_k` is more than 1; and a list with an entry for each question if there are several.
 
         Raises:
-            InputError: nothing asked, nothing to read, or an option that the model does not have.
+            InputError: there is no question or nothing to read, or the model does not support an option.
         """
         pairs = _pairs(inputs, question, context)
         top, possible = _options(options, reads=isinstance(self.reader, WindowReader))
         answerers: dict[int, Answerer] = {}
-        told = []
+        results = []
         for asked, text in pairs:
             if id(text) not in answerers:
                 answerers[id(text)] = Answerer([as_document(text)], **self.options)
             found = self._answers(answerers[id(text)], asked, top, possible, options)
-            told.append(found if top > 1 else found[0])
-        return told[0] if len(told) == 1 else told
+            results.append(found if top > 1 else found[0])
+        return results[0] if len(results) == 1 else results
 
     def _answers(
         self, answerer: Answerer, question: str, top: int, possible: bool, options: dict[str, Any]
@@ -210,7 +213,7 @@ class QuestionAnsweringPipeline:
         found = answerer.answer(question, top=max(top, SHOWN))
         text = answerer.documents[0].text
         if self.reader is None:
-            places = [(one.sentence.start, one.sentence.end, one.probability) for one in found.passages]
+            places = [(passage.sentence.start, passage.sentence.end, passage.probability) for passage in found.passages]
             nothing = 1 - found.probability
         elif isinstance(self.reader, WindowReader):
             places, nothing = self.reader.places(question, answerer.documents, found.passages, top, **options)
@@ -220,7 +223,7 @@ class QuestionAnsweringPipeline:
             nothing = 1 - sum(score for *_, score in places)
         answers = [{"score": score, "start": at, "end": end, "answer": text[at:end]} for at, end, score in places]
         answers += [NOTHING | {"score": nothing}] if possible else []
-        return sorted(answers, key=lambda one: -one["score"])[:top] or [dict(NOTHING)]
+        return sorted(answers, key=lambda entry: -entry["score"])[:top] or [dict(NOTHING)]
 
 
 PIPELINES = {
@@ -230,12 +233,12 @@ PIPELINES = {
 
 
 def _named(device: str | int | None) -> str | None:
-    """The name of a device that transformers' pipelines know by its number."""
+    """Returns the name of a device that may be specified by number."""
     return ("cpu" if device < 0 else f"cuda:{device}") if isinstance(device, int) else device
 
 
 def _options(options: dict[str, Any], *, reads: bool) -> tuple[int, bool]:
-    """`top_k` and `handle_impossible_answer`, taken out of the options; what is left is for the model."""
+    """Remove `top_k` and `handle_impossible_answer` from the options and return them; the rest is for the model."""
     top, possible = options.pop("top_k", 1), options.pop("handle_impossible_answer", False)
     check_kind(top, "top_k", Integral, "a whole number")
     check_kind(possible, "handle_impossible_answer", bool, "true or false")
@@ -260,7 +263,7 @@ def _options(options: dict[str, Any], *, reads: bool) -> tuple[int, bool]:
 
 
 def _pairs(inputs: Sequence[Any], question: Any, context: Any) -> list[tuple[str, str | Document | Path]]:
-    """Questions and their contexts, however they are given."""
+    """Returns pairs of question and context from the arguments of a call."""
     if len(inputs) == 1 and isinstance(inputs[0], list | tuple):
         inputs = inputs[0]
     if inputs and (question is not None or context is not None):
@@ -275,15 +278,15 @@ def _pairs(inputs: Sequence[Any], question: Any, context: Any) -> list[tuple[str
                 f"question has {len(questions)} entries and context {len(contexts)}; give one context for all "
                 "questions, or one for each"
             )
-        inputs = [{"question": one, "context": text} for one, text in zip(questions, contexts, strict=True)]
+        inputs = [{"question": asked, "context": text} for asked, text in zip(questions, contexts, strict=True)]
     pairs = []
-    for given in inputs:
-        if not isinstance(given, Mapping) or set(given) != {"question", "context"}:
-            raise InputError(f"{show(given)} is no question with a context; give {{'question': …, 'context': …}}")
-        check_question(given["question"])
-        if isinstance(given["context"], str) and not given["context"].strip():
-            raise InputError(f"context={show(given['context'])} holds nothing to read; give a text with words in it")
-        pairs.append((given["question"], given["context"]))
+    for pair in inputs:
+        if not isinstance(pair, Mapping) or set(pair) != {"question", "context"}:
+            raise InputError(f"{show(pair)} is no question with a context; give {{'question': …, 'context': …}}")
+        check_question(pair["question"])
+        if isinstance(pair["context"], str) and not pair["context"].strip():
+            raise InputError(f"context={show(pair['context'])} holds nothing to read; give a text with words in it")
+        pairs.append((pair["question"], pair["context"]))
     if not pairs:
         raise InputError("nothing is asked; give a question and a context")
     return pairs

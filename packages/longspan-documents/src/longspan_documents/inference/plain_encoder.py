@@ -1,9 +1,9 @@
 """The bundled encoder in NumPy, for questions and the few sentences that are shown: importing PyTorch takes longer than
-asking an index does.
+querying an index.
 
-It is the network of `longspan.models.heads.sentence_network.EmbeddingNetwork` with the same weights, and gives the same
-vectors but for rounding. Attention is computed densely, so that it is for short texts; what has more than `LONGEST`
-tokens goes through PyTorch.
+It computes the network of `longspan.models.heads.sentence_network.EmbeddingNetwork` with the same weights, and returns
+the same vectors except for rounding. Attention is computed densely, so it is for short texts; texts of more than
+`LONGEST` tokens are passed to PyTorch.
 
 Shape legend: T tokens, E width, H heads, D head width, M pools, N sentences, P passages.
 """
@@ -26,7 +26,7 @@ from longspan.tasks.tokenizers import encode_sentences
 from longspan_documents.inference.encoders import BUNDLED, SCALE, BundledTokenizer, bundled_encoder, of_length_one
 
 LONGEST = 1_024
-"""Tokens of a text that is read here: its dense scores take 16 MB."""
+"""Maximum length in tokens of a text that is computed here: its dense scores take 16 MB."""
 
 PARTS = {
     "activation_function": "gelu",
@@ -39,18 +39,20 @@ PARTS = {
     "stack": {"stack": "sequential"},
     "type_vocab_size": 0,
 }
-"""What `config.json` must say of the network that is computed here."""
+"""Required values of `config.json` for the network that is computed here."""
 PREFIX = "model.encoder."
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A block: its weights by their names in it, and what each token sees.
+    """A block: its weights by name, and its attention pattern.
 
     Attributes:
-        heads, eps: H, and ε of the LayerNorms.
-        left, right: tokens of the window to each side.
-        pools: window to each side, and stride, of the second level; None where there is none.
+        heads: H.
+        eps: ε of the LayerNorms.
+        left: tokens of the window to the left.
+        right: tokens of the window to the right.
+        pools: left and right window and stride of the second level; None without a second level.
     """
 
     weights: dict[str, np.ndarray]
@@ -67,7 +69,8 @@ class Layer:
         return hidden + self._linear("feed_forward.down", gelu(wide))
 
     def _attention(self, hidden: np.ndarray) -> np.ndarray:
-        """The window, and behind it pools of what it gave (Poolingformer, arXiv 2105.04371): `(T, E)` → `(T, E)`."""
+        """Window attention, followed by attention over pools of its output (Poolingformer, arXiv 2105.04371): `(T, E)`
+        → `(T, E)`."""
         places = np.arange(len(hidden))
         query, key, value = (self._heads(f"attention.{name}", hidden) for name in ("query", "key", "value"))
         offsets = places - places[:, None]
@@ -77,8 +80,8 @@ class Layer:
             query, key, value = (self._heads(f"attention.pooled_{name}", total) for name in ("query", "key", "value"))
             weights = [self.weights[f"attention.pool_{name}_weight"] for name in ("key", "value")]
             kernel = weights[0].shape[1]
-            key, value = (pooled(each, weight, stride) for each, weight in zip((key, value), weights, strict=True))
-            # A pool is seen when its whole kernel lies in the window.
+            key, value = (pooled(states, weight, stride) for states, weight in zip((key, value), weights, strict=True))
+            # A pool is attended to if its whole kernel is in the window.
             offsets = places[::stride] - places[:, None]
             seen = (offsets >= kernel // 2 - left) & (offsets <= right - (kernel - 1 - kernel // 2))
             total = total + merged(attend(query, key, value, seen))
@@ -88,7 +91,7 @@ class Layer:
         return hidden @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
 
     def _heads(self, name: str, hidden: np.ndarray) -> np.ndarray:
-        """A projection of `(T, E)`, split: `(H, T, D)`."""
+        """Project `(T, E)` and split the heads: `(H, T, D)`."""
         projected = self._linear(name, hidden)
         return projected.reshape(len(hidden), self.heads, -1).transpose(1, 0, 2)
 
@@ -97,8 +100,8 @@ class Layer:
 
 
 def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """Softmax attention of queries `(H, T, D)` over keys `(H, S, D)` that are `visible` `(T, S)`: `(H, T, D)`, 0 where
-    none is."""
+    """Softmax attention of queries `(H, T, D)` over `visible` `(T, S)` keys `(H, S, D)`: `(H, T, D)`, 0 if no key is
+    visible."""
     scores = query @ key.transpose(0, 2, 1) / math.sqrt(query.shape[-1])
     scores = np.where(visible, scores, np.float32(-1e30))
     weights = np.exp(scores - scores.max(-1, keepdims=True)) * visible
@@ -106,13 +109,15 @@ def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray, visible: np.nd
 
 
 def merged(context: np.ndarray) -> np.ndarray:
-    """`(H, T, D)` → `(T, E)`."""
+    """Merge heads: `(H, T, D)` → `(T, E)`."""
     return context.transpose(1, 0, 2).reshape(context.shape[1], -1)
 
 
 def pooled(hidden: np.ndarray, weight: np.ndarray, stride: int) -> np.ndarray:
-    """Sums of κ tokens around every `stride`-th, weighted as the token in their middle says (LDConv): `(H, T, D)` →
-    `(H, M, D)`; `weight` is `(H, κ, D)`. `longspan.ops.tiles.pooling.pool_reference` is the same."""
+    """Sums of κ tokens around every `stride`-th token, with weights computed from this token (LDConv).
+
+    `hidden` `(H, T, D)` and `weight` `(H, κ, D)` → `(H, M, D)`; see `longspan.ops.tiles.pooling.pool_reference`.
+    """
     length, kernel = hidden.shape[1], weight.shape[1]
     centres = np.arange(0, length, stride)
     places = centres[:, None] + np.arange(kernel) - kernel // 2
@@ -130,7 +135,7 @@ def normed(hidden: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float)
 
 
 STEPS, FURTHEST = 128, 6
-"""Steps to 1 of the table of erf, and where it ends: beyond it erf is 1 in float32."""
+"""Number of table steps per unit, and the end of the table of erf: beyond it erf is 1 in float32."""
 
 
 @lru_cache(maxsize=1)
@@ -140,9 +145,10 @@ def _erf_table() -> tuple[np.ndarray, np.ndarray]:
 
 
 def gelu(hidden: np.ndarray) -> np.ndarray:
-    """x·Φ(x) with the normal distribution's Φ, as PyTorch's GELU, to rounding in float32.
+    """x·Φ(x), as PyTorch's GELU, accurate to float32 rounding.
 
-    NumPy has no erf: it is Taylor's series of third order around the nearest entry of a table, which errs by 1e-10.
+    NumPy has no erf; it is computed by a third-order Taylor series around the nearest table entry, with an error of
+    1e-10.
     """
     values, slopes = _erf_table()
     size = np.minimum(np.abs(hidden) / math.sqrt(2), FURTHEST)
@@ -154,27 +160,27 @@ def gelu(hidden: np.ndarray) -> np.ndarray:
 
 
 class PlainEncoder:
-    """The bundled encoder without PyTorch; its methods are those of `longspan_documents.inference.encoders.Encoder`.
+    """The bundled encoder without PyTorch, with the methods of `longspan_documents.inference.encoders.Encoder`.
 
     Args:
-        folder: with the files of the encoder.
+        folder: contains the files of the encoder.
 
     Raises:
-        InputError: a file is missing, damaged, or of a network that is not computed here.
+        InputError: a file is missing or damaged, or describes a network that is not computed here.
     """
 
     def __init__(self, folder: Path) -> None:
         try:
             self._open(folder)
-        except Exception as error:  # of the tokenizer and of safetensors, which have kinds of their own
+        except Exception as error:  # tokenizer and safetensors raise exceptions of their own types
             raise InputError(
                 f"the bundled model in {folder} is damaged ({last_line(error)}); install the package again"
             ) from error
 
     def _open(self, folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if other := [name for name, value in PARTS.items() if config[name] != value]:
-            raise ValueError(f"{other[0]} is {config[other[0]]!r}")
+        if unsupported := [name for name, value in PARTS.items() if config[name] != value]:
+            raise ValueError(f"{unsupported[0]} is {config[unsupported[0]]!r}")
         weights = _weights(folder / "model.safetensors")
         self.tokenizer = BundledTokenizer(folder)
         self._vectors = weights.pop(f"{PREFIX}embeddings.token.weight")
@@ -185,7 +191,7 @@ class PlainEncoder:
         self.dimensions = len(weights["projection.weight"])
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Unit vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
+        """Returns unit vectors `(N, D)` of separate texts; 0 for blank texts."""
         vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for row, text in zip(vectors, texts, strict=True):
             if text.strip():
@@ -193,11 +199,12 @@ class PlainEncoder:
         return vectors
 
     def embed_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> np.ndarray:
-        """Unit vectors `(N + P, D)` of a text's sentences, read together, and behind them of its passages.
+        """Returns unit vectors `(N + P, D)` of a text's sentences, which are read together, followed by those of its
+        passages.
 
         Args:
-            sentences: N, in order; there may be none.
-            firsts: P rising indices of the sentences with which passages begin; each ends where the next begins.
+            sentences: the N sentences in order; there may be none.
+            firsts: P increasing indices of the first sentences of passages; a passage ends where the next begins.
         """
         encoded = encode_sentences([mend(text)[0] for text in sentences], self.tokenizer)
         if not encoded:
@@ -211,7 +218,7 @@ class PlainEncoder:
         return of_length_one(sums @ self._rest["projection.weight"].T)
 
     def _states(self, tokens: np.ndarray) -> np.ndarray:
-        """Each token's last state times how much it counts: `(T,)` ids → `(T, E)`."""
+        """Returns the last hidden state of each token times its weight: `(T,)` ids → `(T, E)`."""
         hidden = self._vectors[tokens].astype(np.float32) * self._scale[tokens]
         hidden = hidden + sinusoids(len(tokens), hidden.shape[1], self._config)
         for layer in self.layers:
@@ -223,7 +230,7 @@ class PlainEncoder:
 
 
 def sinusoids(length: int, width: int, config: dict[str, Any]) -> np.ndarray:
-    """Those "two_to_period" of so many places, `(T, E)`; see `longspan.models.embeddings.TwoToPeriodSinusoids`."""
+    """Returns "two_to_period" position embeddings `(T, E)`; see `longspan.models.embeddings.TwoToPeriodSinusoids`."""
     exponent = np.linspace(0, 1, (width + 1) // 2, dtype=np.float32)
     waves = np.float32(math.pi) * np.float32(config["position_period"] / 2) ** -exponent
     angle = np.arange(config["position_offset"], config["position_offset"] + length)[:, None].astype(np.float32) * waves
@@ -232,37 +239,42 @@ def sinusoids(length: int, width: int, config: dict[str, Any]) -> np.ndarray:
 
 
 def _weights(file: Path) -> dict[str, np.ndarray]:
-    """The tensors of a file, those in half precision as float32."""
+    """Load the tensors of a file, with half precision converted to float32."""
     from safetensors import safe_open
 
     with safe_open(file, "numpy") as opened:
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no mapping)
-    halves = {name: one.astype(np.float32) for name, one in tensors.items() if one.dtype == np.float16}
-    if broken := [name for name, one in halves.items() if not np.isfinite(one).all()]:
+    halves = {name: tensor.astype(np.float32) for name, tensor in tensors.items() if tensor.dtype == np.float16}
+    if broken := [name for name, tensor in halves.items() if not np.isfinite(tensor).all()]:
         raise ValueError(f"{file.name} holds no finite numbers in {broken[0]}")
     return tensors | halves
 
 
 def _layer(config: dict[str, Any], weights: dict[str, np.ndarray], number: int) -> Layer:
-    """Block `number`, whose attention the entry of `config.json` with its number describes."""
-    spec = next(one for one in config["attention"] if number in _numbers(one["layers"]))
+    """Returns block `number`, with the attention of its entry in `config.json`."""
+    spec = next(entry for entry in config["attention"] if number in _numbers(entry["layers"]))
     prefix = f"{PREFIX}layers.{number}."
-    own = {name.removeprefix(prefix): one for name, one in weights.items() if name.startswith(prefix)}
+    block_weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
     pools = None
     if "pooled_left_tokens" in spec:
         pools = (spec["pooled_left_tokens"], spec["pooled_right_tokens"], spec["stride"])
     return Layer(
-        own, config["num_attention_heads"], config["layer_norm_eps"], spec["left_tokens"], spec["right_tokens"], pools
+        block_weights,
+        config["num_attention_heads"],
+        config["layer_norm_eps"],
+        spec["left_tokens"],
+        spec["right_tokens"],
+        pools,
     )
 
 
 def _numbers(layers: str) -> Iterable[int]:
-    """The layers of "3" or "1-2"."""
+    """Parse a layer range: "3" or "1-2"."""
     first, _, last = layers.partition("-")
     return range(int(first), int(last or first) + 1)
 
 
 @lru_cache(maxsize=1)
 def plain_encoder() -> PlainEncoder:
-    """The encoder that comes with the package, in NumPy; it is loaded once."""
+    """Load the bundled encoder in NumPy; it is cached."""
     return PlainEncoder(BUNDLED)

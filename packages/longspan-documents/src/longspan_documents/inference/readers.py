@@ -1,7 +1,7 @@
-"""Models of questions: they read passages and give the words that answer. `load_reader` opens one.
+"""Question-answering models, which extract the answer from passages; `load_reader` loads one.
 
-`WindowReader` takes any `…ForQuestionAnswering` of transformers, which scores a start and an end for every token.
-`QUESTION_READERS` names the readers of other model classes.
+`WindowReader` runs any `…ForQuestionAnswering` of transformers, which scores a start and an end for every token.
+`QUESTION_READERS` lists the readers of other model classes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from longspan.settings import check_kind
 from longspan_documents.inference.results import Quote, RankedPassage, ShortAnswer, quote_of
 from longspan_documents.text.blocks import Document
 
-# Not in scripts that put no spaces between words: Thai and its neighbours, Chinese, Japanese.
+# Not in scripts without spaces between words: Thai and related scripts, Chinese, Japanese.
 _INSIDE_WORD = re.compile(r"(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff])[^\W_]){2}")
 
 
 class Words(NamedTuple):
-    """Characters `start … end − 1` of a text that answer, and how likely they are."""
+    """An answer, characters `start … end − 1` of a text, and its probability."""
 
     start: int
     end: int
@@ -34,12 +34,12 @@ class Words(NamedTuple):
 
 
 class SpanReader(Protocol):
-    """What `load_reader` gives: a model of questions that is ready to read passages."""
+    """A loaded question-answering model, as `load_reader` returns it."""
 
     def best(
         self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
     ) -> ShortAnswer | None:
-        """The words that answer, of those passages and what stands around them; None where the model finds none.
+        """Returns the best answer in these passages and the text around them; None if the model finds none.
 
         Raises:
             InputError: the question leaves no room for a document.
@@ -48,18 +48,20 @@ class SpanReader(Protocol):
 
 
 QUESTION_READERS: Table[Callable[[Any, Any, Path], SpanReader]] = Table("question_readers", {})
-"""Name of a model class → what makes its reader, from the model, its tokenizer and the folder or name of both."""
+"""Name of a model class → function that creates its reader, from the model, its tokenizer and their folder or Hub
+name."""
 
 
 def short_answer(documents: Sequence[Document], number: int, words: Words, offset: int) -> ShortAnswer:
-    """The answer of a model that read a document from character `offset` on, in whole words, with its place."""
+    """Returns the answer of a model that read a document from character `offset` on, extended to whole words, with its
+    position."""
     start, end = whole_words(documents[number].text, words.start + offset, words.end + offset)
     quote = quote_of(documents[number], start, end)
     return ShortAnswer(document=number, quote=quote, probability=words.probability, yes_no=words.yes_no)
 
 
 def whole_words(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span made longer so that it neither begins nor ends inside a word."""
+    """Extend a span so that it neither begins nor ends inside a word."""
     while start > 0 and _INSIDE_WORD.fullmatch(text, start - 1, start + 1):
         start -= 1
     while end < len(text) and _INSIDE_WORD.fullmatch(text, end - 1, end + 1):
@@ -68,18 +70,18 @@ def whole_words(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 LONGEST = 30
-"""Tokens of a short answer."""
+"""Maximum number of tokens of a short answer."""
 MOST_TOKENS = 15
-"""Tokens of an answer of a pipeline, unless it says otherwise."""
+"""Default maximum number of tokens of a pipeline's answer."""
 ROOM = 32
-"""Least tokens that a question must leave for the document."""
+"""Minimum number of tokens that a question must leave for the document."""
 SPARE = 8
 """Tokens that a piece of a document may have more than it had in the whole."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Characters of a document that are read at once, around a passage of some probability."""
+    """Characters of a document that are read together, around a passage with its probability as weight."""
 
     document: int
     start: int
@@ -88,9 +90,9 @@ class Stretch:
 
 
 class WindowReader:
-    """Reads with a model that scores each token as a start and as an end of the answer (Devlin et al. 2019, 4.2).
+    """Reads with a model that scores each token as start and as end of the answer (Devlin et al. 2019, section 4.2).
 
-    With s and e the scores and 0 the first token, which stands for "no answer"::
+    With scores s and e, and 0 the first token, which represents "no answer"::
 
         p(i, j) = exp(s_i + e_j) / (exp(s_0 + e_0) + sum over allowed pairs of exp(s + e)),   0 ≤ j − i < LONGEST
     """
@@ -98,7 +100,7 @@ class WindowReader:
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model = model
         self.tokenizer = tokenizer
-        # RoBERTa's kind counts positions from 2 on.
+        # In models such as RoBERTa, positions start at 2.
         self.limit = int(min(model.config.max_position_embeddings - 2, tokenizer.model_max_length))
 
     def best(
@@ -106,10 +108,10 @@ class WindowReader:
     ) -> ShortAnswer | None:
         """See `SpanReader.best`."""
         read = [
-            (one, self.read(question, documents[one.document].text[one.start : one.end]))
-            for one in self.stretches(question, documents, passages)
+            (stretch, self.read(question, documents[stretch.document].text[stretch.start : stretch.end]))
+            for stretch in self.stretches(question, documents, passages)
         ]
-        answers = [(one, words) for one, words in read if words is not None]
+        answers = [(stretch, words) for stretch, words in read if words is not None]
         if not answers:
             return None
         stretch, words = max(answers, key=lambda pair: pair[0].weight * pair[1].probability)
@@ -118,7 +120,8 @@ class WindowReader:
     def stretches(
         self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
     ) -> list[Stretch]:
-        """What is read: each document whole where it fits, else each passage with as much around it as fits."""
+        """Returns what is read: each document as a whole if it fits, else each passage with as much text around it as
+        fits."""
         from longspan_documents.questions.tokens import encode_text
 
         asked = len(self.tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"])
@@ -137,7 +140,7 @@ class WindowReader:
         return [Stretch(*place, weight) for place, weight in weights.items()]
 
     def read(self, question: str, text: str) -> Words | None:
-        """The best words of a text; None where "no answer" is likelier."""
+        """Returns the best answer in a text; None if "no answer" is more likely."""
         start, end, spans = self._scores(question, text)
         return None if all(first < 0 for first, _ in spans) else best_words(start, end, spans)
 
@@ -151,26 +154,30 @@ class WindowReader:
         max_answer_len: int = MOST_TOKENS,
         align_to_words: bool = True,
     ) -> tuple[list[tuple[int, int, float]], float]:
-        """The likeliest words of one document, and how likely "no answer" is, as transformers 4 scored them.
+        """Returns the most likely answers in one document, and the score of "no answer", as transformers 4 computed
+        them.
 
-        With p and q the softmax of the scores of starts and of ends over the document's tokens and the first::
+        With p and q the softmax of the start and end scores over the document's tokens and the first token::
 
             score(i, j) = p_i q_j,   0 ≤ j − i < max_answer_len
 
-        What is read of a long document beside its likeliest passage counts by how likely its own passage is to that.
+        In a long document, scores in a stretch are weighted by its passage's probability relative to the best
+        passage's.
 
         Args:
-            question, documents, passages: as in `best`.
-            top: how many places.
-            max_answer_len: the most tokens of one.
-            align_to_words: whether places are made whole words; scores of tokens in the same words add up.
+            question: as in `best`.
+            documents: as in `best`.
+            passages: as in `best`.
+            top: maximum number of answers per stretch.
+            max_answer_len: maximum number of tokens of an answer.
+            align_to_words: whether answers are extended to whole words; scores of answers in the same words are added.
 
         Returns:
-            First character, end and score of each, in no order, and the score of the first token alone.
+            First character, end and score of each answer, unordered, and the score of the first token.
         """
         text = documents[0].text
         stretches = self.stretches(question, documents, passages)
-        highest = max((one.weight for one in stretches), default=0) or 1.0
+        highest = max((stretch.weight for stretch in stretches), default=0) or 1.0
         found: dict[tuple[int, int], float] = {}
         nothing = 1.0
         for stretch in stretches:
@@ -187,7 +194,8 @@ class WindowReader:
         return [(*place, score) for place, score in found.items()], nothing
 
     def _scores(self, question: str, text: str) -> tuple[Any, Any, list[tuple[int, int]]]:
-        """Scores of starts and of ends `(1, T)`, and the characters of each token, −1 where it is none of the text."""
+        """Returns start and end scores `(1, T)`, and the characters of each token, −1 for tokens that are not of the
+        text."""
         import torch
 
         encoded = self.tokenizer(
@@ -201,8 +209,8 @@ class WindowReader:
         )
         spans = encoded.pop("offset_mapping")[0].tolist()
         spans = [
-            (start, end) if one == 1 and end > start else (-1, -1)
-            for one, (start, end) in zip(encoded.sequence_ids(0), spans, strict=True)
+            (start, end) if sequence == 1 and end > start else (-1, -1)
+            for sequence, (start, end) in zip(encoded.sequence_ids(0), spans, strict=True)
         ]
         with torch.inference_mode():
             output = self.model(**encoded.to(self.model.device))
@@ -212,8 +220,8 @@ class WindowReader:
 def likeliest(
     start: Any, end: Any, spans: Sequence[tuple[int, int]], top: int, most: int
 ) -> tuple[list[tuple[int, int, float]], float]:
-    """First character, end and score of the `top` best pairs of at most `most` tokens, best first, and the score of the
-    first token alone; arguments as in `best_words`, scores as in `WindowReader.places`."""
+    """Returns first character, end and score of the `top` best pairs of at most `most` tokens, best first, and the
+    score of the first token; arguments as in `best_words`, scores as in `WindowReader.places`."""
     import torch
 
     inside = torch.tensor([first >= 0 for first, _ in spans])
@@ -221,7 +229,7 @@ def likeliest(
     counted[0] = True
     odds = [scores[0].double().masked_fill(~counted, float("-inf")).softmax(0) for scores in (start, end)]
     none = float(odds[0][0] * odds[1][0])
-    starts, ends = (one.masked_fill(~inside, 0) for one in odds)
+    starts, ends = (share.masked_fill(~inside, 0) for share in odds)
     width = min(most, len(spans))
     pairs = starts[:, None] * torch.nn.functional.pad(ends, (0, width - 1)).unfold(0, width, 1)
     scores, places = pairs.flatten().topk(min(top, pairs.numel()))
@@ -234,8 +242,13 @@ def likeliest(
 
 
 def best_words(start: Any, end: Any, spans: Sequence[tuple[int, int]]) -> Words | None:
-    """The best words of a row with scores `(1, T)`, whose tokens are these characters, −1 for those that cannot be of
-    an answer; None where "no answer", the first token, is likelier."""
+    """Returns the best answer of a row, or None if "no answer", the first token, is more likely.
+
+    Args:
+        start: scores `(1, T)`.
+        end: scores `(1, T)`.
+        spans: characters of each token, −1 for tokens that cannot be part of an answer.
+    """
     import torch
 
     from longspan_documents.questions.scores import best_spans
@@ -246,12 +259,13 @@ def best_words(start: Any, end: Any, spans: Sequence[tuple[int, int]]) -> Words 
     none = start[0, 0] + end[0, 0]
     if none > score:
         return None
-    every = torch.logaddexp(_total(start, end, words), none)
-    return Words(spans[int(first)][0], spans[int(last)][1], float((score - every).exp()))
+    total = torch.logaddexp(_total(start, end, words), none)
+    return Words(spans[int(first)][0], spans[int(last)][1], float((score - total).exp()))
 
 
 def _total(start: Any, end: Any, words: Any) -> Any:
-    """The log of the sum of exp(s_i + e_j) over all allowed pairs; start, end `(1, T)`, words 0 where allowed."""
+    """Returns the log of the sum of exp(s_i + e_j) over all allowed pairs; start and end are `(1, T)`, words 0 for
+    allowed tokens."""
     import torch
 
     never = float("-inf")
@@ -262,7 +276,7 @@ def _total(start: Any, end: Any, words: Any) -> Any:
 
 
 def _around(spans: Sequence[tuple[int, int]], quote: Quote, room: int, length: int) -> tuple[int, int]:
-    """Characters of the tokens around a passage that fit into the room; the whole text where it fits."""
+    """Returns the characters of the tokens around a passage that fit the room; the whole text if it fits."""
     if len(spans) <= room:
         return 0, length
     inside = [index for index, (start, end) in enumerate(spans) if start < quote.end and quote.start < end] or [0]
@@ -273,15 +287,15 @@ def _around(spans: Sequence[tuple[int, int]], quote: Quote, room: int, length: i
 
 
 def load_reader(source: str | Path, device: str | None = None, dtype: str | None = None) -> SpanReader:
-    """Load a model of questions once, for many.
+    """Load a question-answering model for many questions.
 
     Args:
-        source: the folder or name of the model.
-        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        source: folder or Hub name of the model.
+        device: as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the CPU.
         dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: it cannot be loaded, or cannot answer questions; a device that is not there.
+        InputError: the model cannot be loaded or cannot answer questions, or a device does not exist.
     """
     check_kind(source, "model", (str, Path), "a folder or a name")
     check_named(device, dtype)
@@ -305,11 +319,12 @@ def _load(source: str, device: str | None, dtype: str | None) -> SpanReader:
 
 
 def reader_of(model: Any, tokenizer: Any, source: str | Path | None = None) -> SpanReader:
-    """What reads with a model of questions that is loaded.
+    """Returns the reader of a loaded question-answering model.
 
     Args:
-        model, tokenizer: as transformers or `longspan.checkpoints` give them.
-        source: the folder or name, by default what the model says of itself.
+        model: as transformers or `longspan.checkpoints` load it.
+        tokenizer: the tokenizer of the model.
+        source: folder or Hub name; None uses the name that the model has stored.
 
     Raises:
         InputError: the model cannot answer questions.

@@ -1,7 +1,8 @@
 """Pipelines of `transformers.pipeline` for documents of any length, with a model that transformers loads.
 
-`transformers.pipeline` refuses "summarization" and "question-answering" by name before it looks into its registry, so
-they are registered as "long-summarization" and "long-question-answering". `longspan.pipeline` has the plain names.
+`transformers.pipeline` rejects the names "summarization" and "question-answering" before it looks them up in its
+registry, so these are registered as "long-summarization" and "long-question-answering". `longspan.pipeline` uses the
+plain names.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from longspan_documents.inference.pipelines import QuestionAnsweringPipeline, Su
 
 
 class _OneByOne(Pipeline):
-    """A pipeline that gives each input to one of ours."""
+    """A pipeline that passes each input to a pipeline of Longspan."""
 
     _load_tokenizer = True
     _load_processor = _load_image_processor = _load_video_processor = _load_feature_extractor = False
@@ -36,7 +37,7 @@ class _OneByOne(Pipeline):
 
 
 class LongSummarization(_OneByOne):
-    """`SummarizationPipeline` in transformers' form: data sets and generators too."""
+    """`SummarizationPipeline` as a pipeline of transformers, which also accepts data sets and generators."""
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         from longspan_documents.inference.abstractive.loading import writer_of
@@ -50,15 +51,15 @@ class LongSummarization(_OneByOne):
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Summarise a text, a list, a data set or a generator; arguments as in `SummarizationPipeline`."""
-        told = super().__call__(inputs, *args, **kwargs)
-        return [told] if isinstance(told, dict) else told
+        results = super().__call__(inputs, *args, **kwargs)
+        return [results] if isinstance(results, dict) else results
 
     def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> Any:
         return model_outputs["told"][0]
 
 
 class LongQuestionAnswering(_OneByOne):
-    """`QuestionAnsweringPipeline` in transformers' form."""
+    """`QuestionAnsweringPipeline` as a pipeline of transformers."""
 
     def __init__(self, model: Any, tokenizer: Any, **options: Any) -> None:
         from longspan_documents.inference.readers import reader_of
@@ -72,12 +73,12 @@ class LongQuestionAnswering(_OneByOne):
 
 
 def register_pipelines() -> None:
-    """Make both known to `transformers.pipeline`."""
+    """Register both with `transformers.pipeline`."""
     for task, kind, model in (
         ("long-summarization", LongSummarization, AutoModelForSeq2SeqLM),
         ("long-question-answering", LongQuestionAnswering, AutoModelForQuestionAnswering),
     ):
         PIPELINE_REGISTRY.register_pipeline(task, pipeline_class=kind, pt_model=model, type="text")
-        # Else `save_pretrained` would copy this file beside the weights, as code of the model's own.
+        # Otherwise `save_pretrained` would copy this file into the model's folder as custom code.
         if "_registered_impl" in vars(kind):
             delattr(kind, "_registered_impl")

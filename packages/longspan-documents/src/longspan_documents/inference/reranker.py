@@ -1,7 +1,7 @@
-"""Any cross-encoder as a second look at the best passages: it reads question and passage together.
+"""Reranks the best passages with a cross-encoder, which reads question and passage together.
 
-A model of transformers for sequence classification with one label, which is what the CrossEncoder of
-sentence-transformers writes too. A passage that is longer than it reads is read in chunks, and its best one counts.
+It is a model of transformers for sequence classification with one label, as sentence-transformers' CrossEncoder also
+saves it. A passage that is longer than its input is read in chunks, and has the score of its best chunk.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from longspan_documents.inference.encoders import batches_of
 
 
 class Reranker:
-    """A cross-encoder that is ready to read; `load_reranker` opens one.
+    """A loaded cross-encoder; `load_reranker` loads one.
 
     Args:
-        model: gives `logits` `(B, 1)` for a question and a passage.
-        tokenizer: the one that belongs to it.
-        source: what messages call it.
-        max_tokens: of a question and a passage together; None where nothing bounds it.
+        model: returns `logits` `(B, 1)` for a question and a passage.
+        tokenizer: the tokenizer of the model.
+        source: its name in messages.
+        max_tokens: of a question and a passage together; None if unlimited.
     """
 
     def __init__(self, model: Any, tokenizer: Any, source: str, max_tokens: int | None = None) -> None:
         self.model, self.tokenizer, self.source, self.max_tokens = model, tokenizer, source, max_tokens
 
     def order(self, question: str, passages: Sequence[str]) -> np.ndarray:
-        """The numbers of the passages from the best to the worst, `(P,)`; equal ones stay in their order."""
+        """Returns the indices of the passages in descending order of scores, `(P,)`; ties keep their order."""
         return np.argsort(-self.scores(question, passages), kind="stable")
 
     def scores(self, question: str, passages: Sequence[str]) -> np.ndarray:
-        """The model's score of each passage for a question, `(P,)` float64, the higher the likelier it answers.
+        """Returns the model's score of each passage for a question, `(P,)` float64; higher is better.
 
         Raises:
-            InputError: the question leaves no room for a passage, or scores are no finite numbers.
+            InputError: the question leaves no room for a passage, or scores are not finite.
         """
         import torch
 
@@ -58,7 +58,7 @@ class Reranker:
         return found
 
     def _encoded(self, question: str, passages: Sequence[str]) -> dict[str, Any]:
-        """Each passage behind the question, in chunks where it is too long."""
+        """Encode pairs of question and passage, in chunks if a passage is too long."""
         questions = [question] * len(passages)
         most = self.max_tokens
         if most is None:
@@ -91,16 +91,16 @@ def _load(source: str, device: str | None, dtype: str | None) -> Reranker:
 
 
 def load_reranker(source: str | Path | Reranker, device: str | None = None, dtype: str | None = None) -> Reranker:
-    """Load a cross-encoder once, for many questions; the latest two stay loaded.
+    """Load a cross-encoder for many questions; the two latest are cached.
 
     Args:
-        source: a folder or a Hub name; or what this function returned.
-        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        source: a folder or a Hub name, or an object that this function returned.
+        device: as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the CPU.
         dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: it cannot be loaded, or is no cross-encoder with one label; a device that is not there, or one for
-            a reranker that is loaded already.
+        InputError: it cannot be loaded, or is no cross-encoder with one label; a device does not exist, or is specified
+            for a reranker that is already loaded.
     """
     check_loads("reranker", source, device, dtype)
     if hasattr(source, "scores"):

@@ -1,7 +1,7 @@
-"""What inference is asked for and what it gives: plain data, without a model.
+"""Arguments and results of inference: plain data, without a model.
 
-`Extent` says how long a summary is to be; `Summary` and `DocumentAnswer` are results,
-with the places of their sentences and passages. `notes` is what a reader of a result should know.
+`Extent` is the length of a summary; `Summary` and `DocumentAnswer` are results, with the positions of their sentences
+and passages. `notes` joins warnings for the reader of a result.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from longspan_documents.inference.verbs import Length
 from longspan_documents.text.blocks import Document
 
 SLACK = 1.1
-"""A summary of N words has at most so many times N."""
+"""Maximum ratio of a summary's words to the requested number."""
 SPARE = 20
-"""Further sentences, in order of preference, among which what is missing in words is looked for."""
+"""Number of further sentences, in order of preference, that are tried to fill up the requested number of words."""
 SHORTEST = 5
-"""Words of the shortest pieces that are counted as sentences where one asks how long these usually are."""
+"""Minimum number of words of a sentence in the estimate of usual sentence lengths."""
 
 Pick = Callable[[int], list[int]]
 """From a number of sentences to the indices of the best ones."""
@@ -32,14 +32,14 @@ Pick = Callable[[int], list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Extent:
-    """The length of a summary, in at most one of three ways; without any, it is medium.
+    """The length of a summary, specified in at most one of three ways; the default is medium.
 
     Attributes:
         sentences: number of sentences.
-        words: number of words, counted as `split_words` does: whole sentences, as near as possible to it and at most a
-            tenth above, unless not even one sentence is as short.
-        length: medium is half the square root of the document's sentences, between 3 and 20; short a quarter of that;
-            long four times as much, but no more than a third of the document where that is above medium.
+        words: number of words, as counted by `split_words`. The summary has whole sentences, as near as possible to it
+            and at most a tenth above, unless even one sentence is longer.
+        length: medium is half the square root of the document's number of sentences, between 3 and 20; short is a
+            quarter of that; long is four times medium, but at most a third of the document if that is above medium.
     """
 
     sentences: int | None = None
@@ -47,16 +47,20 @@ class Extent:
     length: Length | None = None
 
     def __post_init__(self) -> None:
-        """Refuse two lengths at once, and lengths that are none."""
+        """Validate the length.
+
+        Raises:
+            InputError: there are two lengths, or a value is invalid.
+        """
         for name in ("sentences", "words"):
             value = getattr(self, name)
             if value is not None:
                 check_kind(value, name, Integral, "a whole number")
         if self.length is not None:
             check_kind(self.length, "length", str, "short, medium or long")
-        given = [f"{name}={show(value)}" for name, value in vars(self).items() if value is not None]
-        if len(given) > 1:
-            raise InputError(f"{' and '.join(given)} ask for two lengths; give one of sentences, words and length")
+        specified = [f"{name}={show(value)}" for name, value in vars(self).items() if value is not None]
+        if len(specified) > 1:
+            raise InputError(f"{' and '.join(specified)} ask for two lengths; give one of sentences, words and length")
         for name in ("sentences", "words"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -68,11 +72,11 @@ class Extent:
 
     @property
     def given(self) -> str | None:
-        """What was asked for, as messages say it; None where nothing was."""
+        """The specified length for messages; None if the default is used."""
         return next((f"{name}={value!r}" for name, value in vars(self).items() if value is not None), None)
 
     def count(self, sentences: int) -> int:
-        """How many sentences to take of so many, where words do not say it."""
+        """Returns how many of `sentences` to pick, if the length is not a number of words."""
         from longspan_documents.summaries.selection import default_count
 
         if self.sentences is not None:
@@ -83,18 +87,18 @@ class Extent:
         return max(medium, min(4 * medium, sentences // 3)) if self.length == "long" else medium
 
     def expected_words(self, texts: Sequence[str]) -> int:
-        """How many words a summary of these sentences will have, about: those asked for, or of as many usual ones."""
+        """Returns the approximate number of words of a summary of these sentences."""
         if self.words is not None:
             return self.words
         lengths = sorted(length for length in map(len, map(split_words, texts)) if length >= SHORTEST)
         return self.count(len(texts)) * (lengths[len(lengths) // 2] if lengths else SHORTEST)
 
     def take(self, texts: Sequence[str], pick: Pick) -> list[int]:
-        """The indices of the sentences to take, in order.
+        """Returns the indices of the sentences to take, in order.
 
         Args:
             texts: the document's sentences.
-            pick: gives the best ones, as many as it is asked for.
+            pick: returns the requested number of best sentences.
         """
         if self.words is None:
             return pick(self.count(len(texts)))
@@ -102,12 +106,12 @@ class Extent:
 
 
 def extent_of(sentences: int | Extent | None) -> Extent:
-    """A length as it is; a number of sentences, or None, as a length."""
+    """Returns an `Extent` unchanged; converts a number of sentences, or None, to one."""
     return sentences if isinstance(sentences, Extent) else Extent(sentences=sentences)
 
 
 def _of_words(lengths: Sequence[int], words: int, pick: Pick) -> list[int]:
-    """As many of the best sentences as fit, and then of the next ones those that bring the total nearer to `words`."""
+    """Take as many of the best sentences as fit, then those of the next ones that bring the total nearer to `words`."""
     most = SLACK * words
 
     def total(indices: Sequence[int]) -> int:
@@ -134,9 +138,9 @@ def _of_words(lengths: Sequence[int], words: int, pick: Pick) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class ScoredSentence:
-    """A sentence with its place, the characters from `start` to `end` of the document, and its score between 0 and 1.
+    """A sentence, its characters from `start` to `end` in the document, and its score between 0 and 1.
 
-    Sentences that a model wrote itself have no place and no score: these are None. `speaker` says it, in a dialogue.
+    Generated sentences have neither position nor score: these are None. `speaker` is set in dialogues.
     """
 
     text: str
@@ -159,12 +163,12 @@ class ScoredSentence:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A summary and what it was made from.
+    """A summary and the document's scores.
 
     Attributes:
         sentences: the summary, in the document's order.
-        document: every sentence of the document with its score; empty where a model wrote the summary.
-        tokens: how many tokens the model read.
+        document: every sentence of the document with its score; empty for a generated summary.
+        tokens: number of tokens that the model read.
         seconds: time from text to summary, without loading the model.
         note: a warning for the reader, or None.
         abstract: whether it begins with the document's own abstract.
@@ -188,15 +192,18 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A part of the document with its place: `text[start:end]` of the document as it was read.
+    """A part of the document with its position: `text[start:end]` of the document as it was read.
 
     Attributes:
         text: the words, line ends included.
-        start, end: characters, from 0, end exclusive.
-        start_byte, end_byte: the same in the UTF-8 form of the text.
-        first_line, last_line: lines, from 1.
-        page: of a PDF file, from 1; None where there are no pages.
-        extracted: whether characters and lines are those of the text that was taken out of the file, not of the file.
+        start: first character, from 0.
+        end: end character, exclusive.
+        start_byte: `start` in bytes of the UTF-8 text.
+        end_byte: `end` in bytes of the UTF-8 text.
+        first_line: from 1.
+        last_line: from 1.
+        page: of a PDF file, from 1; None if there are no pages.
+        extracted: whether characters and lines refer to text that was extracted from the file, not to the file.
     """
 
     text: str
@@ -214,7 +221,7 @@ class Quote:
 
     @property
     def place(self) -> str:
-        """ "lines 12–15"; "page 3, lines 12–15 of its text" where they are not those of the file"""
+        """ "lines 12–15"; "page 3, lines 12–15 of its text" if they do not refer to the file"""
         page = f"page {self.page}, " if self.page else ""
         same = self.first_line == self.last_line
         lines = f"line {self.first_line:,}" if same else f"lines {self.first_line:,}–{self.last_line:,}"
@@ -222,7 +229,7 @@ class Quote:
 
 
 def quote_of(document: Document, start: int, end: int) -> Quote:
-    """Characters of a document with their words and their place."""
+    """Returns characters of a document as a `Quote`."""
     return Quote(
         text=document.text[start:end],
         start=start,
@@ -238,18 +245,18 @@ def quote_of(document: Document, start: int, end: int) -> Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedPassage:
-    """A passage that may hold the answer.
+    """A passage that may contain the answer.
 
     Attributes:
-        file: what its document is called.
-        document: the number of its document among those that were asked, from 0.
-        quote: its words in the document, and its place.
-        text: its words as they are to be read: on one line, or one line per speaker.
-        sentence: the sentence in it that comes nearest to the question.
+        file: name of its document.
+        document: index of its document among those searched, from 0.
+        quote: its words in the document, with their position.
+        text: its words for display: on one line, or one line per speaker.
+        sentence: its sentence that is most similar to the question.
         mark: the characters of that sentence in `text`.
         heading: of its section, or None.
-        speakers: who speaks in it, in a dialogue.
-        probability: that it holds the answer, between 0 and 1.
+        speakers: its speakers, in a dialogue.
+        probability: that it contains the answer, between 0 and 1.
     """
 
     file: str
@@ -265,13 +272,13 @@ class RankedPassage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortAnswer:
-    """The words that answer, which a model of questions found.
+    """An answer that a question-answering model extracted.
 
     Attributes:
-        document: the number of its document, from 0.
-        quote: the words and their place.
-        probability: of these words among all and none, as that model sees it.
-        yes_no: "yes" or "no" where the model says that this is the answer, else "none".
+        document: index of its document, from 0.
+        quote: the words and their position.
+        probability: of these words among all possible answers and no answer, according to the model.
+        yes_no: "yes" or "no" if the model predicts that as the answer, else "none".
     """
 
     document: int
@@ -285,18 +292,18 @@ class ShortAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentAnswer:
-    """What some documents hold on a question.
+    """The answer of documents to a question.
 
     Attributes:
-        question: as it was asked.
-        answered: whether an answer may be there; False only where that is right twice out of three.
-        probability: that one of the three best passages holds an answer, between 0 and 1.
-        likely: the probability from which on an answer is said to be likely.
-        passages: those most likely to hold it, best first.
-        short: the answer itself, where a model of questions was given and found one.
-        scores: for each document every passage in order, with its place and probability; empty for a collection that
-            an index without a model holds.
-        searched: how many passages competed.
+        question: the question.
+        answered: whether there may be an answer; if False, there is none in two cases out of three.
+        probability: that one of the three best passages contains an answer, between 0 and 1.
+        likely: from this probability on, an answer is reported as likely.
+        passages: the most likely passages, best first.
+        short: the extracted answer, if a question-answering model was used and found one.
+        scores: for each document every passage in order, with its position and probability; empty for a collection in
+            an index without a model.
+        searched: number of passages that were ranked.
         seconds: time for this question, without reading documents and loading models.
         note: a warning for the reader, or None.
     """
@@ -314,35 +321,35 @@ class DocumentAnswer:
 
     @property
     def sure(self) -> Literal["likely", "unsure", "probably not there"]:
-        """How sure an answer is, in words."""
+        """How certain an answer is, in words."""
         if not self.answered:
             return "probably not there"
         return "likely" if self.short is not None or self.probability >= self.likely else "unsure"
 
     @property
     def text(self) -> str:
-        """In as few words as there are: the short answer, else the sentence of the best passage that matters."""
+        """The short answer, or else the most relevant sentence of the best passage."""
         if not self.answered:
             return "no answer found"
         if self.short is not None:
             return str(self.short)
         best = self.passages[0]
-        return " ".join(best.text[slice(*best.mark)].split()) or str(best.sentence)  # as it is read, without marks
+        return " ".join(best.text[slice(*best.mark)].split()) or str(best.sentence)  # as displayed, without markup
 
     def __str__(self) -> str:
         return self.text
 
 
 def notes(*warnings: str | None, halves: int = 0) -> str | None:
-    """Warnings as one text, with a word on `halves` of characters that were mended; None where there are none."""
+    """Join warnings, and one on `halves` lone surrogates that were replaced; None if there are none."""
     return "; ".join(filter(None, (*warnings, mended_note(halves) if halves else None))) or None
 
 
 def reads_english(text: str) -> bool:
-    """Whether a text is English, so far as samples of it tell; texts under 40 words of Latin letters pass.
+    """Whether a text is English, judged by samples; always true for less than 40 words in Latin letters.
 
-    Prose tells at once: the commonest English words make up a tenth of it. Where they do not (code, tables, lists of
-    references, other languages), langdetect decides, where the 'documents' extra brings it; it takes a while to load.
+    In English prose, the most common words make up a tenth of the text. If they do not (code, tables, lists of
+    references, other languages), langdetect decides if it is installed (extra 'documents'); it takes a while to load.
     """
     if guess_language(text) != "en":  # another script
         return False
@@ -357,14 +364,14 @@ def reads_english(text: str) -> bool:
 
 
 def _detected(sample: str) -> str | None:
-    """The language that langdetect finds in a sample's words; None without it, or without anything to go by."""
+    """Returns the language that langdetect finds in a sample's words; None if it is not installed or finds none."""
     from importlib.util import find_spec
 
     if find_spec("langdetect") is None:
         return None
     from langdetect import DetectorFactory, LangDetectException, detect
 
-    DetectorFactory.seed = 0  # it draws at random what it looks at
+    DetectorFactory.seed = 0  # it samples randomly
     try:
         return detect(" ".join(re.findall(r"\b[^\W\d_]{2,}\b", sample))[:5_000])
     except LangDetectException:

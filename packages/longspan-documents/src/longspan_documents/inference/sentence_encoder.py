@@ -1,12 +1,12 @@
-"""Any sentence encoder of sentence-transformers' format, read through transformers: texts in, vectors out.
+"""Sentence encoders in the format of sentence-transformers, run with transformers.
 
-What its files say is done as they say it (`longspan.checkpoints.sentence_modules`): prompts before questions and
-passages, pooling, dense layers, normalisation, similarity. Nothing is cut: a text that is longer than the model reads
-goes through it in chunks, whose vectors count by their tokens; one that was lengthened (`longspan lengthen`) reads it
-whole.
+The settings in a model's files are applied (`longspan.checkpoints.sentence_modules`): prompts for questions and
+passages, pooling, dense layers, normalisation, similarity. Nothing is truncated: a text that is longer than the model's
+input is read in chunks, whose vectors are averaged by their number of tokens; a lengthened model (`longspan lengthen`)
+reads it as a whole.
 
-For a ranking, similarities are put on one scale for all encoders: with a the mean similarity of fixed questions to
-passages that do not answer them, and b to those that do, s is read as (s − a) / (b − a).
+For a ranking, similarities of all encoders are normalised to one scale: with a the mean similarity of fixed questions
+to passages that do not answer them, and b to those that do, s becomes (s − a) / (b − a).
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ PAIRS = (
     ("Who wrote the novel?", "The book's author, a schoolteacher from Bergen, never published another."),
     ("What happens if the rent is late?", "After ten days without payment the contract may be ended by letter."),
 )
-"""Questions with passages that answer them in other words: each passage but a question's own is one that does not."""
+"""Questions with passages that answer them in other words; every other passage does not answer a question."""
 
 
 class SentenceEncoder:
-    """A sentence encoder that is ready to read; `load_sentence_encoder` opens one.
+    """A loaded sentence encoder; see `load_sentence_encoder`.
 
     Args:
-        model: gives `last_hidden_state` for `input_ids` and `attention_mask`, on any device.
-        tokenizer: the one that belongs to it.
-        modules: what is done with texts and states.
-        source: what messages call it.
-        max_tokens: of the longest text that the model reads; None where nothing bounds it.
+        model: returns `last_hidden_state` for `input_ids` and `attention_mask`, on any device.
+        tokenizer: the tokenizer of the model.
+        modules: processing of texts and states.
+        source: its name in messages.
+        max_tokens: maximum input length; None if unlimited.
 
     Attributes:
         dimensions: D, of the vectors.
-        in_chunks: how many texts were longer than the model reads, so far.
+        in_chunks: number of texts so far that were longer than the model's input.
     """
 
     def __init__(
@@ -72,22 +72,22 @@ class SentenceEncoder:
         self.dimensions: int = self.vectors(["a"]).shape[1]
         questions, passages = zip(*PAIRS, strict=True)
         against = self.vectors(passages, "passage")
-        table = np.stack([self._raw(one, against) for one in self.vectors(questions, "question")])
-        own = np.eye(len(PAIRS), dtype=bool)
-        self._apart, together = float(table[~own].mean()), float(table[own].mean())
-        # A model that was trained for nothing (random weights) puts everything anywhere.
+        table = np.stack([self._raw(vector, against) for vector in self.vectors(questions, "question")])
+        is_answer = np.eye(len(PAIRS), dtype=bool)
+        self._apart, together = float(table[~is_answer].mean()), float(table[is_answer].mean())
+        # A model with random weights may not separate them.
         self._spread = max(together - self._apart, 1e-3 * max(1.0, abs(self._apart)))
-        self.in_chunks = 0  # of the user's texts
+        self.in_chunks = 0  # without the texts of the calibration
         self._latest: tuple[str, np.ndarray] | None = None
 
     # Vectors ---------------------------------------------------------------------------------------------------------
 
     def vectors(self, texts: Sequence[str], purpose: Purpose | None = None) -> np.ndarray:
-        """Vectors `(N, D)` float32 of loose texts, as the model's files make them; blank texts are 0.
+        """Returns vectors `(N, D)` float32 of separate texts, as the model's files specify; 0 for blank texts.
 
         Args:
-            texts: N of any length.
-            purpose: what they are, for the prompt before them; None takes the model's default prompt.
+            texts: N texts of any length.
+            purpose: selects the prompt; None uses the model's default prompt.
         """
         prompt = self.modules.prompt(purpose)
         pieces: list[str] = []
@@ -105,40 +105,43 @@ class SentenceEncoder:
         return of_length_one(made) if self.modules.normalised else made
 
     def embed(self, texts: Sequence[str], purpose: Purpose | None = None) -> np.ndarray:
-        """`vectors` at length 1, blank ones 0."""
+        """Returns `vectors` normalised to length 1; 0 for blank texts."""
         return of_length_one(self.vectors(texts, purpose))
 
     def read(self, document: Document, sentences: Sequence[DocumentSentence]) -> tuple[np.ndarray, np.ndarray, int]:
-        """The vector `(D,)` of a document, in chunks where it is longer than the model reads; `(N, D)` of its
-        sentences, each read by itself; and how many tokens were read."""
+        """Returns the vector `(D,)` of a document, in chunks if it is longer than the model's input; the `(N, D)`
+        vectors of its sentences, each read separately; and the number of tokens."""
         texts = [sentence.text for sentence in sentences]
         whole = " ".join([block.text for block in document.blocks if block.kind == "heading"][:1] + texts)
         return self.embed([whole], "passage")[0], self.embed(texts, "passage"), self.count_tokens([whole, *texts])
 
     def similarities(self, question: str, passages: np.ndarray) -> np.ndarray:
-        """How near a question is to passages whose `vectors` are `(P, D)`, `(P,)` float64: about 0 for those that have
-        nothing to do with it, about 1 for those that answer it, whatever the encoder. The vector of the latest question
-        is kept, since a question is put to all passages and then to the sentences of the best."""
+        """Returns normalised similarities `(P,)` float64 of a question to passages with `vectors` `(P, D)`.
+
+        They are about 0 for unrelated passages and about 1 for passages that answer the question, for every encoder.
+        The vector of the latest question is cached, since it is compared with all passages and then with sentences of
+        the best.
+        """
         latest = self._latest
         if latest is None or latest[0] != question:
             latest = self._latest = question, self.vectors([question], "question")[0]
         near = self._raw(latest[1], passages)
         return (near.astype(np.float64) - self._apart) / self._spread
 
-    def _raw(self, vector: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """The similarity of the model's files: `(D,)` and `(N, D)` → `(N,)`, the higher the nearer."""
+    def _raw(self, vector: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Returns the similarity that the model's files specify: `(D,)` and `(N, D)` → `(N,)`, higher is nearer."""
         if self.modules.similarity == "dot":
-            return others @ vector
+            return vectors @ vector
         if self.modules.similarity == "cosine":
-            return of_length_one(others) @ of_length_one(vector)
+            return of_length_one(vectors) @ of_length_one(vector)
         order = 2 if self.modules.similarity == "euclidean" else 1
-        return -np.linalg.norm(others - vector, order, axis=1)
+        return -np.linalg.norm(vectors - vector, order, axis=1)
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
     @property
     def note(self) -> str | None:
-        """A sentence on texts that were read in chunks; None where there were none."""
+        """A sentence on texts that were read in chunks; None if there were none."""
         if not self.in_chunks:
             return None
         return (
@@ -147,9 +150,9 @@ class SentenceEncoder:
         )
 
     def _chunks(self, text: str, prompt: str) -> list[str]:
-        """The text itself, or parts of it that the model can read, with the prompt before each."""
+        """Returns the text itself, or parts of it that fit the model's input, each with the prompt in front."""
         most = self.max_tokens
-        if most is None or len(text) + len(prompt) < most // 2:  # no token is shorter than half a character
+        if most is None or len(text) + len(prompt) < most // 2:  # each token has at least half a character
             return [text]
         ids = self.tokenizer(prompt + text, verbose=False)["input_ids"]
         if len(ids) <= most:
@@ -167,19 +170,19 @@ class SentenceEncoder:
         return [piece for piece in cut if piece.strip()] or [text]
 
     def _tokens_of_prompt(self, prompt: str) -> int:
-        """How many tokens a prompt takes at the beginning of a text, special ones before it included."""
+        """Returns the number of tokens of a prompt at the beginning of a text, including special tokens before it."""
         if not prompt:
             return 0
         ids = self.tokenizer(prompt, verbose=False)["input_ids"]
         return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
 
     def count_tokens(self, texts: Sequence[str]) -> int:
-        """How many tokens texts have, special ones included, each whole; blank ones none."""
+        """Returns the number of tokens of whole texts, including special tokens; 0 for blank texts."""
         real = [text for text in texts if text.strip()]
         return sum(map(len, self.tokenizer(real, verbose=False)["input_ids"])) if real else 0
 
     def _read(self, pieces: Sequence[str], prompted: int) -> tuple[np.ndarray, np.ndarray]:
-        """Vectors `(P, D)` of pieces that the model can read, and the tokens of each, `(P,)`."""
+        """Returns vectors `(P, D)` of pieces that fit the model's input, and the number of tokens of each, `(P,)`."""
         import torch
 
         if not pieces:
@@ -222,7 +225,7 @@ def _load(source: str, device: str | None, dtype: str | None) -> SentenceEncoder
 
 
 def _ours(source: str, device: str | None, dtype: str | None) -> tuple[Any, Any, int]:
-    """The encoder of a Longspan folder, such as a lengthened one, its tokenizer and the longest text in tokens."""
+    """Load the encoder of a Longspan folder, such as a lengthened one, its tokenizer and its maximum input length."""
     from longspan.checkpoints.loading import load_pair
     from longspan.models import LongspanForSentenceEmbedding
     from longspan.models.encoder_model import encoder_of
@@ -240,17 +243,17 @@ def _ours(source: str, device: str | None, dtype: str | None) -> tuple[Any, Any,
 def load_sentence_encoder(
     source: str | Path | SentenceEncoder, device: str | None = None, dtype: str | None = None
 ) -> SentenceEncoder:
-    """Load a sentence encoder once, for many texts; the latest two stay loaded.
+    """Load a sentence encoder for many texts; the two latest are cached.
 
     Args:
-        source: a folder or a Hub name of sentence-transformers' format, of any encoder of transformers, or of one that
-            was lengthened; or what this function returned.
-        device: where it computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the processor.
+        source: a folder or a Hub name, in the format of sentence-transformers, of any encoder of transformers, or of a
+            lengthened one; or an object that this function returned.
+        device: as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the CPU.
         dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: it cannot be loaded, has modules that are not known, or is no encoder; a device that is not there,
-            or one for an encoder that is loaded already.
+        InputError: it cannot be loaded, has unknown modules, or is no encoder; a device does not exist, or is specified
+            for an encoder that is already loaded.
     """
     check_loads("encoder", source, device, dtype)
     if hasattr(source, "similarities"):

@@ -1,7 +1,7 @@
-"""`longspan.summarize`: a long text in, its summary out.
+"""`longspan.summarize`: summarises texts of any length.
 
-Without a model, the bundled one picks sentences: it scores every sentence of the document, whatever its length, in
-linear time and memory. With a sequence-to-sequence model the summary is written word by word.
+Without a model, the bundled one picks sentences: it scores every sentence of a document of any length, in linear time
+and memory. A sequence-to-sequence or chat model generates the summary token by token.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from longspan_documents.inference.sentence_encoder import SentenceEncoder
 
 WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
-"""What `Picker` is made of; README.md beside it says how it came about."""
+"""Weights of `Picker`; README.md in the same folder describes their training."""
 NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
 OWN_ABSTRACT = "starts from the document's own abstract"
 UNRELIABLE = {
@@ -60,7 +60,7 @@ UNRELIABLE = {
     "novel": "picking sentences is unreliable for novels: a plot is in no few sentences of a book",
     "play": "picking sentences is unreliable for plays: a plot is in no few lines of one",
 }
-"""What is said of kinds of documents that picked sentences do not summarise."""
+"""Notes for kinds of documents that picked sentences do not summarise."""
 _INTRODUCTION = re.compile(r"(?:[\dIVX]{1,4}\.?\s+)?(?:introduction|background)\W*", re.IGNORECASE)
 
 
@@ -69,16 +69,17 @@ def summarize(text: str | Path | Document, options: Summarize) -> Summary:
     """Summarise a document of any length.
 
     Args:
-        text: the text itself, a `Path` to a file, or what `longspan_documents.text.reading.read` gave.
+        text: the text itself, a `Path` to a file, or a document returned by `longspan_documents.text.reading.read`.
 
     Returns:
         A `Summary`; `print` shows its text.
 
     Raises:
-        InputError: no text, a length below 1, two lengths or one that is not for this model, a model that cannot be
-            loaded or cannot summarise, a device that is not there, or one for a model that is loaded already.
+        InputError: there is no text; a length is below 1, or there are two; the model does not support the length; a
+            model cannot be loaded or cannot summarise; a device does not exist, or is specified for a model that is
+            already loaded.
     """
-    halves = 0  # half characters of a text that were mended
+    halves = 0  # number of lone surrogates that were replaced
     if isinstance(text, Document):
         document = abbreviating(text, further_abbreviations(options))
     elif isinstance(text, Path):
@@ -95,7 +96,7 @@ def summarize(text: str | Path | Document, options: Summarize) -> Summary:
 
 
 def summarizer_in(options: Summarize) -> Summarizer:
-    """The model that options name, loaded."""
+    """Returns the model that the options specify, loaded."""
     model = options.model
     if model is not None and not hasattr(model, "summarize"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
@@ -104,7 +105,7 @@ def summarizer_in(options: Summarize) -> Summarizer:
     if model is not None and not isinstance(model, str | Path) and options.encoder is None:
         return model
     return load_summarizer(
-        model,  # pyright: ignore[reportArgumentType] (refused there beside an encoder)
+        model,  # pyright: ignore[reportArgumentType] (raised there with an encoder)
         options.language,
         options.decoding,
         options.device,
@@ -114,20 +115,20 @@ def summarizer_in(options: Summarize) -> Summarizer:
 
 
 def summarize_by(summarizer: Summarizer, document: Document, options: Summarize, *, halves: int = 0) -> Summary:
-    """The summary of a document by a model that is loaded; `halves` of characters were mended in its text."""
+    """Summarise a document with a loaded model; `halves` lone surrogates of its text were replaced."""
     streams = getattr(summarizer, "streams", False) and options.stream is not None
-    given: dict[str, Any] = {"stream": options.stream} if streams else {}
-    summary = summarizer.summarize(document, extent_in(options), query_in(options), **given)
+    keywords: dict[str, Any] = {"stream": options.stream} if streams else {}
+    summary = summarizer.summarize(document, extent_in(options), query_in(options), **keywords)
     return replace(summary, note=notes(document.note, summary.note, halves=halves))
 
 
 def extent_in(options: Summarize) -> Extent:
-    """How long the summary is to be."""
+    """Returns the requested length of the summary."""
     return Extent(sentences=options.sentences, words=options.words, length=options.length)
 
 
 def query_in(options: Summarize) -> str | None:
-    """What the summary is to be about, without characters that nobody sees."""
+    """Returns the topic of the summary, without invisible characters."""
     return None if options.query is None else visible(options.query)
 
 
@@ -139,7 +140,7 @@ def load_summarizer(
     dtype: str | None = None,
     encoder: str | Path | SentenceEncoder | None = None,
 ) -> Summarizer:
-    """Load a model once to summarise many texts; arguments and errors as in `summarize`. The latest two stay loaded."""
+    """Load a model to summarise many texts; arguments and errors as in `summarize`. The two latest are cached."""
     if language is not None:
         check_language(language)
     if model is not None:
@@ -161,11 +162,11 @@ def load_summarizer(
     if model is not None:
         return _load(str(model), language, decoding, device, dtype)
     if decoding is not None:
-        chosen = [one for one in fields(Decoding) if getattr(decoding, one.name) != one.default]
-        told = ", ".join(f"{one.name}={getattr(decoding, one.name)}" for one in chosen) or "decoding"
+        chosen = [option for option in fields(Decoding) if getattr(decoding, option.name) != option.default]
+        named = ", ".join(f"{option.name}={getattr(decoding, option.name)}" for option in chosen) or "decoding"
         raise InputError(
-            f"{told} is for a model that writes, and the bundled model picks sentences; leave the options for decoding "
-            "out, or give a model"
+            f"{named} is for a model that writes, and the bundled model picks sentences; leave the options for "
+            "decoding out, or give a model"
         )
     if dtype is not None:
         check_numbers(dtype, model)
@@ -174,7 +175,7 @@ def load_summarizer(
 
 @lru_cache(maxsize=2)
 def _picking(language: str | None, device: str | None, judge: SentenceEncoder | None = None) -> Summarizer:
-    """The bundled model, with another encoder to compare sentences and query where one is given."""
+    """Returns the bundled model; `judge` replaces its encoder in comparisons of sentences and query."""
     scorer = PackageScorer(Picker.load(WEIGHTS), bundled_encoder(device), judge)
     return Extractive(scorer, english_only=True, language=language)
 
@@ -194,12 +195,12 @@ def _load(
 
 
 class Extractive:
-    """Summarises by picking sentences, as many as asked for of those that a scorer rates best.
+    """Summarises by picking the sentences that a scorer rates best.
 
     Args:
-        scorer: gives each sentence a score between 0 and 1 (`SentenceScorer`).
-        english_only: whether the scorer was trained on English alone, so that a `note` says where a text is not.
-        language: ISO 639-1 code for cutting sentences; None guesses by the script.
+        scorer: computes a score between 0 and 1 for each sentence (`SentenceScorer`).
+        english_only: whether the scorer was trained on English only, so that a `note` warns about other languages.
+        language: ISO 639-1 code for sentence splitting; None guesses it by the script.
     """
 
     def __init__(self, scorer: SentenceScorer, *, english_only: bool = False, language: str | None = None) -> None:
@@ -215,11 +216,13 @@ class Extractive:
         texts = [sentence.text for sentence in document_sentences]
         words = extent.expected_words(texts)
         scores, tokens, opening, leading = self.scorer.score(document, document_sentences, words, query)
-        # Sentences of the document's own abstract come before all others, which must not repeat them.
+        # Sentences of the document's own abstract rank before all others, which must not repeat them.
         marked = query is None and any(sentence.abstract for sentence in document_sentences)
-        own = marked or (opening > 0 and opens_as_paper(document, document_sentences, opening))
+        has_abstract = marked or (opening > 0 and opens_as_paper(document, document_sentences, opening))
         if marked:
-            scores = [(score + one.abstract) / 2 for one, score in zip(document_sentences, scores, strict=True)]
+            scores = [
+                (score + sentence.abstract) / 2 for sentence, score in zip(document_sentences, scores, strict=True)
+            ]
         kind = kind_of_document(document, texts)
         wanted = preferred(texts, scores, said=leading) if kind != "log" else iter(ranking(scores))
         needs = [() if index in leading else before for index, before in enumerate(antecedents(texts))]
@@ -242,27 +245,27 @@ class Extractive:
             document=scored,
             tokens=tokens,
             seconds=time.perf_counter() - begin,
-            note=notes(OWN_ABSTRACT if own else None, unreliable, NOT_ENGLISH if foreign else None),
-            abstract=own,
+            note=notes(OWN_ABSTRACT if has_abstract else None, unreliable, NOT_ENGLISH if foreign else None),
+            abstract=has_abstract,
         )
 
 
 def opens_as_paper(document: Document, sentences: Sequence[DocumentSentence], opening: int) -> bool:
-    """Whether a beginning without a heading is an abstract by the layout of a paper: an introduction begins below it,
-    and the document ends in a list of references."""
+    """Whether a beginning without a heading is an abstract, by the layout of a paper: an introduction follows, and the
+    document ends with a list of references."""
     section = sentences[opening].section if opening < len(sentences) else None
     below = section is not None and bool(_INTRODUCTION.fullmatch(document.blocks[section].text.strip()))
     return below and any(block.kind == "references" for block in document.blocks)
 
 
 class Scores(NamedTuple):
-    """What a scorer makes of a document.
+    """The scores of a document's sentences.
 
     Attributes:
         values: a score between 0 and 1 for each sentence.
-        tokens: how many were read.
-        opening: how many sentences at the beginning read as an abstract, though no heading says so, and were put first.
-        leading: the first sentences, where they summarise the document, in the document's order.
+        tokens: number of tokens that were read.
+        opening: number of sentences at the beginning that form an abstract without a heading, and rank first.
+        leading: indices of the first sentences if they summarise the document, in its order.
     """
 
     values: list[float]
@@ -272,27 +275,27 @@ class Scores(NamedTuple):
 
 
 class SentenceScorer(Protocol):
-    """What `summarize` asks for scores: the package's own, or those of a model."""
+    """Scores sentences: with the bundled model, or with a trained one."""
 
     def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """Score the sentences of a document.
 
         Args:
-            document: as it was read.
+            document: the document.
             sentences: its sentences.
-            words: how long the summary is to be, about.
-            query: what it is to be about, or None.
+            words: approximate length of the summary.
+            query: its topic, or None.
         """
         ...
 
 
 class PackageScorer:
-    """Scores by the encoder and the weights of the package, for any length and query.
+    """Scores sentences with the bundled encoder and weights, for any length and query.
 
     Args:
-        picker: weighs what is known of sentences.
-        encoder: gives their vectors, which the picker knows.
-        judge: another encoder, which tells how near they are to a query.
+        picker: computes scores from features of sentences.
+        encoder: computes the vectors that the picker was trained with.
+        judge: another encoder for the similarity to a query.
     """
 
     def __init__(self, picker: Picker, encoder: Encoder, judge: SentenceEncoder | None = None) -> None:
@@ -302,8 +305,10 @@ class PackageScorer:
 
     @one_thread()
     def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
-        """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary. Lines of a log
-        are scored by what they say, without the encoder, unless there is a query."""
+        """Score sentences, in descending order of their choice for the summary; see `SentenceScorer`.
+
+        Lines of a log are scored by their words, without the encoder, unless there is a query.
+        """
         if query is None and document.is_log:
             return Scores(scores_of_log([sentence.text for sentence in sentences]).tolist(), 0)
         clues, tokens = embedded_sentences(document, sentences, self.encoder)
@@ -318,7 +323,7 @@ class PackageScorer:
 
 
 class ModelScorer:
-    """Scores with a `LongspanForSentenceScoring` model."""
+    """Scores sentences with a `LongspanForSentenceScoring` model."""
 
     def __init__(self, model: Any, tokenizer: Any, source: str) -> None:
         self.model = model
@@ -326,7 +331,7 @@ class ModelScorer:
         self.source = source
 
     def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
-        """See `SentenceScorer`; the length plays no part, and there can be no query."""
+        """Score sentences independently of the length and without a query; see `SentenceScorer`."""
         import torch
 
         from longspan.tasks.tokenizers import encode_sentences
@@ -345,12 +350,12 @@ class ModelScorer:
 def embedded_sentences(
     document: Document, sentences: Sequence[DocumentSentence], encoder: Encoder
 ) -> tuple[Sentences, int]:
-    """The sentences of a document with all that is known of them, and how many tokens were read.
+    """Compute the features of a document's sentences; returns them and the number of tokens that were read.
 
     Args:
-        document: as it was read.
+        document: the document.
         sentences: its sentences.
-        encoder: gives their vectors.
+        encoder: computes their vectors.
     """
     texts = [sentence.text for sentence in sentences]
     vectors, tokens = encoder.read_document(texts)

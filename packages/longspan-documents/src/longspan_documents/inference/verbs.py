@@ -1,6 +1,6 @@
-"""The verbs' options, each declared once.
+"""The options of the verbs, each declared once.
 
-From these classes come the keywords of `longspan.summarize` and the others, the options of their commands and of
+These classes define the keywords of `longspan.summarize` and the other verbs, the options of their commands and of
 `longspan map`, and the requests of the JSON API (`longspan.options`). To add an option, add a field here, and use it
 where the verb is computed.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from longspan_documents.inference.reranker import Reranker
     from longspan_documents.inference.sentence_encoder import SentenceEncoder
     from longspan_documents.text.blocks import Document
-else:  # no library is loaded to read a command line; what loads the model checks its kind
+else:  # no library is loaded to parse a command line; the type is checked when the model is loaded
     Reranker = SentenceEncoder = Any
 
 Encoder = Annotated[
@@ -36,11 +36,11 @@ Encoder = Annotated[
 
 Length = Literal["short", "medium", "long"]
 PLAIN: tuple[Interface, ...] = ("command", "map")
-"""Where a field of an object that Python takes stands for itself."""
+"""Interfaces in which a field replaces an object that Python accepts."""
 
 
 class Summarizer(Protocol):
-    """What `load_summarizer` gives: a model that is ready to summarise any number of documents.
+    """A loaded summarisation model, as `load_summarizer` returns it.
 
     Example::
 
@@ -53,45 +53,45 @@ class Summarizer(Protocol):
         """Summarise one document.
 
         Args:
-            document: what `read` or `document_of` of `longspan_documents.text.reading` gave.
-            sentences: how many to pick, or an `Extent` in sentences, words or short, medium, long; None is medium. A
-                model that writes takes None only.
-            query: what the summary is to be about, for a model that reads queries.
+            document: as returned by `read` or `document_of` of `longspan_documents.text.reading`.
+            sentences: number of sentences to pick, or an `Extent` in sentences, words or short, medium, long; None is
+                medium. A generative model that does not follow instructions accepts only None.
+            query: the topic of the summary, for a model that reads queries.
 
         Returns:
             A `Summary`.
 
         Raises:
-            InputError: a length or a query that is not for this model, or a document longer than it reads.
+            InputError: the model does not support the length or the query, or the document is longer than its input.
         """
         ...
 
 
 class QuestionReader(Protocol):
-    """What `load_reader` gives."""
+    """A loaded question-answering model, as `load_reader` returns it."""
 
     def best(self, question: str, documents: Any, passages: Any) -> Any:
-        """The words that answer."""
+        """Returns the best answer in passages."""
         ...
 
 
 class DocumentClassifier(Protocol):
-    """What `load_classifier` gives."""
+    """A loaded classifier, as `load_classifier` returns it."""
 
     def classify(self, document: Document) -> Any:
-        """The label of a document."""
+        """Predict the label of a document."""
         ...
 
 
 class EmbeddingModel(Protocol):
-    """What `load_encoder` gives."""
+    """A loaded encoder, as `load_encoder` returns it."""
 
     def embed(self, texts: Any) -> Any:
-        """Vectors of texts."""
+        """Returns vectors of separate texts."""
         ...
 
     def read(self, document: Any, sentences: Any) -> Any:
-        """Vectors of a document and its sentences."""
+        """Returns vectors of a document and its sentences."""
         ...
 
 
@@ -155,7 +155,7 @@ class _Embedding(Computing):
 
 @dataclass(frozen=True)
 class EmbedTexts(_Embedding):
-    """Options of `embed`, of loose texts."""
+    """Options of `embed`, for separate texts."""
 
     _: KW_ONLY
     purpose: Annotated[
@@ -209,7 +209,7 @@ class Answer(Computing, SentenceReading):
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding(Options):
-    """How a summary is written; None keeps what the model was trained to use."""
+    """Generation options; None uses the model's own."""
 
     beams: Annotated[Beams | None, Option("Beams, for a model that writes.", where=PLAIN)] = None
     length_penalty: Annotated[LengthPenalty | None, Option("Above 0 favours longer texts, likewise.", where=PLAIN)] = (
@@ -225,7 +225,7 @@ class Decoding(Options):
     ] = "parts"
 
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of `generate`."""
+        """Returns keyword arguments of `generate`."""
         named = {"num_beams": self.beams, "length_penalty": self.length_penalty, "max_new_tokens": self.max_tokens}
         return {name: value for name, value in named.items() if value is not None}
 
@@ -296,14 +296,18 @@ class Summarize(Computing, LanguageReading):
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse two lengths, a blank query, and an encoder that has no query to compare with."""
+        """Validate the options.
+
+        Raises:
+            InputError: there are two lengths, a blank query, or an encoder without a query to compare with.
+        """
         if self.decoding is not None:
             check_kind(self.decoding, "decoding", Decoding, "a Decoding of longspan_documents.inference.verbs")
         super().__post_init__()
         lengths = {name: getattr(self, name) for name in ("sentences", "words", "length")}
-        given = [f"{name}={show(value)}" for name, value in lengths.items() if value is not None]
-        if len(given) > 1:
-            raise InputError(f"{' and '.join(given)} ask for two lengths; give one of sentences, words and length")
+        specified = [f"{name}={show(value)}" for name, value in lengths.items() if value is not None]
+        if len(specified) > 1:
+            raise InputError(f"{' and '.join(specified)} ask for two lengths; give one of sentences, words and length")
         if self.query is not None and not self.query.strip():
             raise InputError("query is blank; give what the summary is to be about, or leave it out")
         if self.encoder is not None and self.query is None:

@@ -1,1 +1,1 @@
-"""Whole corpora: a verb over every row of tables or every document of folders, in parts that are written whole."""
+"""Verbs over whole corpora: every row of tables or every document of folders, with results in Parquet parts."""

@@ -1,4 +1,5 @@
-"""`longspan.map_documents`: a verb over a whole corpus, into Parquet parts, gone on with at any time."""
+"""`longspan.map_documents`: applies a verb to a whole corpus and writes Parquet parts; jobs can be resumed at any
+time."""
 
 from __future__ import annotations
 
@@ -41,13 +42,13 @@ RAY = "ray.data"
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
-        verb: what is done.
-        rows: of the whole job.
-        done: how many of them are done, in earlier calls too.
-        per_second: in this call; 0 at its beginning.
+        verb: the verb of the job.
+        rows: number of rows of the whole job.
+        done: number of finished rows, including those of earlier calls.
+        per_second: rows per second of this call; 0 at its beginning.
     """
 
     verb: str
@@ -57,21 +58,21 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """About; None where it is not known yet."""
+        """Estimated remaining time; None if it is not known yet."""
         return (self.rows - self.done) / self.per_second if self.per_second else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mapped:
-    """What lies in the output folder at the end.
+    """The finished output of a job.
 
     Attributes:
-        folder: with `_job.json` and the parts, whose names sort in the order of the inputs.
-        rows: one for each input row.
-        errors: rows whose document could not be done; their column `error` says why.
-        parts: files.
-        written: parts that this call wrote; 0 where the job was finished already.
-        notes: what of folders was passed over, and which inputs had changed, so that their parts were done again.
+        folder: contains `_job.json` and the parts; the names of the parts sort in the order of the inputs.
+        rows: number of rows, one for each input row.
+        errors: number of rows whose document failed; their column `error` has the reason.
+        parts: number of files.
+        written: number of parts that this call wrote; 0 if the job was finished already.
+        notes: files in folders that were skipped, and inputs that had changed, so that their parts were computed again.
     """
 
     folder: Path
@@ -96,37 +97,37 @@ def map_documents(
     report: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Mapped:
-    """Do a verb for every row of tables or every document of folders, and write the results as Parquet.
+    """Apply a verb to every row of tables or every document of folders, and write the results as Parquet.
 
-    The output has one row for each input row, in the order of the inputs: all input columns (of documents, `file`),
-    the columns of the verb, and `error`. Parts are written whole; a second call of the same job writes what is missing,
-    and again what was made of inputs that have changed since.
+    The output has one row for each input row, in the order of the inputs: all input columns (for documents, `file`),
+    the columns of the verb, and `error`. Parts are written atomically. A second call of the same job computes the
+    missing parts, and again those whose inputs have changed since.
 
     Args:
-        verb: "summarize", "answer", "embed", "classify" or "coref".
+        verb: "summarize", "answer", "embed", "classify", "chunks" or "coref".
         inputs: Parquet and JSON Lines files (`.jsonl`, `.jsonl.gz`, `.jsonl.xz`), documents, folders and patterns of
             either, or addresses such as s3://bucket/folder.
         output: a folder, new or of the same job.
-        engine: "local", processes on this machine, or "ray", on the machines of a Ray cluster that all see `output`.
-        workers: processes; None takes one for each processor (of Ray, of the cluster). 0 does the work in this process,
-            which a document may end.
-        threads: of each worker.
-        text_field: the column of the texts; None takes the first of text, document, content, article, … that is there.
-        prefix: put before the names of the columns that are added.
+        engine: "local", processes on this machine, or "ray", on the machines of a Ray cluster that all share `output`.
+        workers: number of processes; None starts one for each processor (of the cluster, with Ray). 0 works in this
+            process, which a document may crash.
+        threads: number of threads of each worker.
+        text_field: the column of the texts; None takes the first of text, document, content, article, … that exists.
+        prefix: prefix of the names of added columns.
         part_rows: rows of a part; None takes a 256th of all, between 8 and 512.
-        report: is called with the progress, often.
-        **options: of the verb, as its function takes them: `model`, `sentences`, …, and how documents are read:
-            `encoding`, `raw`, `abbreviations`, …
+        report: called repeatedly with the progress.
+        **options: options of the verb's function, such as `model` and `sentences`, and of reading documents, such as
+            `encoding`, `raw` and `abbreviations`.
 
     Returns:
-        A `Mapped`, which counts rows and errors.
+        A `Mapped`, with the numbers of rows and errors.
 
     Raises:
-        InputError: an option is wrong, an input is missing or damaged, a result's column is there already, the folder
-            holds another job or a damaged part, or the output cannot be written. What has been written stays.
+        InputError: an option is wrong, an input is missing or damaged, a column of the result exists in the input, the
+            folder contains another job or a damaged part, or the output cannot be written. Finished parts are kept.
     """
-    given = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows}
-    check_arguments(map_documents, {**given, "text_field": text_field, "prefix": prefix})
+    counts = {"engine": engine, "workers": workers, "threads": threads, "part_rows": part_rows}
+    check_arguments(map_documents, {**counts, "text_field": text_field, "prefix": prefix})
     if not prefix.isprintable():
         raise InputError(f"prefix is {show(prefix)}; give one without line ends and control characters")
     chosen = verb_of(verb, {name: _plain(value) for name, value in options.items() if value is not None})
@@ -137,15 +138,15 @@ def map_documents(
     folder = output_folder(output)
     try:
         str(folder).encode()
-    except UnicodeEncodeError as error:  # which Parquet cannot be written to
+    except UnicodeEncodeError as error:  # Parquet cannot be written to such a path
         raise InputError(f"output {str(output)!r} holds half a character; give a plain path") from error
     sources = [inputs] if isinstance(inputs, str | Path) else inputs
     check_several(sources, "inputs", "files, folders or patterns")
     sources = list(sources)
-    for one in sources:
-        check_kind(one, "inputs", (str, Path), "files, folders or patterns")
-        if not str(one).strip():
-            raise InputError(f"inputs holds {show(one)}, which names nothing; give files, folders or patterns")
+    for source in sources:
+        check_kind(source, "inputs", (str, Path), "files, folders or patterns")
+        if not str(source).strip():
+            raise InputError(f"inputs holds {show(source)}, which names nothing; give files, folders or patterns")
     if report is not None and not callable(report):
         raise InputError(f"report is {show(report)}; give a function that takes the progress, or leave it out")
     files, documents, notes = find_inputs(sources)
@@ -167,7 +168,9 @@ def map_documents(
             job = _planned(asked, chosen)
             save_job(folder, job)
         else:
-            check_same(stored, asked, folder, {one.name: one.default for one in fields_of(chosen.declared, "map")})
+            check_same(
+                stored, asked, folder, {field.name: field.default for field in fields_of(chosen.declared, "map")}
+            )
             job = stored
             if changed := changed_inputs(stored, asked):
                 job = _planned_again(stored, asked, changed, chosen, folder)
@@ -178,14 +181,14 @@ def map_documents(
             damaged = []
             if missing:
                 damaged = do_parts(job, folder, missing, engine, workers=workers, threads=threads, report=report)
-        except InputError:  # such as a model that is none: the folder is not kept for a job that cannot be done
+        except InputError:  # for example, the model cannot be loaded: do not keep the folder for a job that cannot run
             if stored is None and not finished_parts(job, folder):
                 remove(JOB)
             raise
         finally:
-            clear_stale(folder)  # what workers that were ended had begun to write
+            clear_stale(folder)  # incomplete files of workers that ended
         if damaged:
-            reasons = list(dict.fromkeys(one.reason for one in damaged))
+            reasons = list(dict.fromkeys(damage.reason for damage in damaged))
             more = f" (and {len(reasons) - 1} other inputs)" if len(reasons) > 1 else ""
             raise InputError(f"{reasons[0]}{more}; the parts of all other inputs are written")
         parts = finished_parts(job, folder)
@@ -199,7 +202,7 @@ def _plain(value: Any) -> Any:
 
 
 def stamps_of(options: dict[str, Any]) -> dict[str, str]:
-    """For each option that names a folder, what tells whether it has changed."""
+    """Returns a stamp for each option that names a folder, which changes with its files."""
     found = {}
     for name in ("model", "encoder", "reranker"):
         with suppress(OSError, ValueError):
@@ -209,7 +212,7 @@ def stamps_of(options: dict[str, Any]) -> dict[str, str]:
 
 
 def _planned(asked: Job, verb: Verb[Any]) -> Job:
-    """The job with its rows, columns and parts."""
+    """Returns the job with its rows, columns and parts."""
     added = list(added_columns(verb, asked.prefix))
     if asked.documents:
         if asked.text_field is not None:
@@ -229,16 +232,16 @@ def _planned(asked: Job, verb: Verb[Any]) -> Job:
     return replace(
         asked,
         inputs=inputs,
-        part_rows=asked.part_rows or rows_of_part(sum(one.rows for one in inputs)),
+        part_rows=asked.part_rows or rows_of_part(sum(input_file.rows for input_file in inputs)),
         schema=schema_text(schema.remove_metadata()),
-        columns={one.name: str(one.type) for one in schema},
+        columns={column.name: str(column.type) for column in schema},
         as_json=as_json,
         text=text,
     )
 
 
 def _planned_again(stored: Job, asked: Job, changed: list[Input], verb: Verb[Any], folder: Path) -> Job:
-    """The job of a folder with its inputs as they are now; the parts of those that have changed are removed.
+    """Plan a stored job with its current inputs, and remove the parts of changed inputs.
 
     Raises:
         InputError: an input is damaged, or has other columns than before.
@@ -252,7 +255,7 @@ def _planned_again(stored: Job, asked: Job, changed: list[Input], verb: Verb[Any
     for part in stored.parts():
         if not set(changed).isdisjoint(stored.inputs_of(part)):
             (folder / part.name).unlink(missing_ok=True)
-    save_job(folder, job)  # after that: a call that is ended before it finds the same inputs changed
+    save_job(folder, job)  # last, so that after an interruption the inputs still count as changed
     return job
 
 
@@ -271,7 +274,7 @@ def do_parts(
     threads: int,
     report: Callable[[Progress], None] | None,
 ) -> list[Damaged]:
-    """Do the parts that are missing, arguments as of `map_documents`; those whose input is damaged are given back."""
+    """Compute the missing parts; returns those whose input is damaged. Arguments as of `map_documents`."""
     done = before = job.rows - sum(part.rows for part in missing)
     begin = time.monotonic()
 
@@ -292,7 +295,7 @@ def do_parts(
     else:
         results = _by_crew(job, folder, missing, workers or processors() // threads or 1, threads, tell)
     damaged = []
-    with closing(results):  # workers have ended, whatever `report` raises
+    with closing(results):  # the workers end, even if `report` raises
         for result in results:
             if isinstance(result, Damaged):
                 damaged.append(result)
@@ -319,5 +322,5 @@ def _here(job: Job, folder: Path, missing: list[Part]) -> Generator[Done | Damag
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Returns the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,9 +1,9 @@
-"""`longspan index --workers`: an index without a model, whose documents are read by several processes.
+"""`longspan index --workers`: an index without a model, whose documents several processes prepare.
 
-The processes of `longspan map` do what takes time: what an index needs of each document (its passages, their words and
-vectors) goes into `building/` of the index, in Parquet parts that are written whole or not at all. Then one process
-puts the documents into the index in their order, as if it had read them itself, so that it has the same bytes. Of a
-call that was ended, whenever it was, the next one takes the parts whose files have not changed.
+The processes of `longspan map` do the expensive work: they prepare each document (passages, their stems and vectors)
+and write the result to Parquet parts in the index's folder `building/`, atomically. Then one process adds the documents
+to the index in order, so that its files are identical to those that a single process writes. After an interruption at
+any time, the next call reuses the parts whose files have not changed.
 """
 
 from __future__ import annotations
@@ -51,24 +51,24 @@ def index_by_workers(
     threads: Count = 1,
     report: Callable[[Progress], None] | None = None,
 ) -> SearchIndex:
-    """Make an index without a model, or add to one, as `longspan.index` does, with several processes.
+    """Create an index without a model or add to one, as `longspan.index` does, with several processes.
 
-    Its files are those that one process with so many threads writes. A call that was ended at any moment is gone on
-    with by the next one. A document that ends its process, thrice, is passed over.
+    The files are the same as those of one process with as many threads. A call that was interrupted at any time is
+    continued by the next one. A document that ends its process three times is skipped.
 
     Args:
-        documents: as for `longspan.index`; files are read by the processes, texts by this one.
+        documents: as for `longspan.index`; files are read by the workers, texts by this process.
         output: the folder of the index.
         options: as for `longspan.index`, without a model.
-        workers: processes; None takes one for each processor. 0 does the work in this one.
-        threads: of each.
-        report: is called with the progress, often.
+        workers: number of processes; None starts one for each processor. 0 works in this process.
+        threads: number of threads of each.
+        report: called repeatedly with the progress.
 
     Returns:
-        The index; `added` and `notes` say what was done.
+        The index; its `added` and `notes` describe what was done.
 
     Raises:
-        InputError: as `longspan.index`; the index is one with a model; no worker can start.
+        InputError: as `longspan.index`; the index has a model; or no worker can start.
     """
     check_arguments(index_by_workers, {"workers": workers, "threads": threads})
     options = options or Index()
@@ -87,12 +87,12 @@ def index_by_workers(
         opening = SearchIndex if has_search_index(folder) else SearchIndex.new
         library = opening(folder, options.encoder, device=options.device)
         skipped = library.add_read(documents, options, ahead)
-        library.notes += skipped  # those before were read anew
+        library.notes += skipped  # earlier notes were read again
     return library
 
 
 def _job(preparer: Preparer, inputs: tuple[Input, ...], options: Index) -> Job:
-    """What has to be done with these files."""
+    """Returns the job that prepares these files."""
     preparation = Preparation(
         language=preparer.language,
         vectors=preparer.encoder is not None,
@@ -122,14 +122,14 @@ def _ahead(
     threads: int,
     report: Callable[[Progress], None] | None,
 ) -> Callable[[Path], Prepared | None]:
-    """Have files prepared, but for those that an earlier call has left prepared; see `Ahead`."""
+    """Prepare files, except those that an earlier call has prepared; see `Ahead`."""
     rows: dict[Input, Row] = {}
-    earlier = [one for one in place.iterdir() if one.name.isdecimal()] if place.is_dir() else []
-    for folder in sorted(earlier, key=lambda one: int(one.name)):
+    earlier = [folder for folder in place.iterdir() if folder.name.isdecimal()] if place.is_dir() else []
+    for folder in sorted(earlier, key=lambda path: int(path.name)):
         rows |= _left(folder, job_of(preparer, ())) if folder.is_dir() else {}
     inputs = [_stamped(file) for file in files]
-    if todo := tuple(one for one in inputs if one not in rows):
-        folder = place / str(1 + max((int(one.name) for one in earlier), default=0))
+    if todo := tuple(input_file for input_file in inputs if input_file not in rows):
+        folder = place / str(1 + max((int(folder.name) for folder in earlier), default=0))
         folder.mkdir(parents=True)
         job = job_of(preparer, todo)
         save_job(folder, job)
@@ -137,21 +137,21 @@ def _ahead(
             do_parts(job, folder, job.parts(), workers=workers, threads=threads, report=report)
         finally:
             clear_stale(folder)
-        rows |= {one: place for part in job.parts() for one, place in _rows(job, folder, part).items()}
+        rows |= {input_file: place for part in job.parts() for input_file, place in _rows(job, folder, part).items()}
     width = 0 if preparer.encoder is None else preparer.encoder.dimensions
     return _Prepared(rows, width)
 
 
 def _stamped(file: Path) -> Input:
-    """A file as it is now, by the name that it was given."""
-    told = file.stat()
-    return Input(path=str(file), bytes=told.st_size, modified=told.st_mtime_ns)
+    """Returns a file with its current size and time, under its original name."""
+    status = file.stat()
+    return Input(path=str(file), bytes=status.st_size, modified=status.st_mtime_ns)
 
 
 def _left(folder: Path, same: Job) -> dict[Input, Row]:
-    """What an earlier call has left that did the same: a row for each file that could be read; the rest is removed.
+    """Returns the rows of readable files that an earlier, equal job has prepared, and removes the other files.
 
-    What is damaged, or was not finished, is prepared again: nothing of it is anybody's but ours.
+    Damaged or unfinished parts are computed again; they contain nothing of the user's.
     """
     try:
         job = saved_job(folder)
@@ -169,25 +169,24 @@ def _left(folder: Path, same: Job) -> dict[Input, Row]:
                 read_part(job, folder, part)
                 errors = _table(folder / part.name)[ERROR].to_pylist()
                 rows = _rows(job, folder, part)
-                found |= {one: place for one, place in rows.items() if errors[place[1]] is None}
+                found |= {input_file: place for input_file, place in rows.items() if errors[place[1]] is None}
         except InputError:
             (folder / part.name).unlink()
     return found
 
 
 def _rows(job: Job, folder: Path, part: Part) -> dict[Input, Row]:
-    """File → its row in a part."""
-    return {one: (folder / part.name, row) for row, one in enumerate(job.inputs_of(part))}
+    return {input_file: (folder / part.name, row) for row, input_file in enumerate(job.inputs_of(part))}
 
 
 def _table(file: Path) -> Any:
-    """All of a part, whose pages are compared with their checksums."""
+    """Read a whole part, with verification of its page checksums."""
     with one_sentence(f"{on_one_line(str(file))} is damaged; index its documents again"):
         return arrow("pyarrow.parquet").read_table(file, page_checksum_verification=True, partitioning=None)
 
 
 class _Prepared:
-    """A function from a file to what an index needs of it, read from a part, of which one is in memory."""
+    """A function that returns a file's prepared document from a part; one part is cached in memory."""
 
     def __init__(self, rows: dict[Input, Row], width: int) -> None:
         self.rows = rows

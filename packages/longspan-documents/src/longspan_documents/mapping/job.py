@@ -1,8 +1,8 @@
-"""What a job is: a verb, its options, its inputs, and the parts that these are cut into, all of it in `_job.json`.
+"""A job: a verb, its options, its inputs, and the parts into which these are divided, stored in `_job.json`.
 
-The parts follow from the inputs alone, so every call of the same job, with any number of workers, has the same ones. A
-part that is there is whole (`longspan_documents.mapping.results`): what is missing is what is left to do. Readers of
-whole folders of Parquet pass over names that begin with an underscore.
+The parts depend only on the inputs, so they are the same for every call of a job, with any number of workers. A part
+that exists is complete (`longspan_documents.mapping.results`); missing parts remain to be computed. Readers of folders
+of Parquet files ignore names that begin with an underscore.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from longspan.settings import show
 
 JOB = "_job.json"
 STRIDE = 8
-"""Rows of JSON Lines after which the place in the file is noted again."""
+"""Number of rows of JSON Lines between two stored positions in the file."""
 PARTS = 256
-"""Parts that a job is cut into, about, where it has rows enough."""
+"""Approximate number of parts of a job with enough rows."""
 MOST_ROWS = 512
-"""Rows of the largest part: what is lost at most where a worker is ended, and computed again."""
+"""Maximum number of rows of a part, which are lost and computed again if a worker ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """A file that is read.
+    """An input file.
 
     Attributes:
-        path: absolute, or an address such as s3://….
-        bytes, modified: its size, and when it was changed, in nanoseconds; a job is that of these very files.
-        rows: how many it has; 1 for a document.
-        starts: of JSON Lines: the bytes, unpacked, at which rows 0, `STRIDE`, 2 · `STRIDE`, … begin.
+        path: absolute path, or an address such as s3://….
+        bytes: its size.
+        modified: its modification time in nanoseconds; a file with another size or time counts as changed.
+        rows: number of rows; 1 for a document.
+        starts: for JSON Lines, positions in uncompressed bytes of rows 0, `STRIDE`, 2 · `STRIDE`, …
     """
 
     path: str
@@ -51,10 +52,10 @@ class Part:
     """Consecutive rows of one table, or consecutive documents.
 
     Attributes:
-        number: among all parts, from 0, in the order of the inputs.
-        source: the index of the input; of documents, of the first one.
+        number: index among all parts, in the order of the inputs.
+        source: the index of the input; for documents, of the first one.
         first: the row of the input with which it begins.
-        rows: how many.
+        rows: number of rows.
     """
 
     number: int
@@ -64,27 +65,27 @@ class Part:
 
     @property
     def name(self) -> str:
-        """The name of its file, which depends on no other input, so that another one may come to have other rows."""
+        """The name of its file, which does not depend on other inputs, so that their numbers of rows may change."""
         return f"part-{self.source:06d}-{self.first:09d}.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that decides what the parts hold.
+    """Everything that determines the content of the parts.
 
     Attributes:
         version: of Longspan.
         verb: a key of `longspan_documents.mapping.work.VERBS`.
-        options: of the verb, how documents are read among them; what is as by default is absent.
-        models: for each option that names a folder, what tells whether it has changed.
-        text_field: the column of the texts that was asked for, or None.
-        prefix: of the names of the columns that are added.
+        options: of the verb, including those of reading documents, without default values.
+        models: a stamp for each option that names a folder, which changes with its files.
+        text_field: the requested column of the texts, or None.
+        prefix: of the names of added columns.
         inputs: in order.
         documents: whether each input is one document, instead of a table.
-        part_rows: rows of a part, but for the last one of a table.
-        schema: of the input columns, as Arrow writes it, in base64; "" for documents.
-        columns: the same for people.
-        as_json: input columns whose values have no one type, and are kept as JSON.
+        part_rows: number of rows of a part, except the last one of a table.
+        schema: of the input columns, serialised by Arrow, in base64; "" for documents.
+        columns: the same, readable.
+        as_json: input columns with values of several types, which are stored as JSON.
         text: the column of the texts.
     """
 
@@ -104,12 +105,12 @@ class Job:
 
     @property
     def rows(self) -> int:
-        """Rows, or documents, of all inputs."""
-        return sum(one.rows for one in self.inputs)
+        """The number of rows, or documents, of all inputs."""
+        return sum(source.rows for source in self.inputs)
 
     def parts(self) -> list[Part]:
-        """All parts, in order."""
-        size, spans = self.part_rows, [(index, one.rows) for index, one in enumerate(self.inputs)]
+        """Returns all parts, in order."""
+        size, spans = self.part_rows, [(index, source.rows) for index, source in enumerate(self.inputs)]
         if self.documents:
             total = len(spans)
             starts = [(first, 0, min(size, total - first)) for first in range(0, total, size)]
@@ -120,26 +121,26 @@ class Job:
         return [Part(number, *where) for number, where in enumerate(starts)]
 
     def inputs_of(self, part: Part) -> tuple[Input, ...]:
-        """The table of a part, or its documents."""
+        """Returns the table of a part, or its documents."""
         return self.inputs[part.source : part.source + (part.rows if self.documents else 1)]
 
     def seal(self, part: Part) -> str:
-        """A digest of everything that decides what a part holds; its file has it."""
+        """Returns a digest of everything that determines the content of a part; it is stored in the part's file."""
         names = ("version", "verb", "options", "models", "prefix", "schema", "as_json", "text")
-        read = [(one.path, one.bytes, one.modified) for one in self.inputs_of(part)]
+        read = [(source.path, source.bytes, source.modified) for source in self.inputs_of(part)]
         return _digest([[getattr(self, name) for name in names], read, part.first, part.rows])
 
 
 def rows_of_part(total: int) -> int:
-    """How many rows a part has in a job of so many, where nobody says it: a multiple of `STRIDE`."""
+    """Returns the default number of rows of a part in a job with `total` rows: a multiple of `STRIDE`."""
     return min(MOST_ROWS, STRIDE * max(1, -(-total // (PARTS * STRIDE))))
 
 
 def save_job(folder: Path, job: Job) -> None:
-    """Write `_job.json`, whole or not at all."""
-    inputs = [{**asdict(one), "starts": " ".join(map(str, one.starts))} for one in job.inputs]  # on one line
+    """Write `_job.json` atomically."""
+    inputs = [{**asdict(source), "starts": " ".join(map(str, source.starts))} for source in job.inputs]  # on one line
     stored = {**asdict(replace(job, inputs=())), "inputs": inputs}
-    # Names of files need not be UTF-8; as escapes they can be stored.
+    # File names need not be UTF-8; they can be stored with escapes.
     write_whole({folder / JOB: json.dumps({"checksum": _digest(stored), **stored}, indent=1) + "\n"})
 
 
@@ -148,10 +149,10 @@ def _digest(value: Any) -> str:
 
 
 def saved_job(folder: Path) -> Job | None:
-    """The job of a folder; None where nothing lies in it.
+    """Load the job of a folder; returns None if the folder is empty.
 
     Raises:
-        InputError: something else lies in it, or its `_job.json` is damaged.
+        InputError: the folder contains other files, or its `_job.json` is damaged.
     """
     if not (folder / JOB).is_file():
         if not is_empty(folder):
@@ -161,9 +162,11 @@ def saved_job(folder: Path) -> Job | None:
         return None
     try:
         stored = json.loads((folder / JOB).read_text(encoding="utf-8"))
-        if stored.pop("checksum") != _digest(stored):  # what is as it was written need not be checked further
+        if stored.pop("checksum") != _digest(stored):  # an unchanged file needs no further validation
             raise ValueError("its checksum differs")
-        inputs = tuple(Input(**{**one, "starts": tuple(map(int, one["starts"].split()))}) for one in stored["inputs"])
+        inputs = tuple(
+            Input(**{**source, "starts": tuple(map(int, source["starts"].split()))}) for source in stored["inputs"]
+        )
         return Job(**{**stored, "inputs": inputs, "as_json": tuple(stored["as_json"])})
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(
@@ -172,12 +175,12 @@ def saved_job(folder: Path) -> Job | None:
 
 
 def check_same(stored: Job, asked: Job, folder: Path, defaults: Mapping[str, Any]) -> None:
-    """Refuse to go on with the job of a folder as another one; `asked` need not have been planned yet.
+    """Check that a job is the same as that of a folder; `asked` may not have been planned yet.
 
-    Inputs of the same paths may have changed, see `changed_inputs`; `defaults` are those of the options.
+    Inputs with the same paths may have changed, see `changed_inputs`; `defaults` are those of the options.
 
     Raises:
-        InputError: it names the first thing that differs.
+        InputError: the jobs differ; the message names the first difference.
     """
     differs = _difference(stored, asked, defaults)
     if differs:
@@ -202,7 +205,7 @@ def _difference(stored: Job, asked: Job, defaults: Mapping[str, Any]) -> str | N
     for name in ("text_field", "prefix", "documents"):
         if getattr(stored, name) != getattr(asked, name):
             return f"its {name} is {show(getattr(stored, name))}, not {show(getattr(asked, name))}"
-    before, now = [one.path for one in stored.inputs], [one.path for one in asked.inputs]
+    before, now = [source.path for source in stored.inputs], [source.path for source in asked.inputs]
     if before != now:
         other = next(iter(sorted(set(before) ^ set(now))), None)
         return f"it reads other inputs (one is {other!r})" if other else "it reads its inputs in another order"
@@ -212,6 +215,6 @@ def _difference(stored: Job, asked: Job, defaults: Mapping[str, Any]) -> str | N
 
 
 def changed_inputs(stored: Job, asked: Job) -> list[Input]:
-    """The inputs of a stored job that are other files now, though of the same paths in the same order."""
+    """Returns the inputs of a stored job whose files have changed; the paths are the same, in the same order."""
     pairs = zip(stored.inputs, asked.inputs, strict=True)
-    return [one for one, now in pairs if (one.bytes, one.modified) != (now.bytes, now.modified)]
+    return [before for before, now in pairs if (before.bytes, before.modified) != (now.bytes, now.modified)]

@@ -1,8 +1,8 @@
-"""The engine of one machine: worker processes that each do one part after another.
+"""The engine of one machine: worker processes that each compute one part after another.
 
-A worker reports which row it begins. When its process ends, whatever ended it (the system, for memory; a fault in a
-library; somebody's signal), another one does the part again; the row at which `TRIES` of them ended is left out of the
-next attempt, and its error says how the last one ended.
+A worker reports each row that it begins. If its process ends for any reason (out of memory, a crash in a library, a
+signal), another one computes the part again. A row at which `TRIES` processes have ended is skipped in the next
+attempt, and its error states how the last one ended.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from longspan_documents.mapping.job import Job, Part, saved_job
 from longspan_documents.mapping.results import DamagedInputError, Done, PartRunner
 
 TRIES = 3
-"""Processes that a row may end before it is left out."""
+"""Number of processes that may end at a row before it is skipped."""
 
 
 @dataclass(frozen=True)
 class Damaged:
-    """A part whose rows cannot be read; the sentence says why."""
+    """A part whose rows cannot be read, and the error."""
 
     part: Part
     reason: str
@@ -44,13 +44,13 @@ class _Begun:
 
 
 class Crew:
-    """Workers that do the parts of a job; a context, at whose end they have ended.
+    """A context manager for workers that compute the parts of a job.
 
     Args:
         job: planned, and saved in the folder.
         folder: of the output.
-        workers: how many.
-        threads: of each.
+        workers: number of workers.
+        threads: number of threads of each.
     """
 
     def __init__(self, job: Job, folder: Path, workers: int, threads: int = 1) -> None:
@@ -58,9 +58,9 @@ class Crew:
         self.folder = folder
         self._counts = workers, threads
         self._ended_at: Counter[tuple[int, int | None]] = Counter()
-        """(part, row) → how many processes ended there."""
+        """(part, row) → number of processes that ended there."""
         self._deadly: dict[int, dict[int, str]] = {}
-        """Part → the rows that are left out, with the reason."""
+        """Part → rows that are skipped, with the reason."""
 
     def __enter__(self) -> Crew:
         self._stack = ExitStack()
@@ -74,11 +74,11 @@ class Crew:
         self._stack.close()
 
     def run(self, parts: Sequence[Part], report: Callable[[int], None] = lambda _: None) -> Iterator[Done | Damaged]:
-        """Do parts, and yield each when it is on the disk.
+        """Compute parts, and yield each when it is on disk.
 
         Args:
             parts: of the job.
-            report: called after every row with the number of rows that are under way in parts that are not finished.
+            report: called after every row with the number of rows that are finished in unfinished parts.
 
         Raises:
             InputError: no worker can start, or the output cannot be written.
@@ -101,14 +101,14 @@ class Crew:
             report(sum(row or 0 for row in begun.values()))
 
     def wait_until_ready(self) -> None:
-        """Return when all workers have loaded their models; errors as in `run`, which needs not be preceded by it."""
+        """Wait until all workers have loaded their models; errors as in `run`. Calling it before `run` is optional."""
         for worker in self._workers:
             worker.start()
         for worker in self._workers:
             worker.wait_until_ready()
 
     def _follow(self, worker: Worker, left: deque[Part], events: SimpleQueue[Any]) -> None:
-        """Have parts done by one worker as long as there are any; what comes of it, an exception too, is an event."""
+        """Compute parts with one worker while there are any; results and exceptions become events."""
         try:
             while left:
                 try:
@@ -122,7 +122,7 @@ class Crew:
             events.put(error)
 
     def _attempt(self, worker: Worker, part: Part, events: SimpleQueue[Any]) -> Done | Damaged | None:
-        """A part, done; None where its process ended, and it is to be done again."""
+        """Compute a part; returns None if the process ended and the part must be computed again."""
         row: int | None = None
 
         def hear(progress: dict[str, Any]) -> None:
@@ -155,7 +155,7 @@ class Crew:
 
 
 def ready(report: Callable[..., None], folder: str, threads: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Returns the function that does a part in a worker's process; its models are loaded."""
+    """Load the models in a worker's process; returns the function that computes a part."""
     use_threads(threads)
     job = saved_job(Path(folder))
     assert job is not None, f"{folder} holds the job: it is written before any worker starts"
@@ -173,7 +173,7 @@ def ready(report: Callable[..., None], folder: str, threads: int) -> Callable[[d
 
 
 def use_threads(threads: int) -> None:
-    """Let this process, which has computed nothing yet, compute with so many threads."""
+    """Set the number of threads of this process, which has computed nothing yet."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

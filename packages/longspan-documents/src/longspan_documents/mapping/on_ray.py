@@ -1,8 +1,8 @@
-"""The engine of many machines: Ray Data hands out the parts, each of its actors does them as one worker of a machine.
+"""The engine of several machines: Ray Data distributes the parts to actors, each with one worker process.
 
-Ray decides where a part runs, and nothing else: what a part is, how it is written and what is missing are the same as
-on one machine, and so is what becomes of a document that ends its process, since each actor has a process of its own
-for the documents. All machines must see the output folder, and the inputs that are no addresses.
+Ray only decides where a part is computed. The division into parts, their files, and the handling of documents that end
+their process are the same as on one machine, since each actor has a separate worker process. All machines need access
+to the output folder, and to inputs that are no addresses.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ RAY = "ray"
 def run_on_ray(
     job: Job, folder: Path, missing: list[Part], workers: int | None, threads: int
 ) -> Generator[Done | Damaged, None, None]:
-    """Do parts on a Ray cluster: the one that `RAY_ADDRESS` names or that is connected to, else one of this machine.
+    """Compute parts on a Ray cluster: that of `RAY_ADDRESS`, the connected one, or a new one on this machine.
 
     Args:
         job: planned.
         folder: of the output.
         missing: the parts.
-        workers: actors; None takes as many as the cluster has processors for.
-        threads: of each.
+        workers: number of actors; None takes as many as the processors of the cluster allow.
+        threads: number of threads of each.
 
     Raises:
         InputError: as `longspan_documents.mapping.local.Crew.run`.
@@ -64,25 +64,25 @@ def run_on_ray(
 
 
 class Actor:
-    """What Ray keeps on a machine: one worker process, which does the parts that come here."""
+    """An actor of Ray: one worker process, which computes the parts that are sent to it."""
 
     def __init__(self, folder: str, threads: int) -> None:
-        # Read here: what a whole corpus needs is much to send to each actor.
+        # Loaded here, since the job of a large corpus is large to send to each actor.
         job = saved_job(Path(folder))
         assert job is not None, f"{folder} holds the job: it is written before Ray is asked"
         self.parts = job.parts()
         self.crew = Crew(job, Path(folder), 1, threads).__enter__()
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Do the part with this number; errors are told, since Ray would try again."""
-        told = {"part": row["part"], "rows": 0, "errors": 0, "damaged": "", "refused": ""}
+        """Compute the part with this number; errors are returned, since Ray would retry after an exception."""
+        outcome = {"part": row["part"], "rows": 0, "errors": 0, "damaged": "", "refused": ""}
         try:
             (result,) = self.crew.run([self.parts[row["part"]]])
         except InputError as error:
-            return {**told, "refused": str(error)}
+            return {**outcome, "refused": str(error)}
         if isinstance(result, Damaged):
-            return {**told, "damaged": result.reason}
-        return {**told, "rows": result.rows, "errors": result.errors}
+            return {**outcome, "damaged": result.reason}
+        return {**outcome, "rows": result.rows, "errors": result.errors}
 
     def __del__(self) -> None:
         self.crew.__exit__(None)

@@ -1,4 +1,4 @@
-"""What the processes of `longspan index --workers` do with each document; see `longspan_documents.mapping.indexing`."""
+"""The work of `longspan index --workers` for each document; see `longspan_documents.mapping.indexing`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Preparation(SentenceReading):
-    """How the documents of an index are prepared, which users do not name."""
+    """How the documents of an index are prepared; internal options."""
 
     _: KW_ONLY
     language: Annotated[str, Option("Of the collection.", where=("map",))]
@@ -28,7 +28,7 @@ class Preparation(SentenceReading):
 
 
 class Prepare(Verb[Preparation]):
-    """A step of the making of an index, asked as verbs are."""
+    """A step of building an index, in the form of a verb."""
 
     declared = Preparation
 

@@ -1,8 +1,8 @@
-"""One part done: its rows read, the verb applied to each, and the result written whole, or not at all.
+"""Computes one part: reads its rows, applies the verb to each, and writes the result atomically.
 
-A part is written under a temporary name, brought to the disk and then renamed: what has its name is complete, whatever
-was ended and when. Its file has the seal of its part (`Job.seal`) and checksums of its pages, so that parts that are
-read back (`read_part`) are those that were written.
+A part is written under a temporary name, flushed to disk and then renamed, so a file with a part's name is complete
+after any interruption. It contains the seal of the part (`Job.seal`) and checksums of its pages, which are verified
+when the part is read back (`read_part`).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 SEAL = b"longspan"
 """The key of a part's seal, in the metadata of its schema."""
 Begin = Callable[[int], None]
-"""Told before each row of a part, with its number in the part."""
+"""Called before each row of a part, with its index in the part."""
 HELD = 32 << 20
-"""Bytes of rows that are done and not written yet."""
+"""Bytes of finished rows in memory that are not written yet."""
 
 
 class DamagedInputError(InputError):
-    """A part whose rows cannot be read, while others can."""
+    """The rows of a part cannot be read, but those of other parts can."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """A part that is on the disk: how many rows it has, and how many of them have an error."""
+    """A part that is on disk: its number of rows, and how many of them have an error."""
 
     part: Part
     rows: int
@@ -48,7 +48,7 @@ class Done:
 
 
 class PartRunner:
-    """Where parts are done: the models of a verb, loaded once, and an open input; a context, which closes it.
+    """A context manager that computes parts, with the verb's models loaded once and an open input.
 
     Args:
         job: planned.
@@ -75,12 +75,12 @@ class PartRunner:
             self._reader.close()
 
     def do(self, part: Part, begin: Begin = lambda _: None, deadly: Mapping[int, str] | None = None) -> Done:
-        """Do a part and write it.
+        """Compute a part and write it.
 
         Args:
             part: of the job.
-            begin: is told before each row.
-            deadly: rows that are not tried, since they ended the process that did; with the reason.
+            begin: called before each row.
+            deadly: rows that are skipped because they ended their process, with the error.
 
         Raises:
             DamagedInputError: the rows cannot be read.
@@ -100,8 +100,8 @@ class PartRunner:
                 values = []
                 for index in range(batch.columns.num_rows):
                     begin(number)
-                    said = deadly.get(number) or batch.broken[index]
-                    values.append({ERROR: said} if said else self._row(part, number, batch, index))
+                    reason = deadly.get(number) or batch.broken[index]
+                    values.append({ERROR: reason} if reason else self._row(part, number, batch, index))
                     errors += values[-1].get(ERROR) is not None
                     number += 1
                 write(self._with_results(batch, values))
@@ -114,11 +114,11 @@ class PartRunner:
             except InputError as error:
                 raise DamagedInputError(str(error)) from error
             return
-        for one in self.job.inputs_of(part):
-            yield Batch(arrow().table({"file": [_storable(one.path)]}, schema=document_schema()), [None])
+        for source in self.job.inputs_of(part):
+            yield Batch(arrow().table({"file": [_storable(source.path)]}, schema=document_schema()), [None])
 
     def _row(self, part: Part, number: int, batch: Batch, index: int) -> dict[str, Any]:
-        """The values of the columns that are added, for one row; what goes wrong is its error."""
+        """Returns the values of the added columns for one row; an exception becomes its error."""
         try:
             if self.job.documents:
                 return self._apply(self._document(self.job.inputs[part.source + number].path), {})
@@ -126,7 +126,7 @@ class PartRunner:
             return self._apply(text, {name: batch.columns[name][index].as_py() for name in self.verb.reads})
         except InputError as error:
             return {ERROR: on_one_line(str(error))}
-        except Exception as error:  # noqa: BLE001 one document is no reason to end a job of a million
+        except Exception as error:  # noqa: BLE001 one document must not end a job of a million
             memory = memory_sentence(error) if is_out_of_memory(error) else None
             return {ERROR: memory or f"it could not be done ({type(error).__name__}: {last_line(error)})"}
 
@@ -136,7 +136,7 @@ class PartRunner:
         with as_local(path) as file:
             try:
                 return replace(read_file(file, self.verb.options), name=path)
-            except InputError as error:  # what a fetched file is called here is nobody's business
+            except InputError as error:  # the name of the temporary copy must not appear in the error
                 raise InputError(str(error).replace(str(file), path)) from error
 
     def _with_results(self, batch: Batch, values: list[dict[str, Any]]) -> Any:
@@ -144,7 +144,7 @@ class PartRunner:
         columns = list(batch.columns.columns)
         for name, kind in self.added.items():
             plain = name.removeprefix(self.job.prefix)
-            columns.append(pyarrow.array([one.get(plain) for one in values], kind))
+            columns.append(pyarrow.array([value.get(plain) for value in values], kind))
         return pyarrow.table(columns, schema=self.schema)
 
 
@@ -154,7 +154,7 @@ def document_schema() -> Any:
 
 
 def output_schema(job: Job, added: Mapping[str, Any]) -> Any:
-    """The schema of every part: the input columns, then those that are added."""
+    """The schema of every part: the input columns, then the added columns."""
     pyarrow = arrow()
     columns = document_schema() if job.documents else schema_of(job)
     return pyarrow.schema([*columns, *(pyarrow.field(name, kind) for name, kind in added.items())])
@@ -166,7 +166,7 @@ def sealed_schema(job: Job, part: Part, schema: Any) -> Any:
 
 
 def _storable(path: str) -> str:
-    """A path as Parquet can hold it: names that are no UTF-8 with U+FFFD for what is not."""
+    """Returns a path that Parquet can store: bytes of its name that are not UTF-8 become U+FFFD."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 
@@ -180,29 +180,30 @@ def _text(batch: Batch, column: str, index: int) -> str:
     return text
 
 
-# Whole or not at all --------------------------------------------------------------------------------------------------
+# Atomic writing -------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _written(folder: Path, name: str, schema: Any) -> Iterator[Callable[[Any], None]]:
-    """A function that takes the tables of a part one after another; at the end of the block the part is there.
+    """Yields a function that writes the tables of a part one after another; the part is complete at the end of the
+    block.
 
     Raises:
-        InputError: the disk is full or read-only; nothing of the part is left.
+        InputError: the disk is full or read-only; nothing of the part remains.
     """
-    # Another process may be writing the same part: one whose driver was ended a moment ago.
+    # Another process may be writing the same part, if its parent has just been killed.
     partial = folder / temporary(f"{name} {os.getpid()} {secrets.token_hex(8)}", "part")
-    held: list[Any] = []
+    waiting: list[Any] = []
 
     def write(table: Any) -> None:
-        held.append(table)
-        if sum(one.nbytes for one in held) >= HELD:
+        waiting.append(table)
+        if sum(table.nbytes for table in waiting) >= HELD:
             empty()
 
     def empty() -> None:
-        if held:
-            writer.write_table(arrow().concat_tables(held))
-            held.clear()
+        if waiting:
+            writer.write_table(arrow().concat_tables(waiting))
+            waiting.clear()
 
     try:
         with write_errors(folder / name):
@@ -219,7 +220,7 @@ def _written(folder: Path, name: str, schema: Any) -> Iterator[Callable[[Any], N
 
 
 def _flush_folder(folder: Path) -> None:
-    """Return once the names in a folder are on the disk; a system that cannot open folders does so by itself."""
+    """Flush the names in a folder to disk; systems that cannot open folders do this automatically."""
     with suppress(OSError, AttributeError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -228,14 +229,14 @@ def _flush_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-# What has been written -----------------------------------------------------------------------------------------------
+# Finished parts -------------------------------------------------------------------------------------------------------
 
 
 def finished_parts(job: Job, folder: Path) -> list[Done]:
-    """The parts of a job that are there, in order, by what their files say of themselves.
+    """Returns the existing parts of a job, in order, as their files describe them.
 
     Raises:
-        InputError: one is damaged or that of another job; there is one that the job does not have.
+        InputError: one is damaged or belongs to another job, or the job does not have it.
     """
     parts, schema = {part.name: part for part in job.parts()}, _schema_of(job)
     there = {file.name for file in folder.glob("part-*.parquet")} if folder.is_dir() else set()
@@ -245,16 +246,16 @@ def finished_parts(job: Job, folder: Path) -> list[Done]:
 
 
 def read_part(job: Job, folder: Path, part: Part, schema: Any = None) -> Done:
-    """A part that is there, once its file agrees with the job.
+    """Returns an existing part, after checking that its file agrees with the job.
 
     Args:
         job: planned.
         folder: of the output.
         part: whose file exists.
-        schema: of all parts, where it is at hand.
+        schema: of all parts, if it has been computed already.
 
     Raises:
-        InputError: the file is damaged, or that of another part, job or version of an input.
+        InputError: the file is damaged, or belongs to another part, job or version of an input.
     """
     file = folder / part.name
     problem = f"{on_one_line(str(file))} is damaged or no part of this job; delete it, and this call writes it again"

@@ -1,7 +1,8 @@
-"""The rows of tables: how many there are and what columns they have, and then those of one part, a few at a time.
+"""Rows of tables: first their number and columns, then the rows of one part in small batches.
 
-Nothing is read whole. A Parquet file is read page by page, JSON Lines line by line; a reader remembers where it stands,
-so that parts in rising order are read once, also where a file is one long row group or one compressed stream.
+Files are never read as a whole: a Parquet file is read page by page, JSON Lines line by line. A reader keeps its
+position, so that parts in increasing order are read once, even in a file with one long row group or one compressed
+stream.
 """
 
 from __future__ import annotations
@@ -25,38 +26,39 @@ from longspan_documents.mapping.inputs import arrow, file_system, is_address, is
 from longspan_documents.mapping.job import STRIDE, Input, Job, Part
 
 AT_ONCE = 16
-"""Rows that are read together."""
+"""Number of rows that are read together."""
 PIECE = 1 << 20
-"""Bytes that are read at once of a Parquet file."""
+"""Bytes that are read at once from a Parquet file."""
 DEEPEST = 24
-"""Levels of lists and objects of a column of JSON Lines; one of more is kept as JSON."""
+"""Maximum nesting of lists and objects in a column of JSON Lines; deeper ones are stored as JSON."""
 LOOKED_AT = 8 << 20
-"""Bytes of JSON Lines whose columns are determined together."""
+"""Bytes of JSON Lines whose column types are determined together."""
 
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A few rows of a part: their input columns, a table of Arrow, and for each row what is wrong with it, or None."""
+    """A batch of rows of a part: their input columns as an Arrow table, and for each row an error or None."""
 
     columns: Any
     broken: list[str | None]
 
 
-# What the inputs hold ------------------------------------------------------------------------------------------------
+# Planning ------------------------------------------------------------------------------------------------------------
 
 
 def plan_tables(inputs: Sequence[Input]) -> tuple[tuple[Input, ...], Any, tuple[str, ...]]:
-    """The inputs with their rows; the schema of all their columns; the columns that are kept as JSON.
+    """Returns the inputs with their numbers of rows, the schema of all their columns, and the columns that are stored
+    as JSON.
 
     Raises:
-        InputError: a file is damaged; a column has types in two files that do not go together.
+        InputError: a file is damaged, or a column has incompatible types in two files.
     """
     pyarrow = arrow()
     counted, types = [], _Types()
-    for one in inputs:
-        counted.append(_count_parquet(one, types) if is_parquet(one.path) else _count_lines(one, types))
+    for source in inputs:
+        counted.append(_count_parquet(source, types) if is_parquet(source.path) else _count_lines(source, types))
     names = sorted(types.as_json & set(types.known))
     fields = [(name, pyarrow.string() if name in names else kind) for name, kind in types.known.items()]
     if not fields:
@@ -65,14 +67,14 @@ def plan_tables(inputs: Sequence[Input]) -> tuple[tuple[Input, ...], Any, tuple[
 
 
 class _Types:
-    """The types of columns, as more and more rows are seen."""
+    """Collects the types of columns while rows are read."""
 
     def __init__(self) -> None:
         self.known: dict[str, Any] = {}
         self.as_json: set[str] = set()
 
     def add_schema(self, schema: Any, path: str) -> None:
-        """Columns of a Parquet file."""
+        """Add the columns of a Parquet file."""
         if len(set(schema.names)) < len(schema.names):
             twice = next(name for name in schema.names if schema.names.count(name) > 1)
             raise InputError(f"input {path!r} has the column {twice!r} twice; name each differently")
@@ -87,7 +89,7 @@ class _Types:
             self.known[column.name] = merged
 
     def add_records(self, records: Sequence[Record]) -> None:
-        """Objects of JSON Lines; a column whose values have no one type becomes JSON."""
+        """Add objects of JSON Lines; a column with values of several types becomes JSON."""
         pyarrow = arrow()
         for name in dict.fromkeys(name for record in records for name in record):
             values = [record.get(name) for record in records]
@@ -103,11 +105,11 @@ class _Types:
             self.known[name] = kind
 
     def _merged(self, name: str, kind: Any) -> Any:
-        """The type for what was known of a column and another one; None where there is none."""
+        """Returns a common type of a column's known type and another one; None if there is none."""
         pyarrow = arrow()
         if name not in self.known:
             return kind
-        both = [pyarrow.schema([(name, one)]) for one in (self.known[name], kind)]
+        both = [pyarrow.schema([(name, column_type)]) for column_type in (self.known[name], kind)]
         try:
             return pyarrow.unify_schemas(both, promote_options="permissive").field(name).type
         except pyarrow.ArrowException:
@@ -115,53 +117,55 @@ class _Types:
 
 
 def _is_storable(kind: Any, levels: int = DEEPEST) -> bool:
-    """Whether a file can hold a type: each object in it has a key, and it is not nested deeper than Arrow reads."""
+    """Whether a file can store a type: each object in it has a key, and the nesting is not deeper than Arrow
+    supports."""
     types = arrow("pyarrow.types")
     if types.is_struct(kind):
-        return levels > 0 and kind.num_fields > 0 and all(_is_storable(one.type, levels - 1) for one in kind)
+        return levels > 0 and kind.num_fields > 0 and all(_is_storable(child.type, levels - 1) for child in kind)
     return not types.is_list(kind) or (levels > 0 and _is_storable(kind.value_type, levels - 1))
 
 
-def _count_parquet(one: Input, types: _Types) -> Input:
-    with _parquet(one.path) as file:
-        types.add_schema(file.schema_arrow, one.path)
-        return replace(one, rows=file.metadata.num_rows)
+def _count_parquet(source: Input, types: _Types) -> Input:
+    with _parquet(source.path) as file:
+        types.add_schema(file.schema_arrow, source.path)
+        return replace(source, rows=file.metadata.num_rows)
 
 
-def _count_lines(one: Input, types: _Types) -> Input:
-    """The input with its rows and their places. Every line is parsed, so that types hold for all of them."""
+def _count_lines(source: Input, types: _Types) -> Input:
+    """Returns the input with its number of rows and their positions. Every line is parsed, so that types fit all of
+    them."""
     starts: list[int] = []
-    place = rows = held = 0
+    place = rows = buffered = 0
     records: list[Record] = []
     try:
-        with _open(one.path) as file:
-            for line in lines_of(file, Path(one.path)):
+        with _open(source.path) as file:
+            for line in lines_of(file, Path(source.path)):
                 if line.strip():
                     if rows % STRIDE == 0:
                         starts.append(place)
                     rows += 1
                     record, _ = _parsed(line, first=place == 0)
                     records += [record] if record else []
-                    held += len(line)
+                    buffered += len(line)
                 place += len(line)
-                if held > LOOKED_AT or len(records) >= 512:
+                if buffered > LOOKED_AT or len(records) >= 512:
                     types.add_records(records)
-                    records, held = [], 0
+                    records, buffered = [], 0
     except UNREADABLE as error:
-        raise unreadable(Path(one.path), error, f" after row {rows}") from None
+        raise unreadable(Path(source.path), error, f" after row {rows}") from None
     types.add_records(records)
-    return replace(one, rows=rows, starts=tuple(starts))
+    return replace(source, rows=rows, starts=tuple(starts))
 
 
 def _parsed(line: bytes, *, first: bool) -> tuple[Record | None, str | None]:
-    """The object on a line, or what is wrong with it; half characters, which Arrow cannot hold, become U+FFFD."""
+    """Returns the object on a line, or an error; lone surrogates, which Arrow cannot store, become U+FFFD."""
     try:
         value = json.loads((line.removeprefix(b"\xef\xbb\xbf") if first else line).decode())
-        if b"\\u" in line:  # the only way in which UTF-8 can hold half a character
+        if b"\\u" in line:  # UTF-8 can contain a lone surrogate only as an escape
             value = _mended(value)
     except UnicodeDecodeError as error:
         return None, f"not UTF-8 at byte {error.start}; save the file as UTF-8"
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+    except (ValueError, RecursionError) as error:  # ValueError: also for a number of thousands of digits
         return None, f"not JSON ({last_line(error)}); write one JSON object per line"
     return (value, None) if isinstance(value, dict) else (None, "no JSON object; write one object per line")
 
@@ -171,14 +175,14 @@ def _parsed(line: bytes, *, first: bool) -> tuple[Record | None, str | None]:
 
 @contextmanager
 def _parquet(path: str) -> Iterator[Any]:
-    """A Parquet file, whose errors become one sentence."""
+    """Context manager for an open Parquet file; its errors are raised as `InputError`."""
     pyarrow, parquet = arrow(), arrow("pyarrow.parquet")
     try:
         source: Any = path
         if is_address(path):
             system, inside = file_system(path)
             source = system.open_input_file(inside)
-        # Page by page; else a column of a row group, which may be a whole file, is read at once.
+        # Page by page; otherwise a column of a row group, which may be a whole file, is read at once.
         with parquet.ParquetFile(source, buffer_size=PIECE, pre_buffer=False) as file:
             yield file
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -197,7 +201,7 @@ def _open(path: str) -> Any:
 
 
 class _Remote(io.RawIOBase):
-    """A file of `pyarrow.fs` as Python's own files are."""
+    """A file of `pyarrow.fs` with the interface of Python's files."""
 
     def __init__(self, file: Any) -> None:
         self.file = file
@@ -231,19 +235,19 @@ class RowReader:
     """Reads the parts of a job.
 
     Args:
-        job: planned, and no job of documents.
+        job: planned, with tables as inputs.
     """
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.schema = schema_of(job)
         self._open: tuple[int, int, Generator[Any]] | None = None
-        """Of Parquet: the input that is open, the row at which it stands, and its batches from there on."""
+        """For Parquet: the open input, the current row, and the batches from there on."""
         self._file: tuple[int, Any] | None = None
-        """Of JSON Lines: the input that is open, and its file."""
+        """For JSON Lines: the open input and its file."""
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open files."""
         if self._open is not None:
             self._open[2].close()
         if self._file is not None:
@@ -251,10 +255,10 @@ class RowReader:
         self._open = self._file = None
 
     def read(self, part: Part) -> Iterator[Batch]:
-        """The rows of a part, in order.
+        """Yield the rows of a part, in order.
 
         Raises:
-            InputError: the file is damaged, or has fewer rows than it had.
+            InputError: the file is damaged, or has fewer rows than before.
         """
         path = self.job.inputs[part.source].path
         rows = 0
@@ -297,35 +301,35 @@ class RowReader:
             yield from file.iter_batches(batch_size=AT_ONCE, row_groups=groups, use_threads=False)
 
     def _whole(self, table: Any) -> Any:
-        """All input columns, in their types; those that this file lacks are null."""
+        """Returns all input columns with their types; columns that this file lacks are null."""
         pyarrow = arrow()
         there = set(table.column_names)
         columns = [
-            table[one.name].cast(one.type) if one.name in there else pyarrow.nulls(table.num_rows, one.type)
-            for one in self.schema
+            table[column.name].cast(column.type) if column.name in there else pyarrow.nulls(table.num_rows, column.type)
+            for column in self.schema
         ]
         return pyarrow.table(columns, schema=self.schema)
 
     def _json_rows(self, part: Part) -> Iterator[Batch]:
-        one = self.job.inputs[part.source]
+        source = self.job.inputs[part.source]
         start = part.first // STRIDE
         try:
             file = self._file_of(part.source)
-            file.seek(one.starts[start])  # of a compressed file: reads on from where it stands
-            numbered = enumerate((line for line in lines_of(file, Path(one.path)) if line.strip()), start * STRIDE)
+            file.seek(source.starts[start])  # a compressed file is read on from its current position
+            numbered = enumerate((line for line in lines_of(file, Path(source.path)) if line.strip()), start * STRIDE)
             inside = islice(numbered, part.first - start * STRIDE, part.first - start * STRIDE + part.rows)
             while some := list(islice(inside, AT_ONCE)):
                 parsed = [_parsed(line, first=number == 0) for number, line in some]
-                said = [
-                    wrong and f"row {number + 1} of {one.path}: {wrong}"
+                errors = [
+                    wrong and f"row {number + 1} of {source.path}: {wrong}"
                     for (number, _), (_, wrong) in zip(some, parsed, strict=True)
                 ]
-                yield Batch(self._table([record or {} for record, _ in parsed]), said)
+                yield Batch(self._table([record or {} for record, _ in parsed]), errors)
         except UNREADABLE as error:
-            raise unreadable(Path(one.path), error) from None
+            raise unreadable(Path(source.path), error) from None
 
     def _file_of(self, source: int) -> Any:
-        """The JSON Lines file, opened once for the parts that follow each other."""
+        """Returns the JSON Lines file, which is opened once for consecutive parts."""
         if self._file is None or self._file[0] != source:
             self.close()
             self._file = (source, _open(self.job.inputs[source].path))
@@ -333,11 +337,11 @@ class RowReader:
 
     def _table(self, records: list[Record]) -> Any:
         columns = []
-        for one in self.schema:
-            values = [record.get(one.name) for record in records]
-            if one.name in self.job.as_json:
+        for column in self.schema:
+            values = [record.get(column.name) for record in records]
+            if column.name in self.job.as_json:
                 values = [None if value is None else json.dumps(value, ensure_ascii=False) for value in values]
-            columns.append(arrow().array(values, one.type))
+            columns.append(arrow().array(values, column.type))
         return arrow().table(columns, schema=self.schema)
 
 
@@ -350,15 +354,15 @@ def _mended(value: Any) -> Any:
     if isinstance(value, str):
         return mend(value)[0]
     if isinstance(value, list):
-        return [_mended(one) for one in value]
-    return {mend(key)[0]: _mended(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return [_mended(item) for item in value]
+    return {mend(key)[0]: _mended(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def text_column(schema: Any, asked: str | None, usual: Sequence[str]) -> str:
-    """The column that holds the texts.
+    """Returns the column of the texts.
 
     Raises:
-        InputError: there is none, or it holds no texts.
+        InputError: there is none, or it contains no texts.
     """
     types = arrow("pyarrow.types")
     name = next((name for name in ([asked] if asked else usual) if name in schema.names), None)
@@ -373,11 +377,11 @@ def text_column(schema: Any, asked: str | None, usual: Sequence[str]) -> str:
 
 
 def schema_text(schema: Any) -> str:
-    """A schema of Arrow as text."""
+    """Serialise an Arrow schema to text."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
 def schema_of(job: Job) -> Any:
-    """The schema of a job's input columns."""
+    """Returns the schema of a job's input columns."""
     pyarrow = arrow()
     return arrow("pyarrow.ipc").read_schema(pyarrow.py_buffer(base64.b64decode(job.schema)))

@@ -1,4 +1,4 @@
-"""What a verb is to `longspan map`: options, the columns that it adds, and a function of each document."""
+"""The interface of a verb for `longspan map`: options, added columns, and a function of each document."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from longspan_documents.text.blocks import Document
 
 Do = Callable[["str | Document", Mapping[str, Any]], dict[str, Any]]
-"""From a document, and the other columns of its row that `reads` names, to the values of the columns that are added."""
+"""From a document, and the columns of its row that `reads` names, to the values of the added columns."""
 Declared = TypeVar("Declared", bound=Reading)
 
 
 class Verb(Generic[Declared]):
-    """The base of verbs.
+    """Base class of verbs.
 
     Attributes:
         declared: the class of its options.
@@ -29,19 +29,20 @@ class Verb(Generic[Declared]):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Input columns, besides the text, that it needs."""
+        """Input columns that it needs besides the text."""
         return ()
 
     def columns(self) -> dict[str, Any]:
-        """Column → type of Arrow."""
+        """Added columns and their Arrow types."""
         raise NotImplementedError
 
     def ready(self) -> Do:
-        """Load the models."""
+        """Load the models; returns the function that is called for each document."""
         raise NotImplementedError
 
     def opened(self, document: str | Document) -> tuple[Document, str | None]:
-        """The text of a row as a document, even where it is the name of a file, and a note on what was mended."""
+        """Returns the text of a row as a document, even if it is the name of a file, and a note on replaced
+        characters."""
         from longspan.characters import mend
         from longspan_documents.inference.results import notes
         from longspan_documents.text.reading import abbreviating, document_of, further_abbreviations

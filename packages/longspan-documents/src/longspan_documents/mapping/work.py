@@ -1,8 +1,8 @@
-"""What is done with each document: a verb with its options, the columns that it adds, and its values for a document.
+"""The verbs of `longspan map`: options, added columns, and their values for a document.
 
-Each verb is a class whose `declared` are its options, which `longspan map VERB` and `map_documents` take, and which are
-checked before anything is loaded. It answers two questions: `columns`, the types of what it adds, and `ready`, which
-loads its models and returns the function that is called for every document.
+Each verb is a class. Its `declared` options are the arguments of `longspan map VERB` and `map_documents`, and are
+checked before anything is loaded. `columns` returns the types of the added columns; `ready` loads the models and
+returns the function that is called for every document.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Summarize(Verb[verbs.Summarize]):
             return {
                 "summary": summary.text,
                 "sentences": [
-                    {name: getattr(one, name) for name in ("text", "start", "end", "score", "speaker")}
-                    for one in summary.sentences
+                    {name: getattr(sentence, name) for name in ("text", "start", "end", "score", "speaker")}
+                    for sentence in summary.sentences
                 ],
                 "tokens": summary.tokens,
                 "note": notes(summary.note, note),
@@ -71,8 +71,8 @@ class Chunks(Verb[verbs.Chunks]):
         """See `Verb`."""
         pa = _arrow()
         place = [("text", pa.string()), ("start", pa.int64()), ("end", pa.int64())]
-        told = [("headings", pa.list_(pa.string())), ("words", pa.int64()), ("tokens", pa.int64())]
-        return {"passages": pa.list_(pa.struct([*place, *told])), "note": pa.string()}
+        kinds = [("headings", pa.list_(pa.string())), ("words", pa.int64()), ("tokens", pa.int64())]
+        return {"passages": pa.list_(pa.struct([*place, *kinds])), "note": pa.string()}
 
     def ready(self) -> Do:
         """See `Verb`."""
@@ -112,7 +112,7 @@ class Embed(Verb[verbs.Embed]):
 
 @dataclass(frozen=True)
 class Asked(verbs.Answer):
-    """Options of `longspan map answer`: those of `answer`, and where the questions come from."""
+    """Options of `longspan map answer`: those of `answer`, and the source of the questions."""
 
     _: KW_ONLY
     question: Annotated[str | None, Option("Asked of every document.", where=("map",), flags=("--question", "-q"))] = (
@@ -121,14 +121,18 @@ class Asked(verbs.Answer):
     question_field: Annotated[str | None, Option("Column of each row's question.", where=("map",))] = None
 
     def __post_init__(self) -> None:
-        """Refuse to ask nothing, or twice."""
+        """Check that there is one source of questions.
+
+        Raises:
+            InputError: there is none, or there are two.
+        """
         from longspan_documents.inference.answer import check_question
 
         super().__post_init__()
         if (self.question is None) == (self.question_field is None):
-            given = "neither is" if self.question is None else "both are"
+            which = "neither is" if self.question is None else "both are"
             raise InputError(
-                f"question asks every document, question_field names a column of questions, and {given} given; give "
+                f"question asks every document, question_field names a column of questions, and {which} given; give "
                 "one of them"
             )
         if self.question is not None:
@@ -136,7 +140,7 @@ class Asked(verbs.Answer):
 
 
 class Answer(Verb[Asked]):
-    """See `longspan.answer`: each document is asked for itself."""
+    """See `longspan.answer`; each document is searched separately."""
 
     declared = Asked
 
@@ -167,7 +171,7 @@ class Answer(Verb[Asked]):
         from longspan_documents.inference.results import notes
 
         options = self.options
-        load_models(**models_in(options))  # they stay loaded
+        load_models(**models_in(options))  # they stay cached
 
         def do(document: str | Document, row: Mapping[str, Any]) -> dict[str, Any]:
             question = options.question if options.question_field is None else row[options.question_field]
@@ -183,13 +187,13 @@ class Answer(Verb[Asked]):
                 "probability": found.probability,
                 "passages": [
                     {
-                        "text": one.text,
-                        "start": one.quote.start,
-                        "end": one.quote.end,
-                        "heading": one.heading,
-                        "probability": one.probability,
+                        "text": passage.text,
+                        "start": passage.quote.start,
+                        "end": passage.quote.end,
+                        "heading": passage.heading,
+                        "probability": passage.probability,
                     }
-                    for one in found.passages
+                    for passage in found.passages
                 ],
                 "note": notes(found.note, note),
             }
@@ -224,8 +228,8 @@ class Classify(Verb[verbs.Classify]):
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
             found = classifier.classify_text(document if isinstance(document, str) else document.words)
             shares = [{"label": label, "probability": share} for label, share in found.probabilities.items()]
-            told = {name: getattr(found, name) for name in ("label", "probability", "tokens", "of_tokens", "note")}
-            return {**told, "probabilities": shares}
+            columns = {name: getattr(found, name) for name in ("label", "probability", "tokens", "of_tokens", "note")}
+            return {**columns, "probabilities": shares}
 
         return do
 
@@ -240,15 +244,15 @@ VERBS: Table[type[Verb[Any]]] = Table(
         "chunks": Chunks,
     },
 )
-"""Verb → what it is; installed packages add to them."""
+"""Name → verb; installed packages add further ones."""
 INDEX = "index"
-"""The step that is none of them: it makes an index (`longspan_documents.mapping.indexing`)."""
+"""The name of the step that builds an index (`longspan_documents.mapping.indexing`); it is no verb."""
 ERROR = "error"
 """The last column that every verb adds."""
 
 
 def step_of(name: str, options: Mapping[str, Any]) -> Verb[Any]:
-    """What a job does: `verb_of`, or the step of an index."""
+    """Returns the step of a job: `verb_of`, or the step of an index."""
     if name == INDEX:
         from longspan_documents.mapping.preparing import Prepare
 
@@ -257,10 +261,10 @@ def step_of(name: str, options: Mapping[str, Any]) -> Verb[Any]:
 
 
 def verb_of(name: str, options: Mapping[str, Any]) -> Verb[Any]:
-    """A verb with its options.
+    """Returns a verb with its options.
 
     Raises:
-        InputError: the verb is unknown, an option is not one of its, or has a wrong value.
+        InputError: the verb or an option is unknown, or an option has a wrong value.
     """
     if not isinstance(name, str) or name not in VERBS:
         raise InputError(
@@ -269,27 +273,27 @@ def verb_of(name: str, options: Mapping[str, Any]) -> Verb[Any]:
     known = options_of(VERBS[name].declared)
     for option in options:
         if option not in known:
-            others = [verb for verb, kind in VERBS.items() if option in options_of(kind.declared)]
-            of = f"an option of {' and '.join(others)}, not of {name}" if others else f"no option of {name}"
+            holders = [verb for verb, kind in VERBS.items() if option in options_of(kind.declared)]
+            of = f"an option of {' and '.join(holders)}, not of {name}" if holders else f"no option of {name}"
             raise InputError(f"{option} is {of}; leave it out, or choose of {', '.join(known)}")
     return VERBS[name](options_from(VERBS[name].declared, options, "map"))
 
 
 def options_of(declared: type[Options]) -> list[str]:
-    """The names of the options that a verb takes here."""
+    """Returns the names of the options that a verb accepts here."""
     return [field.name for field in fields_of(declared, "map")]
 
 
 def added_columns(verb: Verb[Any], prefix: str) -> dict[str, Any]:
-    """The columns that a verb adds, with their types, under the names that the output has."""
+    """Returns the columns that a verb adds, with their types, under their names in the output."""
     return {prefix + name: kind for name, kind in {**verb.columns(), ERROR: _arrow().string()}.items()}
 
 
 def check_names(inputs: list[str], added: list[str]) -> None:
-    """Refuse results whose names the input has already.
+    """Check that the input has no column with the name of an added one.
 
     Raises:
-        InputError: it names the first such column and the remedy.
+        InputError: it has; the message names the first such column and the remedy.
     """
     same = next((name for name in added if name in inputs), None)
     if same is not None:
@@ -300,6 +304,6 @@ def check_names(inputs: list[str], added: list[str]) -> None:
 
 
 def _arrow() -> Any:
-    from longspan_documents.mapping.inputs import arrow  # late: the options alone are asked for by the command line
+    from longspan_documents.mapping.inputs import arrow  # imported late: the command line needs only the options
 
     return arrow()

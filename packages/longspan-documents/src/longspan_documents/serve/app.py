@@ -1,9 +1,9 @@
-"""The addresses of the server: the page and a JSON API; `longspan_documents.serve.openai` has those that others
-defined.
+"""The endpoints of the server: the page and a JSON API; `longspan_documents.serve.openai` has those of other vendors'
+APIs.
 
-With `?background=true` a request is answered at once with the state of a job, which can be followed as server-sent
-events, fetched and cancelled under `/jobs`. Without, the answer comes when it is there, and the job is cancelled when
-whoever asked goes away. Errors are `{"detail": "one sentence"}`.
+With `?background=true`, a request returns the state of a job immediately; the job can be followed as server-sent
+events, fetched and cancelled under `/jobs`. Without it, the response is the result, and the job is cancelled if the
+client disconnects. Errors are `{"detail": "one sentence"}`.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from longspan_documents.serve.requests import (
     EmbeddedDocument,
     EmbeddedTexts,
     EmbedRequest,
-    GivenText,
     Health,
     JobState,
     Problem,
     Summarized,
     SummaryRequest,
+    TextRequest,
     Uploaded,
     options_in,
 )
@@ -73,7 +73,7 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 
 
 def create_app(limits: Limits, models: Models | None = None) -> FastAPI:
-    """The application, still without the guard that belongs before it (`longspan_documents.serve.limits.Guard`)."""
+    """Create the application, without its middleware (`longspan_documents.serve.limits.Guard`)."""
     library = Library(limits)
     jobs = Jobs(limits, models, library.results)
 
@@ -93,7 +93,7 @@ def create_app(limits: Limits, models: Models | None = None) -> FastAPI:
         version=__version__,
         description="Summaries, answers and vectors of documents of any length, on this machine.",
         lifespan=life,
-        docs_url=None,  # FastAPI's own page loads its scripts from elsewhere
+        docs_url=None,  # FastAPI's own page loads scripts from other servers
         redoc_url=None,
         redirect_slashes=False,
         **quiet,
@@ -108,7 +108,7 @@ def create_app(limits: Limits, models: Models | None = None) -> FastAPI:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Every error as one sentence."""
+    """Return every error as one sentence."""
 
     def said(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
         return JSONResponse(problem(request.url.path, status, mend(sentence)[0]), status, headers)
@@ -146,14 +146,14 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        if isinstance(own := first.get("ctx", {}).get("error"), InputError):
-            return said(request, 422, str(own))
+        if isinstance(input_error := first.get("ctx", {}).get("error"), InputError):
+            return said(request, 422, str(input_error))
         if first["type"] == "json_invalid":
             reason, place = first["ctx"]["error"], first["loc"][-1]
             return said(request, 422, f"the body is no JSON: {reason[:1].lower()}{reason[1:]} (character {place})")
         where = on_one_line(".".join(str(part) for part in first["loc"] if part != "body"))[:80] or "the body"
-        given = first.get("input")
-        value = f"={on_one_line(repr(given))[:80]}" if isinstance(given, str | int | float) else ""
+        value_given = first.get("input")
+        value = f"={on_one_line(repr(value_given))[:80]}" if isinstance(value_given, str | int | float) else ""
         return said(request, 422, f"{where}{value}: {first['msg'][:1].lower()}{first['msg'][1:]}")
 
 
@@ -161,7 +161,7 @@ METHODS = ("DELETE", "GET", "POST")
 
 
 def _serves(app: FastAPI, request: Request, method: str) -> bool:
-    """Whether the address of a request can be asked by a method; Starlette looks at one route of several."""
+    """Whether the path of a request supports a method; Starlette checks only one of several routes."""
     scope = {**request.scope, "method": method}
     return any(route.matches(scope)[0] is Match.FULL for route in app.routes)
 
@@ -199,7 +199,7 @@ def _add_documents(app: FastAPI, library: Library, jobs: Jobs) -> None:
         request: Request,
         file: Annotated[UploadFile, File(description=f"A document: {kinds_in_words()}.")],
     ) -> Any:
-        """Upload a document; it is read, and stays until it is deleted or the server ends."""
+        """Upload a document; it is read, and kept until it is deleted or the server ends."""
         new = library.new_file(file.filename or "document")
         try:
             with new.path.open("wb") as out:
@@ -211,19 +211,19 @@ def _add_documents(app: FastAPI, library: Library, jobs: Jobs) -> None:
                 described = json.load(result)
             library.describe(new, described["characters"])
             return JSONResponse(described, 201)
-        except BaseException:  # refused, cancelled, or no place in the queue: nobody will ask for it
+        except BaseException:  # rejected, cancelled, or the queue is full: nobody will use it
             library.discard(new)
             raise
 
     @app.get("/documents/{key}", response_model=Content, tags=["documents"], responses=work)
     async def content(request: Request, key: str) -> Any:
-        """A document as it was read: its blocks, with the places of their sentences."""
+        """A document as it was read: its blocks, with the positions of their sentences."""
         source, characters = _source(library, key)
         return await begin(request, jobs, "content", {"document": source}, characters)
 
     refused = declared(Problem, 404, 422)
 
-    # Where annotations are texts, FastAPI 0.115 takes None for the model of an answer, which a 204 has not.
+    # With postponed annotations, FastAPI 0.115 uses None as the response model, which a 204 must not have.
     @app.delete("/documents/{key}", status_code=204, response_model=None, tags=["documents"], responses=refused)
     async def remove(key: str) -> None:
         """Delete a document."""
@@ -235,43 +235,43 @@ def _add_work(app: FastAPI, library: Library, jobs: Jobs) -> None:
     work = declared(Problem, *WORK) | BACKGROUND
 
     @app.post("/summarize", response_model=Summarized, tags=["work"], responses=work)
-    async def summarize(request: Request, given: SummaryRequest, background: bool = False) -> Any:
-        """Summarise a document or a text of any length: its best sentences, with their places."""
-        keys = [] if given.document is None else [given.document]
-        (document,), characters = _sources(library, keys, given)
-        arguments = {"document": document, "options": _stated(given, Summarize), "scores": given.scores}
+    async def summarize(request: Request, body: SummaryRequest, background: bool = False) -> Any:
+        """Summarise a document or a text of any length: its best sentences, with their positions."""
+        keys = [] if body.document is None else [body.document]
+        (document,), characters = _sources(library, keys, body)
+        arguments = {"document": document, "options": _stated(body, Summarize), "scores": body.scores}
         return await begin(request, jobs, "summarize", arguments, characters, background=background)
 
     @app.post("/answer", response_model=list[Answered], tags=["work"], responses=work)
-    async def answer(request: Request, given: AnswerRequest, background: bool = False) -> Any:
-        """The passages of documents that are most likely to answer each question, with their places."""
-        questions = [given.question] if isinstance(given.question, str) else given.question
+    async def answer(request: Request, body: AnswerRequest, background: bool = False) -> Any:
+        """The passages of documents that are most likely to answer each question, with their positions."""
+        questions = [body.question] if isinstance(body.question, str) else body.question
         if not questions:
             raise InputError("question=[] asks nothing; give a question")
         check_count(len(questions), library.limits.documents, "question")
-        documents, characters = _sources(library, given.documents, given)
-        arguments = {"documents": documents, "questions": questions, "options": _stated(given, Answer)}
+        documents, characters = _sources(library, body.documents, body)
+        arguments = {"documents": documents, "questions": questions, "options": _stated(body, Answer)}
         return await begin(request, jobs, "answer", arguments, characters, background=background)
 
     @app.post("/embed", response_model=EmbeddedTexts | list[EmbeddedDocument], tags=["work"], responses=work)
-    async def embed(request: Request, given: EmbedRequest, background: bool = False) -> Any:
-        """Vectors of length 1 of texts, or of whole documents; near vectors mean near meanings."""
-        if bool(given.texts) == bool(given.documents):
+    async def embed(request: Request, body: EmbedRequest, background: bool = False) -> Any:
+        """Unit vectors of texts, or of whole documents; texts with similar meanings have similar vectors."""
+        if bool(body.texts) == bool(body.documents):
             raise InputError("give texts or documents, one of the two")
-        check_count(len(given.texts), library.limits.texts, "texts")
-        if given.texts:
-            characters = sum(map(len, given.texts))
-            return await begin(request, jobs, "embed_texts", {"texts": given.texts}, characters, background=background)
-        documents, characters = _sources(library, given.documents, None)
-        arguments = {"documents": documents, "options": _stated(given, Embed)}
+        check_count(len(body.texts), library.limits.texts, "texts")
+        if body.texts:
+            characters = sum(map(len, body.texts))
+            return await begin(request, jobs, "embed_texts", {"texts": body.texts}, characters, background=background)
+        documents, characters = _sources(library, body.documents, None)
+        arguments = {"documents": documents, "options": _stated(body, Embed)}
         return await begin(request, jobs, "embed", arguments, characters, background=background)
 
     @app.post("/chunks", response_model=Chunked, tags=["work"], responses=work)
-    async def chunks(request: Request, given: ChunksRequest, background: bool = False) -> Any:
-        """Cut a document or a text into passages of whole sentences, with their places."""
-        keys = [] if given.document is None else [given.document]
-        (document,), characters = _sources(library, keys, given)
-        arguments = {"document": document, "options": _stated(given, Chunks)}
+    async def chunks(request: Request, body: ChunksRequest, background: bool = False) -> Any:
+        """Split a document or a text into passages of whole sentences, with their positions."""
+        keys = [] if body.document is None else [body.document]
+        (document,), characters = _sources(library, keys, body)
+        arguments = {"document": document, "options": _stated(body, Chunks)}
         return await begin(request, jobs, "chunks", arguments, characters, background=background)
 
 
@@ -280,24 +280,24 @@ def _add_jobs(app: FastAPI, jobs: Jobs) -> None:
 
     @app.get("/health", response_model=Health, tags=["jobs"], responses=declared(Problem))
     async def health() -> Any:
-        """That the server answers; no token is asked for."""
+        """Check that the server responds; needs no token."""
         return {"status": "ok"}
 
     @app.get("/jobs/{key}", response_model=JobState, tags=["jobs"], responses=known)
     async def look(key: str) -> Any:
-        """Where a job is, with its result once it is done."""
+        """The state of a job, with its result if it is done."""
         return state_with_result(jobs, _job(jobs, key))
 
     @app.delete("/jobs/{key}", response_model=JobState, tags=["jobs"], responses=known)
     async def cancel(key: str) -> Any:
-        """Cancel a job that waits or runs."""
+        """Cancel a waiting or running job."""
         job = _job(jobs, key)
         jobs.cancel(job)
         return state_of(jobs, job)
 
     @app.get("/jobs/{key}/events", response_class=StreamingResponse, tags=["jobs"], responses=known | EVENTS)
     async def follow(key: str) -> Response:
-        """Follow a job: server-sent events, each its state, until it is over."""
+        """Follow a job: server-sent events with its states, until it ends."""
         job = _job(jobs, key)
 
         async def events() -> AsyncIterator[str]:
@@ -307,16 +307,16 @@ def _add_jobs(app: FastAPI, jobs: Jobs) -> None:
         return StreamingResponse(events(), media_type="text/event-stream")
 
 
-# What they share ------------------------------------------------------------------------------------------------------
+# Helpers --------------------------------------------------------------------------------------------------------------
 
 
 def _stated(request: BaseModel, declared: type[Options]) -> dict[str, Any]:
-    """The options of a request, as a worker is given them."""
+    """Returns the options of a request as plain data for a worker."""
     return plain_values(options_in(request, declared), "api")
 
 
 def _source(library: Library, key: str) -> tuple[dict[str, Any], int]:
-    """What a worker has to know of an uploaded document, and its characters."""
+    """Returns an uploaded document as plain data for a worker, and its number of characters."""
     try:
         upload = library.get(key)
     except KeyError:
@@ -324,12 +324,12 @@ def _source(library: Library, key: str) -> tuple[dict[str, Any], int]:
     return upload.source, upload.characters
 
 
-def _sources(library: Library, keys: list[str], given: GivenText | None) -> tuple[list[dict[str, Any]], int]:
-    """What a worker is given, uploaded documents or a text, and the characters of all of it."""
-    if bool(keys) == (given is not None and given.text is not None):
+def _sources(library: Library, keys: list[str], text_request: TextRequest | None) -> tuple[list[dict[str, Any]], int]:
+    """Returns uploaded documents or a text as plain data for a worker, and their number of characters."""
+    if bool(keys) == (text_request is not None and text_request.text is not None):
         raise InputError("give a document that was uploaded, or a text; one of the two")
-    if given is not None and given.text is not None:
-        return [given.source], len(given.text)
+    if text_request is not None and text_request.text is not None:
+        return [text_request.source], len(text_request.text)
     check_count(len(keys), library.limits.documents, "documents")
     found = [_source(library, key) for key in dict.fromkeys(keys)]
     return [source for source, _ in found], sum(characters for _, characters in found)

@@ -1,7 +1,7 @@
-"""Connections: how many there may be, and what becomes of those that say nothing, or nothing that is HTTP.
+"""Limits of connections: their number, and a timeout for those that send nothing or no HTTP.
 
-What uvicorn does at its best, it leaves to the system: where a process has no file descriptor for one more connection,
-asyncio prints a traceback for each that waits, and a connection that never says anything is kept for ever.
+uvicorn leaves this to the system: if a process has no file descriptor for another connection, asyncio prints a
+traceback for each waiting one, and a connection that never sends anything is kept forever.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SILENCE = 30.0
-"""Seconds after which a connection that has said nothing is closed."""
+"""Seconds after which a connection that has sent nothing is closed."""
 ENOUGH = 12_288
-"""File descriptors."""
+"""Number of file descriptors."""
 BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 26\r\n"
     b"retry-after: 1\r\nconnection: close\r\n\r\ntoo many connections here\n"
@@ -22,11 +22,11 @@ BUSY = (
 
 
 def make_room() -> int:
-    """Take as many file descriptors as the system allows, and share them out.
+    """Raise the limit of file descriptors as far as the system allows, and divide them.
 
     Returns:
-        How many connections are accepted at one go, an eighth of them; `Connection` keeps a third of them at most. The
-        rest is for those that are being closed, for files and for processes.
+        The backlog of the listening socket, an eighth of them; `Connection` uses at most a third of them. The rest is
+            for connections that are being closed, for files and for processes.
     """
     try:
         import resource
@@ -44,16 +44,16 @@ def make_room() -> int:
 
 
 class Connection(H11Protocol):
-    """A connection of uvicorn that is refused where there are too many, and closed where it says nothing.
+    """A connection of uvicorn that is rejected if there are too many, and closed if it sends nothing.
 
     Attributes:
-        most: connections at one time.
+        most: maximum number of simultaneous connections.
     """
 
     most = 4096
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Refuse it, or wait for its first request, but not for ever."""
+        """Reject the connection, or wait for its first request with a timeout."""
         super().connection_made(transport)
         if len(self.connections) > self.most:
             transport.write(BUSY)
@@ -62,7 +62,7 @@ class Connection(H11Protocol):
             self.timeout_keep_alive_task = self.loop.call_later(SILENCE, self.timeout_keep_alive_handler)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, where nothing was answered yet; whoever works on its beginning is told to stop."""
+        """Respond to invalid HTTP, if no response has begun, and stop handling the incomplete request."""
         answers = self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE)
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True

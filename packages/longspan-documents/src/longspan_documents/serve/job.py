@@ -1,4 +1,4 @@
-"""A job: what is to be done, how far it is, and what came of it."""
+"""A job: its arguments, progress and result."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ State = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 @dataclass(eq=False)
 class Job:
-    """A piece of work.
+    """A job.
 
     Attributes:
         kind: the name of a method of `longspan_documents.serve.worker.JobRunner`.
-        arguments: of that method; dropped when the job is over.
-        characters: of all that is to be read, about.
-        state: where it is.
-        progress: from 0 to 1, about.
-        doing: what is done just now, for people.
-        result: of one that is done, a file of JSON.
-        size: bytes of that file.
-        error: one sentence, of one that failed or was cancelled.
-        status: of HTTP, for the error.
+        arguments: of that method; deleted when the job ends.
+        characters: approximate length of its texts.
+        state: waiting, running, done, …
+        progress: estimate from 0 to 1.
+        doing: the current activity, for display.
+        result: JSON file of a finished job.
+        size: of that file in bytes.
+        error: one sentence, if the job failed or was cancelled.
+        status: HTTP status of the error.
     """
 
     kind: str
@@ -44,11 +44,11 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether the job has ended."""
         return self.state in ("done", "failed", "cancelled")
 
     def change(self, **fields: Any) -> None:
-        """Set some attributes, and wake whoever follows; a job that is over stays as it is."""
+        """Set attributes, and notify followers; a job that has ended does not change."""
         if not self.over:
             for name, value in fields.items():
                 setattr(self, name, value)
@@ -56,7 +56,7 @@ class Job:
         changed.set()
 
     async def changes(self) -> AsyncIterator[None]:
-        """Gives once at once, and then after every change until the job is over."""
+        """Yields immediately, and then after every change until the job ends."""
         while True:
             changed = self._changed
             yield
@@ -65,6 +65,6 @@ class Job:
             await changed.wait()
 
     async def finished(self) -> None:
-        """Returns when the job is over."""
+        """Returns when the job has ended."""
         async for _ in self.changes():
             pass

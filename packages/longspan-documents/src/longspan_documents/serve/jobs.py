@@ -1,11 +1,12 @@
-"""Jobs in a queue, and the processes that do them: each can be cancelled and has a limit of time and memory.
+"""A queue of jobs and the processes that run them; each job can be cancelled and has limits of time and memory.
 
-What a person waits for goes first. Questions and short texts have a process of their own, so that none of them waits
-for a book to be read; the other processes take them too where that one is busy, and before anything long. Two processes
-rather than one that interrupts its work: a file that is parsed, or a model of someone else's, cannot be interrupted.
+Interactive requests have priority. Questions and short texts have a separate process, so that they never wait for a
+book to be read; the other processes also take them if that one is busy, before any long job. There are two kinds of
+processes instead of one that interrupts its work, because parsing a file or running a foreign model cannot be
+interrupted.
 
-Each process is a `longspan.workers.Worker`, followed by a thread of its own; what it does is in
-`longspan_documents.serve.worker`. To cancel a job that runs, its worker is closed, and another one starts at once.
+Each process is a `longspan.workers.Worker` with a thread that follows it; it runs `longspan_documents.serve.worker`. To
+cancel a running job, its worker is closed, and a new one starts immediately.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ from longspan_documents.serve.job import Job
 from longspan_documents.serve.limits import Limits
 
 QUICK = 1 << 16
-"""Characters of what is read in about a second."""
+"""Number of characters that are read in about a second."""
 STARTING = 300.0
-"""Seconds in which a process that has started takes a job; one of a large model may be long in loading it."""
+"""Seconds within which a started process must take a job; loading a large model may take long."""
 JOB_BYTES = 4096
-"""What a finished job counts for, besides its result."""
+"""Size that a finished job counts in addition to its result."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Models:
-    """What reads, in the place of the bundled encoder, for answers, vectors and summaries about a topic, and how.
+    """Models that replace the bundled encoder for answers, vectors and summaries with a query, and reading options.
 
     Attributes:
         encoder: folder or Hub name of a sentence encoder.
-        reranker: folder or Hub name of a cross-encoder, which reads the best passages of an answer again.
-        device: where all of them compute, the bundled encoder too; None is the processor.
-        dtype: of the weights of those two; None is float32.
-        abbreviations: further words that no sentence of any document ends with.
-        ocr: whether pages of files that are pictures, and images, are read by text recognition.
+        reranker: folder or Hub name of a cross-encoder, which reranks the best passages of an answer.
+        device: of all models, including the bundled encoder; None is the CPU.
+        dtype: of the weights of encoder and reranker; None is float32.
+        abbreviations: further words that do not end a sentence.
+        ocr: whether scanned pages and images are read by text recognition.
     """
 
     encoder: str | None = None
@@ -56,11 +57,11 @@ class Models:
     ocr: bool = False
 
     def command(self, limits: Limits) -> list[str]:
-        """The command of a worker with these models."""
+        """Returns the command of a worker with these models."""
         return command_of("longspan_documents.serve.worker:ready", {"limits": asdict(limits), **asdict(self)})
 
     def check(self, limits: Limits) -> None:
-        """Load them once, in a worker that is given nothing to do.
+        """Load the models once, in a worker without a job.
 
         Raises:
             InputError: one of them cannot be loaded, or is of another kind, or an abbreviation is no word.
@@ -77,7 +78,7 @@ class Models:
 
 
 class QueueFullError(Exception):
-    """There are as many jobs waiting as the queue holds; come again after so many seconds."""
+    """The queue is full; the client should retry after `seconds`."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__(seconds)
@@ -86,13 +87,13 @@ class QueueFullError(Exception):
 
 @dataclass(eq=False)
 class Lane:
-    """A worker and what it is given: one job at a time.
+    """A worker with its current job.
 
     Attributes:
-        worker: does the jobs.
-        quick: whether it takes nothing but what a person waits for.
+        worker: runs the jobs.
+        quick: whether it takes only interactive and short jobs.
         idle: whether it waits for a job.
-        given: the job that it is to do next.
+        given: the next job.
     """
 
     worker: Worker
@@ -102,10 +103,10 @@ class Lane:
 
 
 class Jobs:
-    """The queue and its workers; `start` and `stop` belong around its use.
+    """The queue and its workers; call `start` before its use, and `stop` afterwards.
 
     Args:
-        limits: of jobs, and of what is kept of them.
+        limits: of jobs, and of stored results.
         models: that the workers load.
         folder: for the files of results.
     """
@@ -114,7 +115,7 @@ class Jobs:
         self.limits = limits
         self.folder = folder
         self._command = (models or Models()).command(limits)
-        # The one for what is quick comes first: it is offered each job first.
+        # The quick lane comes first: each job is offered to it first.
         kinds = [True] * bool(limits.workers) + [False] * limits.workers
         self._lanes = [Lane(Worker(self._command), quick) for quick in kinds]
         self._waiting: list[Job] = []
@@ -130,7 +131,7 @@ class Jobs:
         self._tasks = [asyncio.create_task(self._work(lane)) for lane in self._lanes]
 
     async def stop(self) -> None:
-        """End the workers, and every job with them."""
+        """Stop the workers, and with them every job."""
         for job in [*self._waiting, *self._running]:
             self.cancel(job, "the server ends", 503)
         for task in self._tasks:
@@ -139,19 +140,22 @@ class Jobs:
         self._threads.shutdown()
 
     def submit(self, kind: str, arguments: dict[str, Any], characters: int, *, background: bool = False) -> Job:
-        """Put a job into the queue.
+        """Add a job to the queue.
 
         Args:
             kind: the name of a method of `JobRunner`.
             arguments: of that method.
-            characters: of what is to be read, about.
-            background: whether it can be asked for later; without, whoever submitted it waits, and takes its result.
+            characters: approximate length of its texts.
+            background: whether the result is stored for a later request; otherwise, the caller waits for the job and
+                takes its result.
 
         Raises:
-            QueueFullError: too many wait already.
+            QueueFullError: too many jobs are waiting already.
         """
-        waiting, held = len(self._waiting), sum(job.characters for job in self._waiting)
-        if waiting >= self.limits.queue or (waiting and held + characters > self.limits.waiting_characters):
+        waiting, queued_characters = len(self._waiting), sum(job.characters for job in self._waiting)
+        if waiting >= self.limits.queue or (
+            waiting and queued_characters + characters > self.limits.waiting_characters
+        ):
             raise QueueFullError(max(1, min(60, round(waiting * self._usual_seconds / max(1, self.limits.workers)))))
         job = Job(kind, arguments, characters)
         if background:
@@ -162,19 +166,23 @@ class Jobs:
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait."""
+        """The number of waiting jobs."""
         return len(self._waiting)
 
     def ahead(self, job: Job) -> int:
-        """How many jobs wait before this one."""
+        """Returns the number of waiting jobs before this one."""
         return self._in_order().index(job) if job in self._waiting else 0
 
     def get(self, key: str) -> Job:
-        """The job of this id; `KeyError` where there is none, or it was long ago."""
+        """Returns the job of this id.
+
+        Raises:
+            KeyError: there is none, or it is no longer stored.
+        """
         return self._known[key]
 
     def cancel(self, job: Job, error: str = "the job was cancelled", status: int = 409) -> None:
-        """End a job that waits or runs."""
+        """End a waiting or running job."""
         if job.over:
             return
         job.change(state="cancelled", error=error, status=status)
@@ -185,11 +193,11 @@ class Jobs:
             self._running[job].worker.close()
 
     def _in_order(self) -> list[Job]:
-        """The jobs that wait, what a person waits for first."""
+        """Returns the waiting jobs, interactive ones first."""
         return sorted(self._waiting, key=lambda job: not is_quick(job))
 
     def _hand_out(self) -> None:
-        """Give jobs that wait to processes that wait."""
+        """Assign waiting jobs to idle processes."""
         for lane in self._lanes:
             fitting = (job for job in self._in_order() if is_quick(job) or not lane.quick)
             if lane.idle and (job := next(fitting, None)):
@@ -198,10 +206,10 @@ class Jobs:
                 lane.given.put_nowait(job)
 
     async def _work(self, lane: Lane) -> None:
-        """Do one job after the other; whatever becomes of one, the next is done."""
+        """Run one job after another; a failed job does not stop the loop."""
         try:
             while True:
-                with suppress(OSError):  # then the job says so
+                with suppress(OSError):  # the job reports the error
                     lane.worker.start()
                 job = await lane.given.get()
                 begin = time.monotonic()
@@ -213,7 +221,7 @@ class Jobs:
             lane.worker.close()
 
     async def _do(self, job: Job, lane: Lane) -> None:
-        """See to it that a job is over, and that the worker can take the next one."""
+        """Run a job until it has ended, and the worker can take the next one."""
         if job.over:
             self._keep(job)
             return
@@ -239,12 +247,12 @@ class Jobs:
         except OSError as error:
             sentence = f"the system starts no process for the work ({error.strerror}); ask again later"
             job.change(state="failed", error=sentence, status=503)
-        except InputError as error:  # of the models
+        except InputError as error:  # raised by the models
             job.change(state="failed", error=str(error), status=500)
         except Exception as error:  # no job ends the loop
             logging.getLogger(f"longspan.{__name__}").exception("a job failed")
-            said = f"something went wrong ({type(error).__name__}); the terminal shows more"
-            job.change(state="failed", error=said, status=500)
+            sentence = f"something went wrong ({type(error).__name__}); the terminal shows more"
+            job.change(state="failed", error=sentence, status=500)
         finally:
             del self._running[job]
             if job.state != "done":
@@ -256,7 +264,7 @@ class Jobs:
             self._keep(job)
 
     async def _answer(self, job: Job, worker: Worker, result: Path) -> dict[str, Any]:
-        """What a worker answers, which writes the result to a file."""
+        """Returns the response of a worker, which writes the result to a file."""
         loop = asyncio.get_running_loop()
 
         def hear(progress: dict[str, Any]) -> None:
@@ -267,7 +275,7 @@ class Jobs:
         return await loop.run_in_executor(self._threads, partial(worker.do, task, hear, **limits))
 
     def _keep(self, job: Job) -> None:
-        """Keep a job that is over for who asks later, and forget the oldest where the results are too large."""
+        """Keep an ended job for later requests, and delete the oldest ones if their results are too large."""
         job.arguments = {}
         if job.id not in self._known:
             return
@@ -275,10 +283,10 @@ class Jobs:
         while len(self._finished) > 1 and sum(self._finished.values()) > self.limits.result_bytes:
             oldest = self._known.pop(self._finished.popitem(last=False)[0])
             if oldest.result is not None:
-                with suppress(OSError):  # Windows deletes no file that is being read; it goes with the folder
+                with suppress(OSError):  # Windows cannot delete an open file; it is deleted with the folder
                     oldest.result.unlink(missing_ok=True)
 
 
 def is_quick(job: Job) -> bool:
-    """Whether a person waits for it: a question, whatever it is about, or little to read."""
+    """Whether a job is interactive: a question on any document, or little to read."""
     return job.kind == "answer" or job.characters <= QUICK

@@ -1,8 +1,8 @@
-"""What was uploaded: files in a temporary folder of their own, known by ids that nobody can guess.
+"""Uploads: files in a private temporary folder, with ids that cannot be guessed.
 
-A server that is killed cannot delete its folder, so the next one does. The folder's name holds the number of the
-process, and a file in it is locked for as long as that lives: only a folder of this user whose process is gone and
-whose lock is free is deleted, on systems that have such locks (not Windows).
+A server that is killed cannot delete its folder, so the next one does. The folder's name contains the process id, and a
+file in it is locked while that process runs. Only a folder of this user whose process has ended and whose lock is free
+is deleted, on systems with such locks (not Windows).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Upload:
     """An uploaded file.
 
     Attributes:
-        id: by which requests name it.
-        name: what its owner calls it; only shown, never a path.
-        path: where it lies, under a name of our own.
-        size: bytes.
-        characters: of its text; until it is read, no more than its bytes.
+        id: identifies it in requests.
+        name: original file name; only displayed, never used as a path.
+        path: of the stored file, with a generated name.
+        size: in bytes.
+        characters: of its text; until it has been read, the number of its bytes.
     """
 
     id: str
@@ -49,7 +49,7 @@ class Upload:
 
     @property
     def source(self) -> dict[str, Any]:
-        """What a worker has to know."""
+        """The document as plain data for a worker."""
         return {"id": self.id, "name": self.name, "path": str(self.path)}
 
 
@@ -60,7 +60,7 @@ class Library:
         results: a folder for the results of jobs, deleted with them.
 
     Raises:
-        InputError: no temporary folder can be made.
+        InputError: no temporary folder can be created.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -75,17 +75,17 @@ class Library:
             self._lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
             raise InputError(f"uploads cannot be kept: {last_line(error)}; set TMPDIR to another folder") from error
-        with suppress(OSError):  # a file system may have no locks: then what is left stays
+        with suppress(OSError):  # a file system may have no locks: then old folders are kept
             try_lock(self._lock)
         self._uploads: dict[str, Upload] = {}
 
     def new_file(self, name: str) -> Upload:
-        """Where the bytes of a new file are to be written; it counts once `add` knows it.
+        """Returns a new upload, to whose path its bytes are to be written; `add` registers it.
 
-        The name gives no more than the kind of the file, which the readers go by.
+        Only the suffix of the name is kept, from which readers determine the format.
 
         Raises:
-            TooMuchError: there are as many files as the server takes.
+            TooMuchError: the maximum number of files is reached.
         """
         if len(self._uploads) >= self.limits.documents:
             raise TooMuchError(
@@ -99,13 +99,13 @@ class Library:
         return Upload(key, name, self.folder / f"{key}{suffix if known else ''}", 0)
 
     def add(self, upload: Upload) -> Upload:
-        """Take in a file whose bytes are written.
+        """Register a file whose bytes have been written.
 
         Raises:
-            TooMuchError: all files together are larger than the server takes; this one is deleted.
+            TooMuchError: the total size of all files exceeds the limit; this file is deleted.
         """
         size = upload.path.stat().st_size
-        if sum(one.size for one in self._uploads.values()) + size > self.limits.all_bytes:
+        if sum(uploaded.size for uploaded in self._uploads.values()) + size > self.limits.all_bytes:
             upload.path.unlink()
             raise TooMuchError(
                 f"{upload.name} does not fit: all documents together may have {self.limits.all_bytes >> 20} MiB; "
@@ -116,11 +116,11 @@ class Library:
         return taken
 
     def describe(self, upload: Upload, characters: int) -> None:
-        """Remember how many characters the text of a file has, once it is read."""
+        """Set the number of characters of a file's text, when it has been read."""
         self._uploads[upload.id] = replace(upload, characters=characters)
 
     def get(self, key: str) -> Upload:
-        """The file of this id.
+        """Returns the file of this id.
 
         Raises:
             KeyError: there is none.
@@ -128,30 +128,30 @@ class Library:
         return self._uploads[key]
 
     def discard(self, upload: Upload) -> None:
-        """Delete a file, whether or not it counts already."""
+        """Delete a file, registered or not."""
         self._uploads.pop(upload.id, None)
         upload.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Delete everything."""
+        """Delete all files."""
         self._uploads.clear()
         os.close(self._lock)
         self._folder.cleanup()
 
 
 def remove_left_behind(parent: Path) -> list[Path]:
-    """Delete the folders of servers that were killed; what is not surely such a folder stays.
+    """Delete the folders of servers that were killed; folders that may be something else are kept.
 
     Returns:
-        Those that are gone.
+        The deleted folders.
     """
     removed = []
     for folder in parent.glob("longspan-serve-*"):
         named = _LEFT.fullmatch(folder.name)
-        # The number of this process may be that of an earlier one, as in containers; its lock tells.
+        # This process may have the same id as an earlier one, as in containers; the lock decides.
         if named is None or (int(named[1]) != os.getpid() and _lives(int(named[1]))) or not _is_own_folder(folder):
             continue
-        with suppress(OSError):  # no lock in it, or another server deletes it just now
+        with suppress(OSError):  # it has no lock, or another server is deleting it
             lock = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
             try:
                 if try_lock(lock):
@@ -176,6 +176,6 @@ def _lives(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # it is another user's
+    except (OSError, OverflowError):  # it belongs to another user
         return True
     return True

@@ -1,9 +1,9 @@
-"""Who may ask, and how much: every request passes `Guard` before anything else sees it.
+"""Access control and limits: every request passes through `Guard` first.
 
-A page of another site can send requests to an address on this machine from the browser of whoever reads it. So the
-`Host` must be one of ours (a name that an attacker points to 127.0.0.1 is not), the `Origin`, where a browser gives
-one, must be ours too, and nothing is ever allowed to other origins. Where other machines reach the server, a token is
-asked for, as a cookie that the printed address sets or as `Authorization: Bearer`.
+A page of another site can send requests to a local address from its reader's browser. So `Host` must be a name of this
+server (a name that an attacker resolves to 127.0.0.1 is not), `Origin`, if a browser sends it, must be this server too,
+and other origins are never allowed. If other machines can reach the server, a token is required, as a cookie that the
+printed address sets or as `Authorization: Bearer`.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-"""What every answer says to the browser."""
+"""Headers of every response."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the server takes.
+    """Limits of the server.
 
     Attributes:
-        file_bytes: of one request, and so of one file.
-        all_bytes: of all files together.
-        documents: files at one time.
-        seconds: of one job, once it runs.
-        memory: bytes that one job may take on top of what its process has; where the system can tell (Linux).
-        queue: jobs that wait; who comes next is asked to come again.
-        workers: processes that read what is long at the same time; one more has what is short.
-        texts: loose texts, documents or questions of one request.
-        sentences: whose vectors one request gives.
-        waiting_characters: of the loose texts of all jobs that wait.
-        result_bytes: of one result, and of all that are kept for jobs in the background; the oldest are forgotten.
-        silence: seconds without a byte, after which a request that is not complete is given up.
+        file_bytes: size of one request, and so of one file.
+        all_bytes: total size of all files.
+        documents: number of files.
+        seconds: running time of one job.
+        memory: bytes that one job may allocate in addition to its process; only on Linux.
+        queue: number of waiting jobs; further requests are rejected.
+        workers: number of processes for long jobs; there is one more for short jobs.
+        texts: number of texts, documents or questions of one request.
+        sentences: number of sentence vectors that one request returns.
+        waiting_characters: of the texts of all waiting jobs.
+        result_bytes: of one result, and of all stored results of background jobs; the oldest are deleted.
+        silence: seconds without a byte after which an incomplete request is aborted.
     """
 
     file_bytes: int = 50 * MEBIBYTE
@@ -75,28 +75,29 @@ class Limits:
 
 
 class TooMuchError(InputError):
-    """What was asked for is more than the server does at once; 413 of HTTP."""
+    """A request exceeds a limit; HTTP status 413."""
 
 
 def check_count(count: int, most: int, what: str) -> None:
-    """Refuse more things than one request may have.
+    """Check the number of things in one request.
 
     Raises:
-        TooMuchError: there are more.
+        TooMuchError: there are more than `most`.
     """
     if count > most:
         raise TooMuchError(f"{what} has {count:,} entries, and this server takes at most {most:,} at once; send parts")
 
 
 LONGEST_TOKEN = 1_000
-"""Characters of a token; a cookie holds 4,096 bytes, and each character may take three of them."""
+"""Maximum number of characters of a token; a cookie has at most 4,096 bytes, and each character may take three of
+them."""
 
 
 def check_token(token: str) -> str:
-    """The token itself.
+    """Validate a token and return it.
 
     Raises:
-        InputError: no header can hold it, or it is none.
+        InputError: it is empty, or cannot be sent in a header.
     """
     if not token.isascii() or not token.isprintable() or token != token.strip() or not 0 < len(token) <= LONGEST_TOKEN:
         raise InputError(
@@ -107,7 +108,7 @@ def check_token(token: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens on a host."""
+    """Whether a server on this host can be reached only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -117,16 +118,16 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """ASGI middleware: checks host, origin, token and size, and adds `HEADERS` to every answer.
+    """ASGI middleware: checks host, origin, token and size, and adds `HEADERS` to every response.
 
     Args:
-        app: what is guarded.
-        limits: `file_bytes` of them.
-        hosts: names by which the server may be called, besides addresses of this machine.
-        any_address: whether every numeric address may be called by, as where the server listens on all of them; a
-            numeric one cannot be an attacker's name for it.
-        token: what must be known, or None.
-        cookie: name of the cookie that holds the token.
+        app: the application.
+        limits: its `file_bytes` are used.
+        hosts: allowed host names, besides addresses of this machine.
+        any_address: whether every numeric address is allowed, as for a server that listens on all of them; a numeric
+            address cannot be an attacker's name.
+        token: the required token, or None.
+        cookie: name of the cookie that contains the token.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Guard:
         self.cookie = cookie
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer the request, or refuse it."""
+        """Pass the request on, or reject it."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -161,7 +162,7 @@ class Guard:
         await self.app(scope, *self._measured(scope, receive, send))
 
     def _refusal(self, scope: Any, headers: dict[str, str]) -> tuple[Any, ...] | None:
-        """Status, sentence or page, and further headers of a request that is refused; None for one that passes."""
+        """Returns status, sentence or page, and further headers for a rejected request; None if it is accepted."""
         host = headers.get("host", "")
         if not self._is_ours(host):
             return 403, f"this server does not answer to the host {host!r}; open the address that it printed"
@@ -188,22 +189,25 @@ class Guard:
             return False
 
     def _without_token(self, scope: Any, headers: dict[str, str], token: str) -> tuple[Any, ...] | None:
-        """What is said to a request that does not know the token, or gives it in the address and gets the cookie."""
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        # Not by http.cookies, which gives up at the first cookie, be it another program's, that it cannot read.
+        """Returns the response to a request without a valid token, or with one in the URL, which sets the cookie; else
+        None."""
+        url_token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        # Not http.cookies, which stops at the first cookie, possibly of another program, that it cannot parse.
         cookies = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
         kept = next((value for name, _, value in cookies if name == self.cookie), "")
-        if scope["path"] == "/health" or scope["path"].startswith("/static/"):  # the same for everyone, and nobody's
+        if scope["path"] == "/health" or scope["path"].startswith(
+            "/static/"
+        ):  # the same for everyone, without private data
             return None
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _equal(bearer.strip(), token):
             return None
-        if scope["path"] == "/" and _equal(given, token):
+        if scope["path"] == "/" and _equal(url_token, token):
             cookie = f"{self.cookie}={quote(token, safe='')}; Path=/; HttpOnly; SameSite=Lax"
             return 303, "", {"location": "/", "set-cookie": cookie}
         if _equal(kept, quote(token, safe="")):
             return None
-        wrong = bool(given or bearer or kept)
+        wrong = bool(url_token or bearer or kept)
         sentence = f"the token is {'wrong' if wrong else 'missing'}; open the address that `longspan serve` printed"
         if scope["method"] == "GET" and scope["path"] == "/":
             return 401, _TOKEN_PAGE.format(sentence=html.escape(sentence[0].upper() + sentence[1:])), {}
@@ -211,16 +215,16 @@ class Guard:
 
     @property
     def too_large(self) -> str:
-        """The sentence for a request that is too large."""
+        """The message for a request that is too large."""
         size = self.limits.file_bytes
         most = f"{size >> 20} MiB" if size >= MEBIBYTE else counted(size, "byte")
         return f"the file is too large: this server takes at most {most} at once; cut it into parts"
 
     def _too_large(self, size: int) -> bool:
-        return size > self.limits.file_bytes + 64 * 1024  # what multipart puts around a file
+        return size > self.limits.file_bytes + 64 * 1024  # overhead of multipart
 
     def _measured(self, scope: Any, receive: Any, send: Any) -> tuple[Any, Any]:
-        """The two ends of the request: what comes in is counted and comes in time, what goes out has our headers."""
+        """Wrap receive and send: the first counts bytes and has a timeout, the second adds headers."""
         came = 0
         refused = complete = False
 
@@ -234,7 +238,7 @@ class Guard:
             complete = not message.get("more_body", False)
             came += len(message.get("body", b""))
             if self._too_large(came):
-                raise ValueError("the body is too large")  # what the parser of forms makes of it is replaced below
+                raise ValueError("the body is too large")  # the form parser's response to this is replaced below
             return message
 
         async def guarded_send(message: Any) -> None:
@@ -244,22 +248,22 @@ class Guard:
                 await _answer(send, scope["path"], 413, self.too_large)
             elif not refused:
                 if message["type"] == "http.response.start":
-                    own = {name for name, _ in message.get("headers", [])}
-                    more = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in own]
+                    present = {name for name, _ in message.get("headers", [])}
+                    more = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in present]
                     message = {**message, "headers": [*message.get("headers", []), *more]}
                 await send(message)
 
         return counted_receive, guarded_send
 
 
-def _equal(given: str, token: str) -> bool:
-    return secrets.compare_digest(given.encode(), token.encode())
+def _equal(sent: str, token: str) -> bool:
+    return secrets.compare_digest(sent.encode(), token.encode())
 
 
-async def _answer(send: Any, path: str, status: int, said: str, more: dict[str, str] | None = None) -> None:
-    """An answer of the guard itself: a page where it begins as one, else JSON."""
-    is_page = said.startswith("<!")
-    body = (said if is_page else json.dumps(problem(path, status, said)) if said else "").encode()
+async def _answer(send: Any, path: str, status: int, content: str, more: dict[str, str] | None = None) -> None:
+    """Send a response of the guard itself: a page if the body starts like one, else JSON."""
+    is_page = content.startswith("<!")
+    body = (content if is_page else json.dumps(problem(path, status, content)) if content else "").encode()
     kind = "text/html; charset=utf-8" if is_page else "application/json"
     headers = {**HEADERS, "content-type": kind, "content-length": str(len(body)), **(more or {})}
     pairs = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

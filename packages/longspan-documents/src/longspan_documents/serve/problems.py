@@ -1,4 +1,4 @@
-"""Errors: each is one sentence, in the form of whose address it is, and declared in the OpenAPI document."""
+"""Errors: each is one sentence, in the format of its endpoint, and declared in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def problem(path: str, status: int, sentence: str) -> dict[str, Any]:
-    """The body of an error: `{"detail": "one sentence"}`, or as OpenAI gives errors for addresses below /v1/."""
+    """Returns the body of an error: `{"detail": "one sentence"}`, or OpenAI's format below /v1/."""
     if not path.startswith("/v1/"):
         return {"detail": sentence}
     kind = "invalid_request_error" if status < 500 else "server_error"
@@ -27,14 +27,14 @@ MEANINGS = {
     507: "The disk is full.",
 }
 ALWAYS = (401, 403, 413, 500)
-"""What every request may be answered: by the guard, and where there is a mistake of ours."""
+"""Possible errors of every request: those of the guard, and internal errors."""
 BODY = (400, 422)
 WORK = (*BODY, 404, 429, 503, 504, 507)
-"""What requests may be answered that a worker does."""
+"""Possible errors of requests that a worker handles."""
 
 
 def declared(model: type, *statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Errors of a request, for its `responses`; `model` is the form of their bodies."""
+    """Returns the errors of a request for its `responses`; `model` is the format of their bodies."""
     responses: dict[int | str, dict[str, Any]] = {}
     for status in sorted({*ALWAYS, *statuses}):
         responses[status] = {"model": model, "description": MEANINGS[status]}

@@ -1,4 +1,4 @@
-"""What requests and answers hold; FastAPI checks the requests, and describes both in the OpenAPI document."""
+"""Models of requests and responses, from which FastAPI validates requests and generates the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def _mended(text: Any) -> Any:
 
 
 LooseText = Annotated[str, BeforeValidator(_mended)]
-"""A text that is read; half characters, which JSON can hold and no tokenizer can take, become U+FFFD."""
+"""A text; lone surrogates, which JSON can contain but tokenizers cannot process, become U+FFFD."""
 
 
-class Given(BaseModel):
-    """The base of all: unknown keys are refused, so that a misspelt one is noticed."""
+class StrictRequest(BaseModel):
+    """Base of all requests; unknown keys are rejected, so that misspelt ones are noticed."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class GivenText(Given):
-    """The base of those that may hold a text in place of uploaded documents."""
+class TextRequest(StrictRequest):
+    """Base of requests that may contain a text instead of uploaded documents."""
 
     text: str | None = Field(
         default=None, min_length=1, description="The text itself, in place of an uploaded document."
@@ -59,7 +59,7 @@ class GivenText(Given):
 
     @property
     def source(self) -> dict[str, Any]:
-        """The text, as a worker is given it."""
+        """Returns the text as plain data for a worker."""
         notes = [mended_note(self._halves)] if self._halves else []
         return {"id": None, "name": "the text", "text": self.text, "notes": notes}
 
@@ -69,10 +69,10 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 def with_options(declared: type[Options]) -> Callable[[type[AnyRequest]], type[AnyRequest]]:
-    """Give a request a field for each option that a verb declares for the API."""
+    """Returns a decorator that adds a field to a request for each option that a verb declares for the API."""
 
     def decorate(request: type[AnyRequest]) -> type[AnyRequest]:
-        made: dict[str, Any] = {one.name: _request_field(one) for one in fields_of(declared, "api")}
+        made: dict[str, Any] = {option.name: _request_field(option) for option in fields_of(declared, "api")}
         return create_model(
             request.__name__, __base__=request, __module__=request.__module__, __doc__=request.__doc__, **made
         )
@@ -81,34 +81,36 @@ def with_options(declared: type[Options]) -> Callable[[type[AnyRequest]], type[A
 
 
 def _request_field(field: OptionField) -> tuple[Any, Any]:
-    """The type of a field, and what pydantic knows of it."""
+    """Returns the type of a field and its description for pydantic."""
     kind, limits = without_limits(field.plain), field.option.api or field.limits
     bounds = {"ge": limits.minimum, "le": limits.maximum, "gt": limits.above, "lt": limits.below}
     if str in (kind, *get_args(kind)):
         bounds = {"min_length": limits.minimum, "max_length": limits.maximum}
-    given: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound not in (None, LARGEST)}
-    return kind, Field(default=field.default, description=field.option.help, **given)
+    constraints: dict[str, Any] = {name: bound for name, bound in bounds.items() if bound not in (None, LARGEST)}
+    return kind, Field(default=field.default, description=field.option.help, **constraints)
 
 
 def options_in(request: BaseModel, declared: type[AnyOptions]) -> AnyOptions:
-    """The options that a request holds, checked.
+    """Returns the validated options of a request.
 
     Raises:
-        InputError: one of them does not fit the others.
+        InputError: options are inconsistent.
     """
-    return options_from(declared, {one.name: getattr(request, one.name) for one in fields_of(declared, "api")}, "api")
+    return options_from(
+        declared, {option.name: getattr(request, option.name) for option in fields_of(declared, "api")}, "api"
+    )
 
 
 @with_options(Summarize)
-class SummaryRequest(GivenText):
-    """One document or text, and how long its summary is to be: in one of three ways, else medium."""
+class SummaryRequest(TextRequest):
+    """One document or text, and the length of its summary in one of three ways; the default is medium."""
 
     document: str | None = Field(default=None, description="Id of an uploaded document.")
     scores: bool = Field(default=False, description="Add the score of every sentence, by where it begins.")
 
 
 @with_options(Answer)
-class AnswerRequest(GivenText):
+class AnswerRequest(TextRequest):
     """Documents or a text, and one or several questions."""
 
     documents: list[str] = Field(default=[], description="Ids of uploaded documents.")
@@ -116,37 +118,37 @@ class AnswerRequest(GivenText):
 
 
 @with_options(Embed)
-class EmbedRequest(Given):
-    """Loose texts, or documents that are read whole."""
+class EmbedRequest(StrictRequest):
+    """Separate texts, or documents that are read as a whole."""
 
     texts: list[LooseText] = Field(default=[], description="Loose texts, each read by itself.")
     documents: list[str] = Field(default=[], description="Ids of uploaded documents.")
 
 
 @with_options(Chunks)
-class ChunksRequest(GivenText):
-    """One document or text, to be cut into passages."""
+class ChunksRequest(TextRequest):
+    """One document or text, to be split into passages."""
 
     document: str | None = Field(default=None, description="Id of an uploaded document.")
 
 
-def _no_tokens(given: Any) -> Any:
-    """What `input` holds, if it is texts.
+def _no_tokens(value: Any) -> Any:
+    """Returns the value of `input` if it contains texts.
 
     Raises:
-        InputError: it holds the numbers of tokens.
+        InputError: it contains token ids.
     """
-    entries = given if isinstance(given, list) else []
+    entries = value if isinstance(value, list) else []
     if any(isinstance(entry, int) or (isinstance(entry, list) and entry) for entry in entries):
         raise InputError(
             "input holds token numbers, and this server does not have the tokenizer that they are of; send texts (in "
             "LangChain, OpenAIEmbeddings(check_embedding_ctx_length=False))"
         )
-    return given
+    return value
 
 
 class EmbeddingsRequest(BaseModel):
-    """What clients of OpenAI's `/v1/embeddings` send; lists of token numbers are refused."""
+    """Request of OpenAI's `/v1/embeddings`; lists of token ids are rejected."""
 
     input: Annotated[LooseText | list[LooseText], BeforeValidator(_no_tokens)] = Field(
         description="One text, or several."
@@ -160,13 +162,13 @@ class EmbeddingsRequest(BaseModel):
 
 
 class RerankDocument(BaseModel):
-    """A document as Cohere's first clients send it."""
+    """A document in the format of Cohere's first clients."""
 
     text: LooseText
 
 
 class RerankRequest(BaseModel):
-    """What clients of the rerankers of Jina, Cohere and vLLM send."""
+    """Request of the rerankers of Jina, Cohere and vLLM."""
 
     query: LooseText = Field(min_length=1, description="The question.")
     documents: list[LooseText | RerankDocument] = Field(description="Texts, or objects with a `text`.")
@@ -189,7 +191,7 @@ class Uploaded(BaseModel):
 
 
 class ShownBlock(BaseModel):
-    """A block of a document to be shown."""
+    """A block of a document for display."""
 
     kind: str
     level: int
@@ -208,7 +210,7 @@ class Content(Uploaded):
 
 
 class PickedSentence(BaseModel):
-    """A sentence of a summary, with its place."""
+    """A sentence of a summary, with its position."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -235,7 +237,7 @@ class Summarized(BaseModel):
 
 
 class Answered(BaseModel):
-    """What documents hold on one question."""
+    """The answer of documents to one question."""
 
     question: str
     answered: bool = Field(description="Whether an answer may be there.")
@@ -259,14 +261,14 @@ class Chunked(BaseModel):
 
 
 class EmbeddedTexts(BaseModel):
-    """Vectors of loose texts."""
+    """Vectors of separate texts."""
 
     vectors: list[list[float]]
     tokens: int
 
 
 class EmbeddedSentence(BaseModel):
-    """A sentence of a document, its place and its vector."""
+    """A sentence of a document, its position and its vector."""
 
     text: str
     start: int
@@ -275,7 +277,7 @@ class EmbeddedSentence(BaseModel):
 
 
 class EmbeddedDocument(BaseModel):
-    """The vector of a document, and those of its sentences where they were asked for."""
+    """The vector of a document, and optionally those of its sentences."""
 
     document: str
     name: str
@@ -285,7 +287,7 @@ class EmbeddedDocument(BaseModel):
 
 
 class Embedding(BaseModel):
-    """A vector, as OpenAI gives it."""
+    """A vector, in OpenAI's format."""
 
     object: Literal["embedding"]
     index: int
@@ -293,14 +295,14 @@ class Embedding(BaseModel):
 
 
 class Usage(BaseModel):
-    """How many tokens were read."""
+    """The number of tokens that were read."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class Embeddings(BaseModel):
-    """Vectors, as OpenAI gives them."""
+    """Vectors, in OpenAI's format."""
 
     object: Literal["list"]
     data: list[Embedding]
@@ -315,7 +317,7 @@ class RerankedText(BaseModel):
 
 
 class Reranked(BaseModel):
-    """A document's number and how well it answers."""
+    """A document's index and its relevance score."""
 
     index: int = Field(description="Of the document in the request, from 0.")
     relevance_score: float = Field(description="From 0 to 1.")
@@ -332,7 +334,7 @@ class Reranking(BaseModel):
 
 
 class Model(BaseModel):
-    """The one model that there is, as OpenAI describes models."""
+    """The server's only model, in OpenAI's format."""
 
     id: str
     object: Literal["model"]
@@ -341,20 +343,20 @@ class Model(BaseModel):
 
 
 class ModelList(BaseModel):
-    """The models, as OpenAI lists them."""
+    """The list of models, in OpenAI's format."""
 
     object: Literal["list"]
     data: list[Model]
 
 
 class Health(BaseModel):
-    """That the server answers."""
+    """The server responds."""
 
     status: Literal["ok"]
 
 
 class JobState(BaseModel):
-    """Where a job is; `result` is what the request would have answered."""
+    """The state of a job; `result` is the response that the request would have had."""
 
     job: str
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
@@ -366,13 +368,13 @@ class JobState(BaseModel):
 
 
 class Problem(BaseModel):
-    """What was wrong."""
+    """The error."""
 
     detail: str = Field(description="One sentence.")
 
 
 class OpenAIProblemFields(BaseModel):
-    """What was wrong, as OpenAI says it."""
+    """The error, in OpenAI's format."""
 
     message: str = Field(description="One sentence.")
     type: str
@@ -381,6 +383,6 @@ class OpenAIProblemFields(BaseModel):
 
 
 class OpenAIProblem(BaseModel):
-    """An error, in OpenAI's form."""
+    """An error response, in OpenAI's format."""
 
     error: OpenAIProblemFields

@@ -1,4 +1,4 @@
-"""From jobs to answers: results are files of JSON, which are sent as they are, piece by piece."""
+"""From jobs to responses: results are JSON files, which are streamed unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ PIECE = 1 << 20
 async def begin(
     request: Request, jobs: Jobs, kind: str, arguments: dict[str, Any], characters: int, *, background: bool = False
 ) -> Response:
-    """Have something done; arguments as in `Jobs.submit`. The answer is the result, or at once the state of the job."""
+    """Submit a job, with arguments as in `Jobs.submit`; returns its result, or immediately its state if it is in the
+    background."""
     job = jobs.submit(kind, arguments, characters, background=background)
     if background:
         return JSONResponse(state_of(jobs, job), 202)
@@ -29,9 +30,9 @@ async def begin(
 
 
 async def result_of(request: Request, jobs: Jobs, job: Job) -> BinaryIO:
-    """Wait for a job that is not in the background and open its result, which is deleted as soon as it is closed.
+    """Wait for a job that is not in the background and open its result, which is deleted when it is closed.
 
-    The job is cancelled when the one who asked is gone.
+    The job is cancelled if the client disconnects.
 
     Raises:
         HTTPException: it failed or was cancelled.
@@ -49,12 +50,12 @@ async def result_of(request: Request, jobs: Jobs, job: Job) -> BinaryIO:
         gone.cancel()
         jobs.cancel(job)
         if job.result is not None:
-            with suppress(OSError):  # Windows deletes no file that is open; it goes with the folder
+            with suppress(OSError):  # Windows cannot delete an open file; it is deleted with the folder
                 job.result.unlink()
 
 
 def sent(file: BinaryIO, size: int, before: bytes = b"", after: bytes = b"") -> Response:
-    """An answer of JSON that is a file's content between two texts."""
+    """Returns a JSON response with the content of a file between two texts."""
 
     def pieces() -> Iterator[bytes]:
         with file:
@@ -68,13 +69,13 @@ def sent(file: BinaryIO, size: int, before: bytes = b"", after: bytes = b"") -> 
 
 
 def state_of(jobs: Jobs, job: Job) -> dict[str, Any]:
-    """Where a job is, without its result."""
-    said = {"job": job.id, "state": job.state, "progress": job.progress, "doing": job.doing, "error": job.error}
-    return {**said, "ahead": jobs.ahead(job)}
+    """Returns the state of a job, without its result."""
+    state = {"job": job.id, "state": job.state, "progress": job.progress, "doing": job.doing, "error": job.error}
+    return {**state, "ahead": jobs.ahead(job)}
 
 
 def state_with_result(jobs: Jobs, job: Job) -> Response:
-    """Where a job is, with its result once it is done."""
+    """Returns the state of a job, with its result if it is done."""
     state = {**state_of(jobs, job), "result": None}
     if job.result is None:
         return JSONResponse(state)
@@ -83,6 +84,6 @@ def state_with_result(jobs: Jobs, job: Job) -> Response:
 
 
 async def _gone(request: Request) -> None:
-    """Returns when the one who asked has closed the connection."""
+    """Returns when the client has closed the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

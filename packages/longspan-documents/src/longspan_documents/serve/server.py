@@ -29,16 +29,16 @@ def serve(
 
     Args:
         host: name or address to listen on.
-        port: 0 takes one that is free.
+        port: 0 takes a free one.
         limits: of requests.
-        models: what reads in the place of the bundled encoder.
-        token: that has to be known; None makes one up unless only this machine reaches `host`.
-        names: further host names that requests may name, such as that of a proxy.
-        started: called with the address of the page once it is there.
+        models: replace the bundled encoder.
+        token: required of clients; None generates one unless `host` can be reached only from this machine.
+        names: further allowed host names, such as that of a proxy.
+        started: called with the address of the page when the server is ready.
 
     Raises:
-        InputError: the extra 'serve' is not installed, a token that no header holds, a model that cannot be loaded, or
-            nothing can listen at that place or keep uploads.
+        InputError: the extra 'serve' is not installed, a token cannot be sent in a header, a model cannot be loaded,
+            the address cannot be listened on, or uploads cannot be stored.
     """
     uvicorn = require("uvicorn", extra="serve", purpose="`longspan serve`")
     require("fastapi", extra="serve", purpose="`longspan serve`")
@@ -51,7 +51,7 @@ def serve(
         check_token(token)
     if models is not None:
         models.check(limits)
-    listening = _listen(host, port)  # before the folder of uploads is made, which the app deletes when it has run
+    listening = _listen(host, port)  # before the folder of uploads is created, which the app deletes at its end
     try:
         app = create_app(limits, models)
     except BaseException:
@@ -88,7 +88,7 @@ def serve(
         timeout_graceful_shutdown=2,
     )
     server = Server(config)
-    # A terminal that is closed; where it is ignored, as below nohup, it stays so.
+    # Sent when the terminal closes; if it is ignored, as under nohup, it stays ignored.
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, server.handle_exit)
     with listening:
@@ -96,7 +96,7 @@ def serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """Returns a listening socket.
 
     Raises:
         InputError: the host is unknown, or the port is taken or not allowed.
@@ -106,7 +106,9 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError):
         raise InputError(f"host={host!r} is no name or address of this machine; give 127.0.0.1 or 0.0.0.0") from None
     listening = socket.socket(family, kind, protocol)
-    if not hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # elsewhere than on Windows, where it would share the port
+    if not hasattr(
+        socket, "SO_EXCLUSIVEADDRUSE"
+    ):  # not on Windows, where it would allow another process to share the port
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)

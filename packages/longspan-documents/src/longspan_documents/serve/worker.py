@@ -1,6 +1,7 @@
-"""What the server's worker processes do: jobs, one after another, see `ready`.
+"""The server's worker processes, which run one job after another; see `ready`.
 
-`JobRunner` keeps what it has read, so that the same document at another length, or another question, costs little.
+`JobRunner` caches what it has read, so that a summary of the same document with another length, or another question, is
+fast.
 """
 
 from __future__ import annotations
@@ -38,22 +39,22 @@ Report = Callable[..., None]
 """Called with `progress` from 0 to 1 and `doing`, a few words."""
 
 CHARACTERS_PER_TOKEN = 4.6
-"""About; progress is told by the tokens that went through the encoder, before anyone counts them."""
+"""An estimate; progress is measured by the tokens that the encoder has read, before their total is known."""
 LONGEST_ERROR = 4_000
-"""Characters of a sentence; the server reads lines of up to 64 KiB."""
+"""Maximum length of an error; the server reads lines of up to 64 KiB."""
 KEPT = {"documents": 64, "vectors": 8, "answerers": 4}
-"""How many of the latest are remembered."""
+"""Number of cached entries of each kind."""
 
 
 class Remembered(OrderedDict[Hashable, Any]):
-    """The latest values by their keys."""
+    """A cache of the most recently used values."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
 
     def value(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """The value of a key, made where it is not remembered."""
+        """Returns the cached value of a key, or computes it."""
         if key not in self:
             self[key] = make()
         self.move_to_end(key)
@@ -63,7 +64,7 @@ class Remembered(OrderedDict[Hashable, Any]):
 
 
 class ReportingEncoder(Encoder):
-    """The bundled encoder, which remembers the vectors of the latest documents and tells how far it is."""
+    """The bundled encoder with a cache of documents' vectors and progress reports."""
 
     def __init__(self, plain: Encoder, report: Report) -> None:
         super().__init__(plain.model, plain.tokenizer)
@@ -78,7 +79,7 @@ class ReportingEncoder(Encoder):
         return self._vectors.value((tuple(sentences), tuple(firsts)), lambda: run(sentences, firsts))
 
     def expect(self, characters: int) -> None:
-        """Begin to count: texts of so many characters will be read."""
+        """Start measuring progress: texts of this many characters will be read."""
         self.expected, self.done = characters / CHARACTERS_PER_TOKEN, 0.0
 
     def _count(self, _: Any, inputs: tuple[Any, ...], __: Any) -> None:
@@ -88,17 +89,19 @@ class ReportingEncoder(Encoder):
 
 
 class JobRunner:
-    """What a worker can be asked to do; every method takes plain data and gives plain data.
+    """The jobs of a worker; every method takes and returns plain data.
 
-    A document comes as `{"id", "name", "path"}`, an uploaded file, or as `{"id": None, "name", "text"}`.
+    A document is `{"id", "name", "path"}`, an uploaded file, or `{"id": None, "name", "text"}`.
 
     Args:
-        report: is told of progress.
-        encoder, reranker, device, dtype: as in `longspan.answer`; the encoder also gives the vectors that are asked
-            for, and tells how near sentences are to the topic of a summary.
-        abbreviations: further words that no sentence of any document ends with.
+        report: called with progress.
+        encoder: as in `longspan.answer`; it also computes embeddings, and similarities to the query of a summary.
+        reranker: as in `longspan.answer`.
+        device: as in `longspan.answer`.
+        dtype: as in `longspan.answer`.
+        abbreviations: further words that do not end a sentence.
         ocr: as in `longspan_documents.text.reading.read`, for files.
-        sentences: whose vectors are given at most.
+        sentences: maximum number of sentence vectors that are returned.
 
     Raises:
         InputError: one of them cannot be loaded, or is of another kind.
@@ -121,7 +124,7 @@ class JobRunner:
         if ocr:
             require("rapidocr", extra="ocr", purpose="text recognition")
         _, self.own_encoder, self.reranker = load_models(None, encoder, reranker, device, dtype)
-        # Named again for every set of documents, and loaded once.
+        # Passed for every set of documents; the models are cached.
         self.models: dict[str, Any] = {"encoder": encoder, "reranker": reranker, "device": device, "dtype": dtype}
         self.encoder = ReportingEncoder(bundled_encoder(device), report)
         self.summarizer = Extractive(
@@ -131,7 +134,7 @@ class JobRunner:
         self._answerers = Remembered(KEPT["answerers"])
 
     def read(self, document: dict[str, Any]) -> dict[str, Any]:
-        """What a document is: its title, sizes and what its reader should know."""
+        """Returns a description of a document: its title, sizes and notes for its reader."""
         opened, notes = self._opened(document)
         sentences = len(sentences_of(opened))
         return {
@@ -146,8 +149,11 @@ class JobRunner:
         }
 
     def content(self, document: dict[str, Any]) -> dict[str, Any]:
-        """A document's blocks to be shown: `runs` are pairs of words and the place of the sentence that they are, or
-        null between sentences. Characters that would steer the display are U+FFFD."""
+        """Returns a document's blocks for display.
+
+        `runs` are pairs of words and the index of their sentence, or null between sentences. Control characters become
+        U+FFFD.
+        """
         opened, notes = self._opened(document)
         of_block: dict[int, list[DocumentSentence]] = {}
         for sentence in sentences_of(opened):
@@ -167,7 +173,7 @@ class JobRunner:
         return {**self.read(document), "notes": notes, "blocks": blocks}
 
     def summarize(self, document: dict[str, Any], options: dict[str, Any], scores: bool) -> dict[str, Any]:
-        """See `longspan.summarize`; `scores` adds those of every sentence, by where it begins."""
+        """See `longspan.summarize`; `scores` adds the score of every sentence, with its first character."""
         asked = options_from(Summarize, options, "api")
         opened, notes = self._opened(document)
         self.report(progress=0.0, doing="Reading every sentence")
@@ -185,21 +191,21 @@ class JobRunner:
             "tokens": summary.tokens,
             "seconds": round(summary.seconds, 3),
             "notes": [*notes, *([summary.note] if summary.note else [])],
-            **({"scores": [[one.start, one.score] for one in summary.document]} if scores else {}),
+            **({"scores": [[sentence.start, sentence.score] for sentence in summary.document]} if scores else {}),
         }
 
     def answer(
         self, documents: list[dict[str, Any]], questions: list[str], options: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """See `longspan.answer`: one record for each question."""
+        """See `longspan.answer`; returns one record for each question."""
         asked = options_from(Answer, options, "api")
         opened = [self._opened(document) for document in documents]
         key = tuple(_key(document) for document in documents)
 
         def answerer() -> Answerer:
             self.report(progress=0.0, doing="Reading the documents for questions")
-            self.encoder.expect(sum(len(one.text) for one, _ in opened))
-            return Answerer([one for one, _ in opened], **self.models)
+            self.encoder.expect(sum(len(document.text) for document, _ in opened))
+            return Answerer([document for document, _ in opened], **self.models)
 
         ready = self._answerers.value(key, answerer)
         self.report(progress=0.95, doing="Looking for passages")
@@ -225,7 +231,7 @@ class JobRunner:
         return {"document": document["id"], "name": document["name"], "passages": records, "notes": notes}
 
     def embed(self, documents: list[dict[str, Any]], options: dict[str, Any]) -> list[dict[str, Any]]:
-        """See `longspan.embed_document`: one record for each document."""
+        """See `longspan.embed_document`; returns one record for each document."""
         from longspan_documents.inference.embed import embed_document
 
         sentences = options_from(Embed, options, "api").sentences
@@ -246,19 +252,19 @@ class JobRunner:
             record["vector"] = done.vector.tolist()
             if sentences:
                 record["sentences"] = [
-                    {"text": one.text, "start": one.start, "end": one.end, "vector": vector.tolist()}
-                    for one, vector in zip(done.sentences, done.vectors, strict=True)
+                    {"text": sentence.text, "start": sentence.start, "end": sentence.end, "vector": vector.tolist()}
+                    for sentence, vector in zip(done.sentences, done.vectors, strict=True)
                 ]
             records.append(record)
         return records
 
     def embed_texts(self, texts: list[str]) -> dict[str, Any]:
-        """See `longspan.embed`: the vectors, and how many tokens the texts have."""
+        """See `longspan.embed`; returns the vectors, and the number of tokens of the texts."""
         vectors, tokens = self._vectors(texts)
         return {"vectors": vectors.tolist(), "tokens": tokens}
 
     def embeddings(self, texts: list[str], encoding_format: str, dimensions: int | None) -> dict[str, Any]:
-        """The same in the shape of OpenAI's API; vectors are cut to `dimensions` and brought to length 1 again."""
+        """Embed texts in the format of OpenAI's API; vectors are truncated to `dimensions` and normalised again."""
         vectors, tokens = self._vectors(texts)
         if dimensions is not None:
             if dimensions > vectors.shape[1]:
@@ -278,7 +284,7 @@ class JobRunner:
         return {"object": "list", "data": data, "model": "longspan", "usage": usage}
 
     def rerank(self, query: str, texts: list[str], top: int | None, texts_too: bool) -> dict[str, Any]:
-        """Texts in the order in which they answer a question, in the shape of Jina's API; scores from 0 to 1."""
+        """Order texts by relevance to a question, in the format of Jina's API; scores are from 0 to 1."""
         assert self.reranker is not None, "the server refuses it without a reranker"
         check_question(query)
         scores = self.reranker.scores(query, texts)
@@ -296,7 +302,7 @@ class JobRunner:
         return {"id": uuid4().hex, "model": "longspan", "results": results, "usage": usage}
 
     def _vectors(self, texts: list[str]) -> tuple[np.ndarray, int]:
-        """Vectors `(N, D)` of texts, and how many tokens they have."""
+        """Returns vectors `(N, D)` of texts, and their number of tokens."""
         from longspan.tasks.tokenizers import encode_sentences
         from longspan_documents.inference.embed import embed_words
 
@@ -309,11 +315,11 @@ class JobRunner:
         return vectors, tokens
 
     def _given(self) -> dict[str, Any]:
-        """The encoder that gives vectors, as `longspan.embed` is told."""
+        """Returns the encoder as an option of `longspan.embed`."""
         return {"model": self.encoder} if self.own_encoder is None else {"encoder": self.own_encoder}
 
     def _opened(self, document: dict[str, Any]) -> tuple[Document, list[str]]:
-        """The document as it was read, and what its reader should know."""
+        """Returns the document as it was read, and notes for its reader."""
 
         def opened() -> tuple[Document, list[str]]:
             self.report(doing=f"Opening {document['name']}")
@@ -329,7 +335,7 @@ class JobRunner:
                 path = document["path"]
                 found = replace(read(Path(path), abbreviations=self.abbreviations, ocr=self.ocr), name=name)
                 return found, [note.replace(path, name) for note in notes.sentences]
-            except InputError as error:  # what the file is called here is nobody's business
+            except InputError as error:  # the name of the stored file must not appear in the error
                 raise InputError(str(error).replace(str(document.get("path", "")) or name, name)) from error
             finally:
                 logging.getLogger("longspan").removeHandler(notes)
@@ -338,14 +344,14 @@ class JobRunner:
 
 
 class Notes(logging.Handler):
-    """Collects what is logged while a document is read."""
+    """Collects log messages while a document is read."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.sentences: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take the sentence."""
+        """Store the message."""
         self.sentences.append(record.getMessage().removeprefix("note: "))
 
 
@@ -359,7 +365,7 @@ def _place(document: Document, start: int, end: int) -> dict[str, Any]:
 
 
 def _runs(document: Document, index: int, sentences: Sequence[DocumentSentence]) -> list[tuple[str, int | None]]:
-    """The words of a block, cut where its sentences begin and end."""
+    """Split a block's text at the beginnings and ends of its sentences."""
     block = document.blocks[index]
     runs: list[tuple[str, int | None]] = []
     done = 0
@@ -372,7 +378,7 @@ def _runs(document: Document, index: int, sentences: Sequence[DocumentSentence])
 
 
 def limit_memory(more: int) -> None:
-    """Let this process take so many bytes more than it has, where the system can hold it to that (Linux)."""
+    """Limit the memory of this process to `more` bytes above its current size, if the system supports it (Linux)."""
     try:
         import resource
 
@@ -385,10 +391,10 @@ def limit_memory(more: int) -> None:
 
 
 def do(runner: JobRunner, job: dict[str, Any], most: int = Limits.result_bytes) -> dict[str, Any]:
-    """Do a job, and write its result to the file that it names.
+    """Run a job, and write its result to the file that it names.
 
     Returns:
-        What is said at its end: the `size` of the result in bytes, or an `error`, one sentence, and a `status` of HTTP.
+        The `size` of the result in bytes, or an `error`, one sentence, and its HTTP `status`.
     """
     try:
         result = json.dumps(getattr(runner, job["kind"])(**job["arguments"]), allow_nan=False).encode()
@@ -411,13 +417,13 @@ def do(runner: JobRunner, job: dict[str, Any], most: int = Limits.result_bytes) 
 
 
 def ready(report: Report, options: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Returns the function that does a job in a worker's process, see `do`; the models are loaded.
+    """Load the models in a worker's process; returns the function that runs a job, see `do`.
 
     Args:
         report: called with progress.
         options: `limits` and those of `JobRunner`.
     """
-    # A tokenizer that has no memory to print where it found none waits for ever, and so may two of its threads.
+    # Out of memory, a tokenizer that prints a backtrace hangs, and so may two of its threads.
     os.environ |= {"RUST_BACKTRACE": "0", "TOKENIZERS_PARALLELISM": "false"}
     limits = Limits(**options.pop("limits"))
     runner = JobRunner(report, **options, sentences=limits.sentences)

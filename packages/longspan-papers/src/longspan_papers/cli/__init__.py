@@ -1,1 +1,1 @@
-"""Commands of the systems, one file each; see `longspan.cli`."""
+"""Commands for the systems of papers, one module each; see `longspan.cli`."""

@@ -32,10 +32,11 @@ def choose(
     raw: Raw = False,
     encoding: Encoding = None,
 ) -> None:
-    """Choose the candidate that answers a question, by what several documents say together.
+    """Choose the candidate that answers a question, from the contents of several documents.
 
-    Prints each candidate with its probability, the most likely one first. The model is one that `longspan train` made
-    for the task candidate_choice, such as WikiHop's; it is asked as its training data ask: a relation and its subject.
+    Prints each candidate with its probability, the most likely one first. The model is trained with `longspan train`
+    for the task candidate_choice, such as WikiHop's. The question must have the form of its training data: a relation
+    and its subject.
 
     Example: `longspan choose ships/ "country sms posen" -c japan -c "german empire" --model runs/longformer-wikihop`.
     """
@@ -58,5 +59,5 @@ def choose(
         return
     for name, share in choice.probabilities.items():
         say(f"{share:.2f}  {name}")
-    told = f"{counted(len(documents), 'document')} read in {counted(choice.pieces, 'piece')}"
-    say(f"[{told}, {choice.seconds:.1f} s]", error=True)
+    summary = f"{counted(len(documents), 'document')} read in {counted(choice.pieces, 'piece')}"
+    say(f"[{summary}, {choice.seconds:.1f} s]", error=True)

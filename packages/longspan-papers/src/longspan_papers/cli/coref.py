@@ -30,11 +30,11 @@ def coref(
         typer.Option(help="What to write.", show_default="by the name of --output, else text"),
     ] = None,
 ) -> None:
-    """Find which words of a document mean the same person, place or thing, in documents of any length.
+    """Find the words that refer to the same person, place or thing, in documents of any length.
 
-    Shows the text with its mentions in brackets, `[the old man]3`; equal numbers, on a terminal equal colours too, mean
-    the same. Files of CoNLL, JSON or JSON Lines are read as the words that they hold, unless --raw. The model is
-    one that `longspan train` made for the task coreference.
+    Shows the text with its mentions in brackets, `[the old man]3`; mentions with equal numbers (and colours, on a
+    terminal) refer to the same thing. Files of CoNLL, JSON or JSON Lines are read as lists of words, unless --raw. The
+    model is trained with `longspan train` for the task coreference.
 
     Examples: `longspan coref story.txt --model runs/coref-small`, `longspan coref book.epub --model DIR --output
     book.conll`, `longspan coref a.txt b.txt --model DIR --format json`.
@@ -45,35 +45,35 @@ def coref(
 
     kind = _format(output, format)
     target = None if output is None else output_file(output, reads=[*files, str(options.model)])
-    # Every document is read before the first is resolved, so that a mistake in the last one costs nothing.
+    # Every document is read before the first is resolved, so that an error in the last one is found first.
     documents = [document for file in files for document in _read(file, options)]
     resolver = load_resolver(options.model, options.device, options.dtype)
     resolved = [resolver.resolve(document) for document in documents]
     if kind == "json" and target is None:
         say_json(as_records(resolved))
     elif kind == "text" and target is None:
-        for index, one in enumerate(resolved):
+        for index, document in enumerate(resolved):
             if len(resolved) > 1:
-                say_heading(name_of(one.row.id), first=index == 0)
+                say_heading(name_of(document.row.id), first=index == 0)
             say_coloured(
-                (piece, "" if of is None else f"bold {COLOURS[of % len(COLOURS)]}") for piece, of in one.pieces()
+                (piece, "" if of is None else f"bold {COLOURS[of % len(COLOURS)]}") for piece, of in document.pieces()
             )
     elif target is None:
-        say(conll_text(one.row for one in resolved), end="")
+        say(conll_text(document.row for document in resolved), end="")
     else:
         import json
 
         texts = {
             "json": lambda: json.dumps(as_records(resolved), ensure_ascii=False, indent=1) + "\n",
-            "conll": lambda: conll_text(one.row for one in resolved),
-            "text": lambda: "\n".join("".join(text for text, _ in one.pieces()) for one in resolved),
+            "conll": lambda: conll_text(document.row for document in resolved),
+            "text": lambda: "\n".join("".join(text for text, _ in document.pieces()) for document in resolved),
         }
         write_whole({target: texts[kind]()})
-    mentions = sum(len(cluster) for one in resolved for cluster in one.clusters)
-    clusters = sum(len(one.clusters) for one in resolved)
-    words = sum(len(one.places) for one in resolved)
-    told = f"{counted(words, 'word')}, {counted(mentions, 'mention')} in {counted(clusters, 'coreference cluster')}"
-    say(f"[{told}]", error=True)
+    mentions = sum(len(cluster) for document in resolved for cluster in document.clusters)
+    clusters = sum(len(document.clusters) for document in resolved)
+    words = sum(len(document.places) for document in resolved)
+    summary = f"{counted(words, 'word')}, {counted(mentions, 'mention')} in {counted(clusters, 'coreference cluster')}"
+    say(f"[{summary}]", error=True)
 
 
 def _format(output: Path | None, asked: str | None) -> str:

@@ -39,11 +39,11 @@ def noise(
     """Show the noise of dialogue pre-training: a window of a dialogue before and after it is disturbed.
 
     Speakers are masked, a turn is split or several are merged, words are hidden, and the turns are shuffled (DialogLM).
-    A colour stands for a turn of the window, so that it can be followed; what is masked is shown in reverse. Dialogues
-    are transcripts of "Speaker: text" in any document, subtitles, and records such as those of QMSum and MediaSum.
+    Each turn of the window has a colour, by which it can be followed; masks are shown in reverse. Dialogues are
+    transcripts of "Speaker: text" in any document, subtitles, and records such as those of QMSum and MediaSum.
 
-    Examples: `longspan noise meeting.txt`, `longspan noise talks.jsonl --dialogue 3 --seed 7`,
-    `longspan noise interview.docx --setting script --only infill --json`.
+    Examples: `longspan noise meeting.txt`, `longspan noise talks.jsonl --dialogue 3 --seed 7`, `longspan noise
+    interview.docx --setting script --only infill --json`.
     """
     from random import Random
 
@@ -51,7 +51,7 @@ def noise(
     from longspan_papers.dialogue.noising import noise as disturbed
 
     config = NoiseConfig.published(setting)
-    config.without(*(only or ()), *(without or ()))  # which refuses what is no noise
+    config.without(*(only or ()), *(without or ()))  # raises for names that are no noise
     both = sorted({*(only or ())} & {*(without or ())})
     if both:
         raise InputError(f"--only {both[0]} and --without {both[0]} contradict each other; leave one of them out")
@@ -75,7 +75,7 @@ def noise(
 
 
 def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
-    """The dialogue number `number` of a file."""
+    """Returns the dialogue with index `number` of a file."""
     from itertools import islice
 
     from longspan.data.fields import without_remedy
@@ -107,7 +107,7 @@ def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
 def _pieces(
     before: "Sequence[Turn]", window: list[tuple[str, str]], after: "Sequence[Turn]", config: "NoiseConfig"
 ) -> Pieces:
-    """Lines with their styles; masks and marks are shown in reverse."""
+    """Returns lines with their styles; masks and marks are shown in reverse."""
     marks = "|".join(map(re.escape, (config.mask, config.speaker_mask, config.start, config.end)))
     yield from ((f"{turn.line}\n", "dim") for turn in before)
     for line, colour in window:
@@ -118,24 +118,24 @@ def _pieces(
 
 
 def _told(dialogue: "Dialogue", trace: "Trace") -> str:
-    """What was done, in words."""
+    """Describe the noise in words."""
     first, end = trace.window
     which = f"turn {end:,}" if end - first == 1 else f"turns {first + 1:,} to {end:,}"
-    told = [f"{which} of {len(dialogue.turns):,}"]
+    parts = [f"{which} of {len(dialogue.turns):,}"]
     if not dialogue.speakers:
-        told.append("nobody is named, so no speaker can be masked")
+        parts.append("nobody is named, so no speaker can be masked")
     elif trace.masked:
-        told.append(f"{counted(len(trace.masked), 'speaker')} masked")
+        parts.append(f"{counted(len(trace.masked), 'speaker')} masked")
     if trace.split:
-        told.append(f"turn {first + trace.split[0] + 1:,} split into {trace.split[1]}")
+        parts.append(f"turn {first + trace.split[0] + 1:,} split into {trace.split[1]}")
     if trace.merged:
-        told.append(f"{trace.merged[1]} turns merged from turn {first + trace.merged[0] + 1:,} on")
+        parts.append(f"{trace.merged[1]} turns merged from turn {first + trace.merged[0] + 1:,} on")
     if trace.hidden:
         words = sum(length for _, _, length in trace.hidden)
-        told.append(f"{counted(words, 'word')} hidden behind {counted(len(trace.hidden), 'mask')}")
+        parts.append(f"{counted(words, 'word')} hidden behind {counted(len(trace.hidden), 'mask')}")
     if list(trace.order) != sorted(trace.order):
-        told.append("turns shuffled")
-    return "; ".join(told)
+        parts.append("turns shuffled")
+    return "; ".join(parts)
 
 
 def _record(file: str, seed: int, setting: str, noised: "Noised") -> dict[str, object]:

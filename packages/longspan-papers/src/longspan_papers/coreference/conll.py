@@ -36,7 +36,7 @@ SPEAKER = 9
 
 
 def read_conll(path: Path, skipped: Skipped | None = None) -> Iterator[CoreferenceRow]:
-    """Yields the documents of a file, plain or compressed; one is in memory at a time.
+    """Yield the documents of a file, plain or compressed; one is in memory at a time.
 
     Args:
         path: the file.

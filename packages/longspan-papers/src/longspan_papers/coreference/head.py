@@ -157,5 +157,5 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
         length = (labels[..., 1] - labels[..., 0]).masked_fill(~findable, 0)
         _, scores = self.score_spans(words, start, length)
         annotated = functional.softplus(-scores).masked_fill(~findable, 0.0).sum(1)
-        others = functional.softplus(ranked.scores.masked_fill(~wrong, 0.0)).masked_fill(~wrong, 0.0).sum(1)
-        return (annotated + others) / (findable.sum(1) + wrong.sum(1)).clamp(min=1)
+        rejected = functional.softplus(ranked.scores.masked_fill(~wrong, 0.0)).masked_fill(~wrong, 0.0).sum(1)
+        return (annotated + rejected) / (findable.sum(1) + wrong.sum(1)).clamp(min=1)

@@ -6,9 +6,9 @@ With annotated clusters K and predicted clusters R (of a document; all sums run 
     B³       recall = Σ_K Σ_R |K ∩ R|² / |K|  /  Σ_K |K|                    Bagga and Baldwin 1998: per mention
     CEAF-φ4  recall = Σ φ(K, R) over the best matching / number of K        Luo 2005, φ = 2 |K ∩ R| / (|K| + |R|)
 
-The parts of K are its intersections with the predicted clusters; each mention in no predicted cluster is a part of its
-own. Precision exchanges K and R. As in the scorer of the CoNLL shared tasks (Pradhan et al. 2014), mentions of only one
-side are kept as they are.
+The parts of K are its intersections with the predicted clusters; each mention in no predicted cluster is a separate
+part. Precision exchanges K and R. As in the scorer of the CoNLL shared tasks (Pradhan et al. 2014), mentions of only
+one side are kept as they are.
 """
 
 from __future__ import annotations

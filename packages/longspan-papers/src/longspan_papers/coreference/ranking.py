@@ -87,16 +87,16 @@ class PairScorer(nn.Module):
         self.dropout = nn.Dropout(options.dropout)
         self.rest = FeedForward(hidden, hidden, options.hidden_layers - 1, options.dropout)
 
-    def forward(self, one: Tensor, others: Tensor, right: Tensor, distance: Tensor, speaker: Tensor) -> Tensor:
-        """Computes `(B, C, A)` scores of mentions `one` `(B, C, D)` with `others` `(B, C, A, D)`.
+    def forward(self, mention: Tensor, antecedents: Tensor, right: Tensor, distance: Tensor, speaker: Tensor) -> Tensor:
+        """Computes `(B, C, A)` scores of mentions `left` `(B, C, D)` with `antecedents` `(B, C, A, D)`.
 
-        `right` is `self.right` of the others; `distance` and `speaker` are buckets `(B, C, A)`.
+        `right` is `self.right` of the antecedents; `distance` and `speaker` are buckets `(B, C, A)`.
         """
         features = torch.cat([self.distance(distance), self.speaker(speaker)], -1)
         hidden = (
-            projected(self.left, one)[:, :, None]
+            projected(self.left, mention)[:, :, None]
             + right
-            + projected(self.both, one[:, :, None] * others)
+            + projected(self.both, mention[:, :, None] * antecedents)
             + projected(self.features, features)
         )
         return self.rest(self.dropout(hidden.relu()))
@@ -206,28 +206,28 @@ class RanksSpans(nn.Module):
     def pair_scores(self, columns: tuple[Tensor, ...], some: slice, indices: Tensor, there: Tensor) -> Tensor:
         """Computes `(B, C, A + 1)` scores of a slice of mentions: 0 for no antecedent, then those of `indices`."""
         vectors, coarse, right, scores, _, speakers = columns
-        others = gather(vectors, indices)
+        antecedents = gather(vectors, indices)
         places = torch.arange(vectors.shape[1], device=vectors.device)
         distance = bucket(places[some, None] - indices)
         speaker_i, speaker_j = speakers[:, some, None], gather(speakers, indices)
         speaker = torch.where((speaker_i < 0) | (speaker_j < 0), 0, torch.where(speaker_i == speaker_j, 1, 2))
-        product = (coarse[:, some, None] * others).sum(-1)
-        fine = self.pair_scorer(vectors[:, some], others, gather(right, indices), distance, speaker)
+        product = (coarse[:, some, None] * antecedents).sum(-1)
+        fine = self.pair_scorer(vectors[:, some], antecedents, gather(right, indices), distance, speaker)
         mention = scores[:, some, None] + gather(scores, indices)
         summed = (product + fine).float() + self.prior(distance).squeeze(-1) + mention
         summed = summed.masked_fill(~there, float("-inf"))
         return torch.cat([torch.zeros_like(scores[:, some, None]), summed], -1)
 
     def refined(self, vectors: Tensor, chosen: Tensor, pairs: Tensor) -> Tensor:
-        """Updates span vectors from their antecedents: `f ∘ g + (1 − f) ∘ Σ_j P(j) g_j`, where "none" stands for g
+        """Updates span vectors from their antecedents: `f ∘ g + (1 − f) ∘ Σ_j P(j) g_j`, where "none" represents g
         itself."""
         assert self.gate is not None
         weights = pairs.softmax(-1).to(vectors.dtype)
         pieces = []
         for first in range(0, max(vectors.shape[1], 1), MENTIONS_AT_ONCE):
             some = slice(first, first + MENTIONS_AT_ONCE)
-            others = gather(vectors, chosen[:, some].clamp(min=0))
-            antecedents = (weights[:, some, None, 1:] @ others).squeeze(2)
+            antecedent_vectors = gather(vectors, chosen[:, some].clamp(min=0))
+            antecedents = (weights[:, some, None, 1:] @ antecedent_vectors).squeeze(2)
             pieces.append(antecedents + weights[:, some, :1] * vectors[:, some])
         expected = torch.cat(pieces, 1)
         share = projected(self.gate, torch.cat([vectors, expected], -1)).sigmoid()

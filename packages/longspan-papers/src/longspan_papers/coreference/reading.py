@@ -36,10 +36,10 @@ COREFERENCE = Kind(
     suffixes=("conll", "v4_gold_conll", "v4_auto_conll", "jsonl", "jsonlines"),
     deep=True,
 )
-"""Where coreference comes from."""
+"""The data sets, formats and readers of coreference documents."""
 
 FILES = re.compile(rf"\.({'|'.join(COREFERENCE.suffixes)}|json)(\.gz|\.xz)?$", re.IGNORECASE)
-"""File names that hold documents of words; JSON files in a folder often describe the others and are not read."""
+"""File names of documents in a folder; other JSON files in a folder are often descriptions and are not read."""
 _JSON = re.compile(r"\.(json|jsonl|jsonlines)(\.gz|\.xz)?$", re.IGNORECASE)
 
 
@@ -90,10 +90,10 @@ def row_of(record: Record, default_id: str = "", *, labelled: bool = True) -> Co
     raw_clusters = list_of(record, "clusters") if labelled or "clusters" in record else []
     try:
         clusters = tuple(tuple((start, end) for start, end in cluster) for cluster in raw_clusters)
-        whole = all(type(place) is int for cluster in clusters for mention in cluster for place in mention)
+        integral = all(type(place) is int for cluster in clusters for mention in cluster for place in mention)
     except (TypeError, ValueError):
-        whole, clusters = False, ()
-    if not whole:
+        integral, clusters = False, ()
+    if not integral:
         raise InputError("field 'clusters' holds other than lists of [first word, last word]; count words from 0")
     return CoreferenceRow(
         id=name_of(record, "doc_key", name_of(record, "id", default_id)),

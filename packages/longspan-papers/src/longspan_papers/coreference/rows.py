@@ -100,14 +100,14 @@ def synthetic_documents(count: int, *, seed: int, sentences: int = 24) -> list[C
 
 
 def _document(name: str, sentences: int, draw: random.Random) -> CoreferenceRow:
-    told: list[tuple[str, ...]] = []
+    story: list[tuple[str, ...]] = []
     clusters: dict[str, list[Mention]] = {}
     present: dict[str, str] = {}
     words = 0
     for _ in range(sentences):
-        subject, other = draw.sample(("she", "he"), 2)
+        subject, second = draw.sample(("she", "he"), 2)
         sentence: list[str] = []
-        for kind, pronoun in ((subject, subject.capitalize()), (other, OTHERS[other][0])):
+        for kind, pronoun in ((subject, subject.capitalize()), (second, OTHERS[second][0])):
             if kind not in present or draw.random() < 0.3:
                 present[kind] = draw.choice(NAMES[kind])
                 mention_text = present[kind]
@@ -119,5 +119,5 @@ def _document(name: str, sentences: int, draw: random.Random) -> CoreferenceRow:
             sentence += [draw.choice(VERBS)] if kind == subject else []
         sentence += [*draw.choice(ENDS).split(), "."]
         words += len(sentence)
-        told.append(tuple(sentence))
-    return CoreferenceRow(id=name, sentences=tuple(told), clusters=tuple(map(tuple, clusters.values())))
+        story.append(tuple(sentence))
+    return CoreferenceRow(id=name, sentences=tuple(story), clusters=tuple(map(tuple, clusters.values())))

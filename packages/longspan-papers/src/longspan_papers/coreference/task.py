@@ -1,6 +1,6 @@
 """Coreference: training and evaluation of clusters in long documents.
 
-A document is read whole, at any length; no token is global. Scores are those of CoNLL-2012.
+A document of any length is read as a whole; no token is global. Scores are those of CoNLL-2012.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Coreference(Task):
 
 
 NONE = -1
-"""The id of a missing word, sentence or speaker, and of padding mentions."""
+"""The id that represents a missing word, sentence or speaker, and padding mentions."""
 
 
 def document_features(row: CoreferenceRow, tokenizer: Any, max_tokens: int | None = None) -> list[dict[str, Any]]:
@@ -139,10 +139,10 @@ def _piece(
         "word_ids": by_token(range(end - start)),
         "sentence_ids": by_token([number - sentences[start] for number in sentences[start:end]]),
         "labels": [
-            [mention - start, other - start, number]
+            [mention - start, cluster_id - start, number]
             for number, cluster in enumerate(row.clusters)
-            for mention, other in cluster
-            if start <= mention and other < end
+            for mention, cluster_id in cluster
+            if start <= mention and cluster_id < end
         ],
     }
     names = [] if row.speakers is None else list(chain.from_iterable(row.speakers))[start:end]

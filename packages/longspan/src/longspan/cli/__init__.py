@@ -1,17 +1,17 @@
-"""The command line: `longspan COMMAND …`, one file per command.
+"""The command line: `longspan COMMAND …`, one module per command.
 
-How a command is added: write `cli/<name>.py` with one function of the same name (`def summarize(...)`), typed for
-typer (`Annotated[Path, typer.Option(...)]`); its docstring is the help text (markdown; the first sentence is shown in
-the list), and the constant `PANEL` the panel of the help page that lists it. Then add one line to `COMMANDS`, or, in
-another package, an entry point in the group `longspan.commands`. At the top such a file imports only the standard
-library, typer and `longspan.errors` (typer evaluates annotations in the module, so their names must live there); torch
-and everything that imports it come inside the function, so that `--help` stays quick. A function `epilog` in the
-module, without arguments, gives the end of the command's own help.
+To add a command, write `cli/<name>.py` with one function of the same name (`def summarize(...)`), annotated for typer
+(`Annotated[Path, typer.Option(...)]`). Its docstring is the help text (markdown; the list shows the first sentence),
+and the constant `PANEL` names the panel of the help page. Then add one line to `COMMANDS`, or, in another package, an
+entry point in the group `longspan.commands`. At its top, such a module imports only the standard library, typer and
+`longspan.errors` (typer evaluates annotations in the module, so their names must be defined there); torch and
+everything that imports it are imported inside the function, so that `--help` stays fast. A function `epilog` in the
+module, without arguments, returns the end of the command's help.
 
-Write with `say` of `longspan.cli.terminal`, never with `print` or `typer.echo`: documents and file names hold what
-steers a terminal. Raise `InputError` for a user's mistake: it is printed as `error: <sentence>` on stderr, and the exit
-code is 2. Return normally for success; raise `typer.Exit(code)` for anything else. Tests call `main([...])`, which
-returns the code.
+Write output with `say` of `longspan.cli.terminal`, never with `print` or `typer.echo`: documents and file names may
+contain terminal control sequences. Raise `InputError` for a mistake of the user: it is printed as `error: <sentence>`
+on stderr, and the exit code is 2. Return normally for success; raise `typer.Exit(code)` for anything else. Tests call
+`main([...])`, which returns the code.
 """
 
 import errno
@@ -46,12 +46,12 @@ COMMANDS: Table[Callable[..., None]] = Table(
 )
 """Command → its function."""
 PANELS = ("Documents", "Models", "Attention")
-"""Of the help page, in order; the module of a command names its own as `PANEL`."""
+"""Panels of the help page, in order; the module of a command names its panel as `PANEL`."""
 
 COMES_ALONG = ("numpy", "rich", "safetensors", "sentencex", "tokenizers", "torch", "transformers", "typer")
-"""What is installed with this package, so that no extra brings it."""
+"""Libraries that are installed with this package, so no extra installs them."""
 COMPLETING = "_LONGSPAN_COMPLETE"
-"""The variable by which a shell asks for completions instead of running the command."""
+"""The environment variable by which a shell requests completions instead of running the command."""
 
 HELP = """A long attention span for Transformers: summarise, train and compare on documents of any length.
 
@@ -72,10 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     except KeyboardInterrupt:
         return _fail("interrupted", code=130)
-    except BrokenPipeError:  # the reader of our output (`| head`) went away
+    except BrokenPipeError:  # the reader of the output (`| head`) has closed it
         silence()
         return 1
-    except Exception as error:  # of ours, if the system does not explain it
+    except Exception as error:  # an error of Longspan, unless the system explains it
         reason = _of_the_system(error, arguments)
         if reason is None:
             raise
@@ -83,7 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _of_the_system(error: Exception, arguments: Sequence[str]) -> str | None:
-    """What an exception says of the system on which this runs, as a sentence; `None` if it says nothing of it."""
+    """Returns a sentence on an exception that the system caused, such as a lack of memory; `None` for other
+    exceptions."""
     if is_out_of_memory(error):
         return "; ".join([memory_sentence(error), *_what_fits(arguments)])
     if isinstance(error, ModuleNotFoundError) and (missing := str(error.name).partition(".")[0]) in COMES_ALONG:
@@ -92,7 +93,7 @@ def _of_the_system(error: Exception, arguments: Sequence[str]) -> str | None:
         return None
     if error.filename is not None:
         return f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
-    try:  # an error without a file's name is that of standard output, if this still cannot take what waits
+    try:  # an error without a file name is one of standard output, if that still cannot be flushed
         sys.stdout.flush()
         if error.errno not in {errno.ENOSPC, errno.EIO, errno.EBADF}:
             return None
@@ -103,16 +104,17 @@ def _of_the_system(error: Exception, arguments: Sequence[str]) -> str | None:
 
 
 def _what_fits(arguments: Sequence[str]) -> list[str]:
-    """What a plan says of the first model that is named on the command line, if it can be read with what is left."""
-    folder = next((each for each in arguments if Path(each, "config.json").is_file()), None)
+    """Returns the plan's advice for the first model on the command line, if the remaining memory suffices to read
+    it."""
+    folder = next((argument for argument in arguments if Path(argument, "config.json").is_file()), None)
     if folder is None:
         return []
     try:
         from longspan.planning.plan import what_fits
         from longspan.planning.source import open_planned
 
-        return [said] if (said := what_fits(open_planned(folder), 1, train=False)) else []
-    except InputError:  # what is wrong with the folder is not what went wrong
+        return [advice] if (advice := what_fits(open_planned(folder), 1, train=False)) else []
+    except InputError:  # an error in the folder is not the cause of the failure
         return []
     except Exception as error:
         if not is_out_of_memory(error):
@@ -126,7 +128,8 @@ def _run(arguments: list[str]) -> int:
     except ImportError as error:
         raise InputError("the command line needs typer, which comes with longspan; pip install typer") from error
     command = typer.main.get_command(_app(arguments))
-    # The base class of usage errors: typer once took it from click and now carries its own, so ask a public child.
+    # The base class of usage errors: typer once took it from click and now has its own, so derive it from a public
+    # child.
     usage_error: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
     try:
         result = command.main(arguments, prog_name="longspan", standalone_mode=False)
@@ -138,21 +141,21 @@ def _run(arguments: list[str]) -> int:
         if COMPLETING not in os.environ:
             raise
         return _fail(f"{COMPLETING} is set, but COMP_WORDS and COMP_CWORD do not say what to complete; unset it")
-    except SystemExit as done:  # how completion ends: its scripts, and the words that a shell asks for
+    except SystemExit as done:  # completion ends this way: its scripts, and the words that a shell requests
         return done.code if isinstance(done.code, int) else 0
-    # Newer typer turns an interruption into its exit code by itself.
+    # Newer typer converts an interruption to its exit code itself.
     if result == 130 and not isinstance(result, Told):
         return _fail("interrupted", code=130)
     return result if isinstance(result, int) else 0
 
 
 def _app(arguments: list[str]) -> Any:
-    """The typer application, with the one command that is asked for, or all of them when help must list them."""
+    """Returns the typer application, with the requested command, or all of them if help must list them."""
     import typer
 
     from longspan.cli.options import expanded
 
-    # Only `--install-completion` writes to the user's home; markdown leaves `[brackets]` be.
+    # Only `--install-completion` writes to the user's home; markdown leaves `[brackets]` unchanged.
     app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
     @app.callback(help=HELP, invoke_without_command=True)
@@ -170,7 +173,7 @@ def _app(arguments: list[str]) -> Any:
     else:
         functions = dict(sorted(COMMANDS.items(), key=lambda item: _place(_panel(item[1]))))
     for name, function in functions.items():
-        # The list of commands needs none of their options.
+        # The list of commands does not need their options.
         typed = expanded(function) if named or COMPLETING in os.environ else _named_only(function)
         end = getattr(sys.modules[function.__module__], "epilog", None) if named and "--help" in arguments else None
         app.command(name, rich_help_panel=_panel(function), epilog=end() if end else None)(typed)
@@ -178,7 +181,7 @@ def _app(arguments: list[str]) -> Any:
 
 
 def _named_only(function: Callable[..., None]) -> Callable[..., None]:
-    """A command without arguments, of that name and help."""
+    """Returns a command without arguments, with the name and help of `function`."""
 
     def listed() -> None: ...
 
@@ -187,37 +190,37 @@ def _named_only(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _panel(function: Callable[..., None]) -> str:
-    """The panel that lists a command; that of documents unless its module names another."""
+    """Returns the panel that lists a command: `PANEL` of its module, by default that of documents."""
     return getattr(sys.modules[function.__module__], "PANEL", PANELS[0])
 
 
 def _place(panel: str) -> int:
-    """Where a panel stands on the help page: those of other packages below ours."""
+    """Returns the position of a panel on the help page: panels of other packages follow."""
     return PANELS.index(panel) if panel in PANELS else len(PANELS)
 
 
 def _usage(error: Any) -> str:
-    """What a usage error says, with the value that it is about where the parser tells only its option."""
+    """Returns the message of a usage error, with the wrong value if the parser names only the option."""
     message = error.format_message()
-    invalid = getattr(error.__cause__, "errors", None)  # pydantic's, with which typer reads numbers
+    invalid = getattr(error.__cause__, "errors", None)  # pydantic's, which typer uses to parse numbers
     if invalid is None or not getattr(error, "param", None):
         return message
     first = invalid(include_url=False)[0]
-    given, limits = f"{error.param.opts[0]}={first['input']!r}", first.get("ctx", {})
+    setting, limits = f"{error.param.opts[0]}={first['input']!r}", first.get("ctx", {})
     if "ge" in limits or "le" in limits:
-        return f"{given} must be {'at least' if 'ge' in limits else 'at most'} {limits.get('ge', limits.get('le'))}"
+        return f"{setting} must be {'at least' if 'ge' in limits else 'at most'} {limits.get('ge', limits.get('le'))}"
     if "error" in limits:  # of a choice: "'a' is not one of 'b', 'c'."
         return f"{error.param.opts[0]}={limits['error']}".rstrip(".")
     kinds = {"int": "a whole number", "float": "a number", "string": "a text that can be read"}
     kind = next((words for name, words in kinds.items() if first["type"].startswith(name)), None)
-    return message if kind is None else f"{given} is not {kind}; give one"
+    return message if kind is None else f"{setting} is not {kind}; give one"
 
 
 def _command(arguments: list[str]) -> str:
-    """The command named first in the arguments; empty where it is unknown or absent.
+    """Returns the first command in the arguments, or "" if it is unknown or missing.
 
     Raises:
-        MissingLibraryError: it is a command of a package that is not installed.
+        MissingLibraryError: the command belongs to a package that is not installed.
     """
     first = next((argument for argument in arguments if not argument.startswith("-")), "")
     if first in COMMANDS:

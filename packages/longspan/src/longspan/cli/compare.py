@@ -60,15 +60,15 @@ def compare(
 ) -> None:
     """Compare attention mechanisms under equal conditions: the same skeleton, number of weights, rows, steps and seeds.
 
-    Trains each on a small task that is made up here, and measures speed and memory by length. Writes `report.html`,
-    `table.md`, `cells.csv` and plots into the output folder. Every cell runs in a process of its own; the same command
-    goes on where it was interrupted, and one that fails is a row with its reason.
+    Trains each on a small synthetic task, and measures speed and memory by length. Writes `report.html`, `table.md`,
+    `cells.csv` and plots to the output folder. Every cell runs in a separate process; after an interruption, the same
+    command continues, and a cell that fails is a row with its reason.
     """
     begun = time.monotonic()
     from longspan.compare import worker_of_cells
 
     with worker_of_cells() as worker:  # a refusal ends it too
-        worker.start()  # imports beside this one what the cells need
+        worker.start()  # imports what the cells need, in parallel to this process
 
         from longspan.compare.settings import Comparison, lengths_of, names_of, options_of, seconds_of
         from longspan.compare.skeleton import Skeleton
@@ -119,8 +119,8 @@ def compare(
     if stopped is not None:
         say("stopped; the report holds what was done by then, and the same command goes on from there", error=True)
         raise typer.Exit(Told(128 + stopped.number))
-    untrained = {each["cell"]["label"] for each in report.data["results"] if each["status"] == "left out"}
-    untrained -= {each["cell"]["label"] for each in report.data["results"] if "score" in each["numbers"]}
+    untrained = {result["cell"]["label"] for result in report.data["results"] if result["status"] == "left out"}
+    untrained -= {result["cell"]["label"] for result in report.data["results"] if "score" in result["numbers"]}
     if untrained:
         out = f"{len(untrained)} of {len(comparison.mechanisms)} mechanisms"
         say(
@@ -140,9 +140,9 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def _listening() -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM raises `Stopped`; a second one, while the report is written, ends at once.
+    """The first Ctrl-C or SIGTERM raises `Stopped`; a second one, while the report is written, ends immediately.
 
-    In a thread that is not the main one Python cannot listen.
+    Python can handle signals only in the main thread, so this has no effect in others.
     """
     before: dict[int, Any] = {}
 
@@ -163,7 +163,7 @@ def _listening() -> Iterator[None]:
 
 
 def _tell(line: str) -> None:
-    """A finished cell, on a line of its own above the bar."""
+    """Print a finished cell on a separate line above the progress bar."""
     from tqdm import tqdm
 
     with tqdm.external_write_mode():

@@ -1,4 +1,4 @@
-"""`longspan data`: the data sets that recipes name, and where to get those that are missing."""
+"""`longspan data`: the data sets that recipes name, and their sources."""
 
 from typing import Annotated, Any
 
@@ -19,9 +19,9 @@ def data(
 ) -> None:
     """List the data sets that recipes and commands know by name.
 
-    For each: what it is, its size, its licence, the page of its makers, what must lie where, whether something lies
-    there, and which recipes of the package read it. Nothing is fetched: read a licence before you use its data. A data
-    set lies here, or in the folder that the environment variable LONGSPAN_DATA names.
+    For each: its description, size, licence, web page, the expected files, whether they exist, and the recipes of the
+    package that read it. Nothing is downloaded: read a licence before you use its data. A data set is in the current
+    folder, or in that of the environment variable LONGSPAN_DATA.
 
     Examples: `longspan data`, `longspan data arxiv-dataset`, `longspan data --missing --json`.
     """

@@ -1,4 +1,4 @@
-"""`longspan draw`: a picture of who sees whom, or of how far the heads of a model have learned to look."""
+"""`longspan draw`: a picture of an attention pattern, or of the learned attention spans of a model's heads."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,13 +23,13 @@ def draw(
         typer.Option(help="Instead of a pattern: a model folder, whose heads have learned spans.", metavar="FOLDER"),
     ] = None,
 ) -> None:
-    """Draw which tokens an attention pattern lets see each other, and count the pairs; or how far each head of a model
-    looks back, where it has learned that (adaptive spans).
+    """Draw the pairs of tokens that an attention pattern lets attend, and count them; or the learned spans of a model's
+    heads (adaptive spans).
 
     Patterns are `full`, `causal`, `window(left, right, dilation)` or `window(each_side)`, `first(count)`,
     `blocks(size)`, `strided(stride)`, `fixed(stride, summary)`, `prefix(count)`, `drawn_blocks(block, count, seed)`,
-    `planned_blocks` and `random_blocks` likewise, `pooled_window(left, right, kernel, stride)` and
-    `per_head(pattern, …)`; `|` is "or", `&` is "and", brackets group.
+    `planned_blocks` and `random_blocks` likewise, `pooled_window(left, right, kernel, stride)` and `per_head(pattern,
+    …)`; `|` is "or", `&` is "and", brackets group.
 
     Examples: `longspan draw "causal & (window(64) | strided(64))"`, `longspan draw --model DIR --out spans.png`,
     `longspan draw "per_head(window(64), window(32, 32, 4))" --heads --out heads.svg`.

@@ -38,8 +38,8 @@ def evaluate(
 ) -> None:
     """Score a model on a data set by its task's metric, such as ROUGE for summaries or bits per masked token.
 
-    Writes the metrics (JSON, with the flavour of the scores, the decoding and the versions), every prediction
-    (JSON Lines), and the official prediction file of tasks that have one.
+    Writes the metrics (JSON, with the flavour of the scores, the decoding and the versions), every prediction (JSON
+    Lines), and the official prediction file of tasks that have one.
     """
     from longspan.training.evaluate import evaluate as run
     from longspan.training.recipe_file import parse_changes
@@ -53,7 +53,7 @@ def evaluate(
         length_penalty=length_penalty,
         max_tokens=max_tokens,
         batch_size=batch_size,
-        on_error=on_error,  # pyright: ignore[reportArgumentType] (one of the two, or refused there)
+        on_error=on_error,  # pyright: ignore[reportArgumentType] (one of the two, or raised there)
         output=output,
         options=parse_changes(changes or (), "evaluation.mode=disjoint"),
         device=device,

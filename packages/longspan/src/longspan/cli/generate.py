@@ -31,10 +31,10 @@ def generate(
     dtype: Dtype = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON object at the end, and nothing before.")] = False,
 ) -> None:
-    """Continue a text with a language model, printed as it is written.
+    """Continue a text with a language model, and print it while it is generated.
 
-    Examples: `longspan generate runs/novels-small "It was a dark night"`,
-    `longspan generate runs/novels-small "Chapter I." --max-tokens 2000 --seed 3`.
+    Examples: `longspan generate runs/novels-small "It was a dark night"`, `longspan generate runs/novels-small "Chapter
+    I." --max-tokens 2000 --seed 3`.
     """
     from longspan.inference.generate import Writing
     from longspan.inference.generate import generate as run
@@ -55,7 +55,7 @@ def generate(
 
     def show(piece: str) -> None:
         nonlocal begun
-        # The prompt comes with the first piece, so that a mistake leaves nothing half-written.
+        # The prompt is printed with the first piece, so that an error leaves no partial output.
         say(piece if begun else prompt + piece, end="")
         begun = True
         sys.stdout.flush()

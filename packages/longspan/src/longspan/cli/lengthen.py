@@ -1,4 +1,4 @@
-"""`longspan lengthen`: make a published model read long documents."""
+"""`longspan lengthen`: convert a published model to long documents."""
 
 import json
 from pathlib import Path
@@ -42,14 +42,14 @@ def lengthen(
         ),
     ] = None,
 ) -> None:
-    """Make a published model read long documents: BART, mBART, LED, BERT, BigBird, BigBird-Pegasus, DistilBERT,
+    """Convert a published model to long documents: BART, mBART, LED, BERT, BigBird, BigBird-Pegasus, DistilBERT,
     RoBERTa, DistilRoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer, DeBERTa, DeBERTa-v2 and v3, mDeBERTa, Pegasus,
     Marian, T5, mT5, UMT5, LongT5, ModernBERT, MPNet.
 
-    Positions are tiled, global projections copied from the local ones, and a second level starts silent, so short
-    inputs come out as before: the report says by how much they differ. DeBERTa needs `--attention fusion`, which keeps
-    its relative positions; T5 and its kin, ModernBERT and MPNet stay transformers' own, with windows in place. Train
-    the result, or use it as it is; with `--stack` it has to be trained.
+    Positions are tiled, global projections are copied from the local ones, and a second level is initialised to have no
+    effect, so outputs for short inputs are unchanged; the report contains the difference. DeBERTa needs `--attention
+    fusion`, which keeps its relative positions; T5 and its variants, ModernBERT and MPNet remain models of
+    transformers, with windowed attention. Train the result, or use it as it is; with `--stack` it has to be trained.
     """
     settings = _settings(options or [])
     chosen, stacked = _read(attention, "--attention"), _read(stack, "--stack")
@@ -73,7 +73,7 @@ def lengthen(
         )
     tokenizer = tokenizer_beside(source, model.config)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # some of what is new is drawn, and the same command is to write the same files
+        torch.manual_seed(0)  # some new weights are random, and the same command must write the same files
         model = run(model, chosen, max_tokens, new_positions=new_positions, **settings)
         if stacked is not None:
             from longspan.checkpoints.decomposing import restacked
@@ -113,8 +113,8 @@ def _settings(options: list[str]) -> dict[str, Any]:
 
 
 def _read(text: str | None, option: str) -> Any:
-    """A name as it is, or data, such as mechanisms with the layers that each is for, from JSON, or from YAML where
-    recipes are read; None where nothing is said."""
+    """Parse an option: a name, or data such as mechanisms with the layers of each, from JSON, or from YAML if it is
+    installed; returns None for None."""
     if text is None or not text.lstrip().startswith(("[", "{")):
         return text
     try:

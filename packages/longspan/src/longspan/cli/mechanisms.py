@@ -1,4 +1,4 @@
-"""`longspan mechanisms`: the attention mechanisms one can put into a model."""
+"""`longspan mechanisms`: the available attention mechanisms."""
 
 from dataclasses import fields
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ PANEL = "Attention"
 def mechanisms(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List the attention mechanisms, what each costs and where it was published.
+    """List the attention mechanisms with their costs and sources.
 
     The first column is the name that recipes, `--attention` and `LongspanConfig(attention=…)` accept. Cost counts the
     scores computed per token; T is the number of tokens and G the number of global tokens.
@@ -22,10 +22,10 @@ def mechanisms(
     from longspan.imports import load_plugins
 
     load_plugins()
-    told = ("bidirectional", "causal", "incremental", "cost", "source")
+    columns = ("bidirectional", "causal", "incremental", "cost", "source")
     rows: list[dict[str, Any]] = [
         {"name": name}
-        | {key: getattr(config, key) for key in told}
+        | {key: getattr(config, key) for key in columns}
         | {"options": {field.name: field.default for field in fields(config)}}
         for name, config in MECHANISMS.items()
     ]
@@ -45,6 +45,6 @@ def mechanisms(
     table.add_column("scores per token, and source")
     for row in rows:
         ticks = ["✓" if row[key] else "–" for key in ("bidirectional", "causal", "incremental")]
-        # Text, not str: costs and sources may hold [brackets], which are not markup here.
+        # Text, not str: costs and sources may contain [brackets], which are not markup here.
         table.add_row(row["name"], *ticks, Text.assemble(row["cost"], "\n", (row["source"], "dim")))
     Console().print(table)

@@ -1,4 +1,4 @@
-"""Options of commands, made of those that a verb declares (`longspan.options`).
+"""Options of commands, generated from those that a verb declares (`longspan.options`).
 
 A command whose function takes an `Options` gets an option for each of its fields:
 
@@ -22,22 +22,22 @@ from longspan.options import Computing, Field, Options, fields_of, options_from,
 from longspan.settings import LARGEST
 
 LARGEST_LIST = 1 << 16
-"""Bytes of a file of words."""
+"""Maximum size in bytes of a file of words."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """Marks an argument that takes a dictionary of the options that are given, of fields that are looked up late.
+    """Marks an argument that receives a dictionary of the specified options, for fields that are determined late.
 
     Attributes:
-        fields: gives them, each with its help on the command line.
+        fields: returns them, each with its help on the command line.
     """
 
     fields: Callable[[], list[tuple[Field, str]]]
 
 
 def expanded(function: Callable[..., None]) -> Callable[..., None]:
-    """A command's function as typer takes it: with an argument for each field of the `Options` that it takes."""
+    """Returns a command's function for typer: with an argument for each field of its `Options`."""
     parameters: list[inspect.Parameter] = []
     makers: dict[str, Callable[[dict[str, Any]], Any]] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -56,35 +56,36 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
         function(**values, **taken)
 
     command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
 def option_of(options: type[Options], name: str) -> Any:
-    """A declared field as typer's option, for a command that has that one: `Annotated[str | None, option_of(…)]`."""
+    """Returns a declared field as typer's option, for a command with this single option: `Annotated[str | None,
+    option_of(…)]`."""
     return get_args(annotation_of(next(field for field in fields_of(options) if field.name == name)))[1]
 
 
 def _declared(annotation: Any) -> tuple[list[tuple[Field, str]], Callable[[dict[str, Any]], Any] | None]:
-    """The fields that an argument stands for, with their help, and what makes its value of theirs."""
+    """Returns the fields of an argument with their help, and the function that constructs its value from them."""
     if isinstance(annotation, type) and issubclass(annotation, Options):
         fields = [(field, field.option.help) for field in fields_of(annotation, "command")]
-        return fields, lambda given: options_from(annotation, given, "command")
-    late = next((one for one in getattr(annotation, "__metadata__", ()) if isinstance(one, Declared)), None)
+        return fields, lambda values: options_from(annotation, values, "command")
+    late = next((mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Declared)), None)
     return ([], None) if late is None else (late.fields(), dict)
 
 
 def _taken(fields: list[Field], make: Callable[[dict[str, Any]], Any], values: dict[str, Any]) -> Any:
-    """What is made of the values of some fields, which are taken out of all values."""
-    given = {field.name: values.pop(field.name) for field in fields}
+    """Remove the values of some fields from all values, and construct the argument from them."""
+    specified = {field.name: values.pop(field.name) for field in fields}
     for field in fields:
-        if field.option.from_file and given[field.name] is not None:
-            given[field.name] = words_in(given[field.name], field.name.replace("_", "-"))
-    return make({name: value for name, value in given.items() if value is not None and value is not False})
+        if field.option.from_file and specified[field.name] is not None:
+            specified[field.name] = words_in(specified[field.name], field.name.replace("_", "-"))
+    return make({name: value for name, value in specified.items() if value is not None and value is not False})
 
 
 def _parameter(field: Field, help: str) -> inspect.Parameter:
-    # Options of an object inside are given only if one of them is.
+    # Options of a nested object are specified only if one of them is.
     default = None if field.default is MISSING or field.option.from_file or field.group else field.default
     return inspect.Parameter(
         field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation_of(field, help)
@@ -92,7 +93,7 @@ def _parameter(field: Field, help: str) -> inspect.Parameter:
 
 
 def annotation_of(field: Field, help: str = "") -> Any:
-    """A field's type as typer takes it; `help` in place of its own."""
+    """Returns a field's type as typer's annotation; `help` replaces that of the field."""
     option, limits = field.option, field.limits
     kind = Path | None if option.from_file else without_limits(field.plain)
     if field.default is MISSING or field.group:
@@ -119,10 +120,10 @@ Dtype = Annotated[Literal["float32", "bfloat16", "float16"] | None, option_of(Co
 
 
 def words_in(file: Path, flag: str) -> list[str]:
-    """The words of a file, one in each line; lines that begin with "#" are comments.
+    """Read the words of a file, one per line; lines that begin with "#" are comments.
 
     Raises:
-        InputError: the file cannot be read, is no text in UTF-8, or longer than any such list.
+        InputError: the file cannot be read, is not UTF-8 text, or is larger than any such list.
     """
     from longspan.data.jsonl import check_regular
     from longspan.files import PIPES
@@ -136,7 +137,7 @@ def words_in(file: Path, flag: str) -> list[str]:
         lines = data.decode("utf-8-sig").splitlines()
     except InputError as error:
         raise InputError(f"--{flag}: {error}") from error
-    except (OSError, ValueError) as error:  # ValueError: bytes that are no UTF-8, or a zero byte in the path
+    except (OSError, ValueError) as error:  # ValueError: bytes that are not UTF-8, or a zero byte in the path
         reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise InputError(f"{named} cannot be read: {reason}") from error
     if len(data) > LARGEST_LIST:

@@ -43,16 +43,16 @@ def plan(
     time: Annotated[bool, typer.Option("--time/--no-time", help="Tell seconds too.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
-    """Tell how much memory and time a model will need, before it is made.
+    """Estimate the memory and time of a model, before it is created.
 
-    Peak memory is counted from the configuration: weights, gradients, states of the optimizer, activations, working
-    memory; in float32 and bfloat16, and in training with and without checkpointing. Seconds are of this machine,
-    calibrated by one block on at most 2,048 tokens, or predicted of a `--device` that need not be here. Where the
-    device has too little memory, says what to change. Of several processes, memory and batch are those of one.
+    Peak memory is computed from the configuration: weights, gradients, optimizer states, activations and working
+    memory, in float32 and bfloat16, and in training with and without gradient checkpointing. Seconds are for this
+    machine, calibrated by one block on at most 2,048 tokens, or predicted for a `--device` that need not exist here. If
+    the device has too little memory, suggests changes. For several processes, memory and batch are those of one.
 
     Examples: `longspan plan small-mlm-window --tokens 2048 --train`, `longspan plan DIR --batch 4 --device h100`,
-    `longspan plan DIR --tokens 1000000 --train --device h100 --processes 8 --shard --sequence 4`,
-    `longspan plan poolingformer-mlm model.max_tokens=16384 task.max_tokens=16384 --train`.
+    `longspan plan DIR --tokens 1000000 --train --device h100 --processes 8 --shard --sequence 4`, `longspan plan
+    poolingformer-mlm model.max_tokens=16384 task.max_tokens=16384 --train`.
     """
     from longspan.planning.devices import device_of
     from longspan.planning.memory import Choice
@@ -90,7 +90,7 @@ def _print(planned: "Plan") -> None:
 
     table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False)
     unit, power = ("GiB", 30) if max(row.memory.peak for row in planned.rows) >= 2**30 else ("MiB", 20)
-    for column in (unit, "weights", "training", "kept", "work", "peak", "time", ""):  # all in 80 places
+    for column in (unit, "weights", "training", "kept", "work", "peak", "time", ""):  # all in 80 columns
         table.add_column(column, no_wrap=True, justify="right" if column not in (unit, "") else "left")
     for row in planned.rows:
         sizes = (row.memory.weights, row.memory.gradients + row.memory.optimizer + row.memory.buckets)

@@ -20,8 +20,8 @@ def recipes(
 ) -> None:
     """List the recipes that come with the package by system, or print one of them.
 
-    Examples: `longspan recipes`, `longspan recipes sentence-scorer > my.yaml`,
-    `longspan recipes --schema > recipe.schema.json`.
+    Examples: `longspan recipes`, `longspan recipes sentence-scorer > my.yaml`, `longspan recipes --schema >
+    recipe.schema.json`.
     """
     if name is not None and schema:
         raise InputError(f"{name} and --schema print different things; give one of them")
@@ -36,7 +36,7 @@ def recipes(
 
 
 def _resolved(name: str) -> str:
-    """A recipe as its file has it, or where it extends another one, the keys of both."""
+    """Returns a recipe as it is in its file, or merged with the recipe that it extends."""
     from longspan.plain_yaml import read_yaml_file, write_yaml
     from longspan.training.shipped import EXTENDS, find_recipe, read_recipe
 
@@ -49,7 +49,7 @@ def _resolved(name: str) -> str:
 
 
 def _list() -> None:
-    """For each system its recipes: a line for each, and one for the row that it aims at."""
+    """Print the recipes of each system: a line for each, and one for the published result that it reproduces."""
     from longspan.training.shipped import read_recipe, shipped_recipes
 
     def system(item: tuple[str, Path]) -> str:

@@ -1,9 +1,9 @@
-"""All output of the commands to standard output and standard error.
+"""Output of the commands to standard output and standard error.
 
-Documents, file names and arguments hold characters that steer a terminal: escape sequences, C1 controls, marks that
-reverse what follows. `say` and `complain` show them as U+FFFD, whether a terminal reads or a pipe, since a pager or
-`head` behind the pipe would pass them on; line ends and tabs stay. `say_json` writes them as escapes, so that programs
-get the very characters. An encoding that lacks a character gets the nearest one it has, else "?".
+Documents, file names and arguments may contain characters that control a terminal: escape sequences, C1 controls,
+direction marks. `say` and `complain` print them as U+FFFD, on a terminal and to a pipe, since a pager or `head` after
+the pipe would pass them on; line ends and tabs are kept. `say_json` escapes them, so that programs read the original
+characters. A character that the encoding lacks is replaced by the nearest one that it has, else "?".
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from longspan.characters import escaped, on_one_line, shown
 from longspan.errors import InputError
 
 LONGEST = 900
-"""Characters of a message on standard error."""
+"""Maximum length of a message on standard error."""
 COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan", "bright_red", "bright_green", "bright_blue")
-"""Colours that tell things apart."""
+"""Colours that distinguish things."""
 
 _PLAIN = str.maketrans("‘’‚‛“”„‟«»‹›–—―‐‑−…•·×" + "\u00a0\u202f\u2009", "''''\"\"\"\"\"\"''------.**x   ")
 _PLAIN |= {ord("…"): "...", ord("ß"): "ss", ord("€"): "EUR", ord("æ"): "ae", ord("ø"): "o", ord("ł"): "l"}
 
 
 class Told(int):
-    """An exit code whose reason stands on the terminal already."""
+    """An exit code whose reason has already been printed."""
 
 
 def say(text: str = "", *, error: bool = False, end: str = "\n") -> None:
@@ -40,27 +40,27 @@ def say(text: str = "", *, error: bool = False, end: str = "\n") -> None:
 
 
 def redraw(text: str) -> None:
-    """Write a text over the line that a terminal shows at standard error."""
+    """Write a text over the current line of a terminal at standard error."""
     _write("\r" + shown(text), sys.stderr)
     if sys.stderr is not None:
         sys.stderr.flush()
 
 
 def complain(message: str) -> None:
-    """Write a message to standard error on one line, whatever file names and arguments it quotes.
+    """Write a message to standard error on one line, with control characters replaced.
 
-    Of a message that quotes something endless, the beginning and the remedy at its end are shown.
+    A message that is too long is shortened to its beginning and the remedy at its end.
     """
     message = on_one_line(message)
     if len(message) > LONGEST:
         message = f"{message[: LONGEST // 2]} […] {message[-LONGEST // 2 :]}"
-    # Errors are told when the streams are as they were before, and then this one would show escapes ("\\u017c").
+    # Errors are printed when the streams have their original settings, which would print escapes ("\\u017c").
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     _write(message.encode(encoding, "longspan.nearest").decode(encoding) + "\n", sys.stderr)
 
 
 def say_coloured(pieces: Iterable[tuple[str, str]]) -> None:
-    """Write a text whose pieces have styles of rich, which only a terminal shows."""
+    """Write a text whose pieces have styles of rich, which are shown only on a terminal."""
     if not sys.stdout.isatty():
         say("".join(text for text, _ in pieces).rstrip("\n"))
         return
@@ -86,10 +86,10 @@ def _write(text: str, stream: TextIO | None) -> None:
 
 @contextmanager
 def usable_streams() -> Iterator[None]:
-    """Standard streams that can be written to in any encoding; what waits in them is written at the end.
+    """Context manager for standard streams that accept any character in any encoding, and are flushed at the end.
 
     Raises:
-        InputError: standard output is closed, or at the end cannot take what was written, as on a full disk.
+        InputError: standard output is closed, or cannot be flushed at the end, for example because the disk is full.
     """
     _occupy()
     if sys.stdout is None:
@@ -102,16 +102,16 @@ def usable_streams() -> Iterator[None]:
         sys.stdout.flush()
     finally:
         for stream, errors in before:
-            with suppress(OSError, ValueError):  # the failure itself is under way, or the stream is closed
-                stream.reconfigure(errors=errors)  # writes out what waits
+            with suppress(OSError, ValueError):  # an error is already being raised, or the stream is closed
+                stream.reconfigure(errors=errors)  # flushes it
 
 
 LARGEST_INPUT = 1 << 28
-"""Bytes of a text on standard input."""
+"""Maximum size in bytes of a text on standard input."""
 
 
 def text_of_input() -> str:
-    """The text on standard input, its line ends as "\\n".
+    """Returns the text on standard input, with line ends as "\\n".
 
     Raises:
         InputError: standard input is closed, cannot be read, is longer than `LARGEST_INPUT` bytes, or not UTF-8.
@@ -132,12 +132,12 @@ def text_of_input() -> str:
 
 
 def silence() -> None:
-    """Point standard output elsewhere, so that what could not be written is not tried again at the end."""
+    """Redirect standard output to nowhere, so that text that could not be written is not flushed again at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _occupy() -> None:
-    """Give a closed standard stream its number back, so that no file that is opened later is taken for it."""
+    """Reopen closed standard streams, so that no other file gets their descriptors."""
     try:
         while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass
@@ -149,7 +149,7 @@ def _occupy() -> None:
 
 
 def _nearest(error: UnicodeError) -> tuple[str, int]:
-    """Error handler: for each character that the encoding lacks, the nearest that it has."""
+    """Error handler: replaces each character that the encoding lacks by the nearest one that it has."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     text = error.object[error.start : error.end]
@@ -162,5 +162,5 @@ codecs.register_error("longspan.nearest", _nearest)
 
 
 def name_of(file: str) -> str:
-    """What a document is called in messages."""
+    """Returns the name of a document in messages."""
     return "standard input" if file == "-" else on_one_line(file)

@@ -38,10 +38,10 @@ def tokenizer(
     ] = False,
     on_error: Annotated[str, typer.Option(help="Corrupt rows: raise (name the line), or skip (and count).")] = "raise",
 ) -> None:
-    """Train a byte-level BPE tokenizer, as BART's and RoBERTa's, or one of words, on a corpus of any size.
+    """Train a byte-level BPE tokenizer, like those of BART and RoBERTa, or a word-level one, on a corpus of any size.
 
     The corpus is read once, in pieces; only the counts of its words are in memory. A recipe uses the result with
-    `tokenizer: {from: DIR}`; `tokenizer: {train: SIZE}` makes one from the recipe's own training data.
+    `tokenizer: {from: DIR}`; `tokenizer: {train: SIZE}` trains one on the recipe's training data.
     """
     from longspan.data.corpus.sources import Corpus
     from longspan.files import new_folder, whole_folder

@@ -37,8 +37,9 @@ def train(
     """Train a model by a recipe: one YAML file is one experiment.
 
     The best checkpoint on the validation rows is saved in the output folder, with its tokenizer, the resolved recipe,
-    TensorBoard logs and all scores. Ctrl-C and SIGTERM let the step end and save it; once more stops at once. A run
-    that was stopped or killed, at any moment, continues with `--resume` to the very losses of an uninterrupted one.
+    TensorBoard logs and all scores. Ctrl-C and SIGTERM finish and save the current step; a second one stops
+    immediately. A run that was stopped or killed at any time continues with `--resume`, with the same losses as an
+    uninterrupted one.
     """
     from longspan.training.recipe_file import load_recipe
 
@@ -50,22 +51,22 @@ def train(
     from longspan.training.processes import is_main_process
     from longspan.training.train import train as run
 
-    again = ["longspan", "train", str(recipe), *(changes or []), *(["--smoke"] if smoke else [])]
-    again = shlex.join([*again, *(["--output", str(output)] if output else []), "--resume"])
+    command = ["longspan", "train", str(recipe), *(changes or []), *(["--smoke"] if smoke else [])]
+    command = shlex.join([*command, *(["--output", str(output)] if output else []), "--resume"])
     if settings.stages and is_main_process():
         _announce(settings)
     try:
         with logs_beside_bars():
             result = run(settings, folder, resume=resume)
     except Stopped as stopped:
-        _end(f"saved step {stopped.step}; go on with: {again}", stopped.number, tell=is_main_process())
+        _end(f"saved step {stopped.step}; go on with: {command}", stopped.number, tell=is_main_process())
     except KeyboardInterrupt:
-        _end(f"stopped at once; go on from the last checkpoint with: {again}", signal.SIGINT, tell=is_main_process())
+        _end(f"stopped at once; go on from the last checkpoint with: {command}", signal.SIGINT, tell=is_main_process())
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         raise InputError("; ".join([memory_sentence(error), *_what_fits(settings)])) from error
-    if not is_main_process():  # one of several says it
+    if not is_main_process():  # only one process prints it
         return
     scores = ", ".join(f"{name.removeprefix('eval_')} {value:.4g}" for name, value in result.best.items())
     say(f"best checkpoint: step {result.best_step} ({scores})")
@@ -76,14 +77,14 @@ def train(
 
 
 def _what_fits(recipe: "Recipe") -> list[str]:
-    """What a plan of the recipe says, if there is memory for it."""
+    """Returns the plan's advice for the recipe, if there is enough memory to compute it."""
     try:
         from longspan.planning.plan import what_fits
         from longspan.planning.source import planned_recipe
 
-        said = what_fits(planned_recipe(recipe), recipe.optimisation.micro_batch_size, train=True)
-        return [said] if said else []
-    except InputError:  # a model that is not in a folder here has no plan
+        advice = what_fits(planned_recipe(recipe), recipe.optimisation.micro_batch_size, train=True)
+        return [advice] if advice else []
+    except InputError:  # a model that is not in a local folder has no plan
         return []
     except Exception as error:
         if not is_out_of_memory(error):
@@ -92,7 +93,7 @@ def _what_fits(recipe: "Recipe") -> list[str]:
 
 
 def _announce(recipe: "Recipe") -> None:
-    """A line for each stage: its steps, and what it changes."""
+    """Print a line for each stage: its steps and its changes."""
     done = 0
     for number, (stage, changes) in enumerate(zip(recipe.runs, recipe.stages, strict=True), 1):
         steps = stage.optimisation.steps or 0
@@ -102,7 +103,7 @@ def _announce(recipe: "Recipe") -> None:
 
 
 def _end(sentence: str, number: int, *, tell: bool) -> NoReturn:
-    """Exit as a shell expects it of a signal."""
+    """Exit with the code that a shell expects after a signal."""
     if tell:
         say(sentence, error=True)
     raise typer.Exit(Told(128 + number)) from None

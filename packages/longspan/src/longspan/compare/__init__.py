@@ -1,12 +1,13 @@
-"""Mechanisms under equal conditions: the same skeleton, as many weights, the same rows, steps and seeds.
+"""Comparison of mechanisms under equal conditions: the same skeleton, number of weights, rows, steps and seeds.
 
-`longspan.compare.run.compare` runs a comparison, every cell of it in a process of its own, and
-`longspan.compare.report.write_report` writes what came of it.
+`longspan.compare.run.compare` runs a comparison, every cell in a separate process, and
+`longspan.compare.report.write_report` writes the results.
 """
 
 from longspan.workers import Worker, command_of
 
 
 def worker_of_cells() -> Worker:
-    """A worker that does each cell in a process forked from one that has imported everything and computed nothing."""
+    """Returns a worker that runs each cell in a process forked from one that has imported everything and computed
+    nothing."""
     return Worker(command_of("longspan.compare.process:ready", forks=True))

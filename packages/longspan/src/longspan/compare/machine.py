@@ -1,4 +1,4 @@
-"""What numbers were measured on, and the peak of memory that a piece of work adds."""
+"""Description of the machine, and peak memory of a block of code."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from longspan.characters import counted
 
 STATUS = Path("/proc/self/status")
 SPARED = 0.9
-"""Of the memory that is free, how much a cell may take; the rest is left to the machine."""
+"""Share of the free memory that a cell may allocate; the rest is for the other processes of the machine."""
 
 
 def machine(device: str = "cpu") -> str:
-    """One line that says what the numbers were measured on."""
+    """Returns one line that describes the machine."""
     import transformers
 
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}"
@@ -37,17 +37,17 @@ def machine(device: str = "cpu") -> str:
 
 @dataclass
 class Peak:
-    """Bytes that a block added at most; `None` where the system does not tell."""
+    """Peak memory that a block has added, in bytes; `None` if the system does not report it."""
 
     bytes: int | None = None
 
 
 @contextmanager
 def peak_memory(device: str) -> Iterator[Peak]:
-    """The peak of memory that the block adds to what was there before.
+    """Measure the peak memory of the block, relative to the memory at its beginning.
 
-    On CUDA what torch has allocated; else the resident memory of this process, as Linux counts it, which is the block's
-    own only in a process that has done nothing larger before.
+    On CUDA, this is the memory allocated by torch; otherwise the resident memory of this process on Linux, which
+    belongs to the block only if the process has used less before.
     """
     peak = Peak()
     if device == "cuda":
@@ -68,19 +68,20 @@ def peak_memory(device: str) -> Iterator[Peak]:
 
 
 def forget_peak() -> None:
-    """Let the peak of this process begin anew, at what it holds now."""
+    """Reset the peak memory of this process to its current memory."""
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
 
 
 def resident(field: str) -> int:
-    """Bytes of a memory field of this process, such as `VmRSS`, as Linux counts it."""
+    """Returns a memory field of this process in bytes, such as `VmRSS`, on Linux."""
     match = re.search(rf"{field}:\s+(\d+) kB", STATUS.read_text(encoding="utf-8"))
     assert match is not None
     return int(match[1]) * 1024
 
 
 def stay_within_memory() -> None:
-    """Let this process fail, rather than the machine, when it asks for more memory than is free (on Linux)."""
+    """Limit the memory of this process to the free memory, so that an allocation fails instead of the machine
+    (Linux)."""
     if not sys.platform.startswith("linux"):
         return
     import resource

@@ -1,7 +1,7 @@
 """The process of one cell.
 
-A separate process starts from the same state whatever ran before, its peak of memory can be measured alone, and a
-crash leaves the other cells untouched.
+A separate process always starts from the same state, its peak memory can be measured separately, and a crash does not
+affect other cells.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ PRELOADED = (
     *("transformers.trainer", "transformers.training_args", "torch.optim.adamw"),
 )
 TIMED = 0.4
-"""Seconds that each speed is measured for, at least, where one run takes less."""
+"""Minimum seconds of each speed measurement, with repetitions if one run takes less."""
 MOST_RUNS = 20
 WARM_TOKENS = 64
-"""Length of what a processor runs first."""
+"""Length of the warm-up input on a CPU."""
 
 
 class ProbeRows(Dataset[dict[str, Any]]):
-    """Rows of a probe by their numbers; those of one seed are the same for every mechanism."""
+    """Rows of a probe by number; the rows of a seed are the same for every mechanism."""
 
     def __init__(self, probe: Probe, form: Form, seed: int, count: int) -> None:
         self.probe, self.seed, self.count = probe, seed, count
@@ -55,13 +55,13 @@ class ProbeRows(Dataset[dict[str, Any]]):
         return self.count
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        """The features of a row."""
+        """Returns the features of a row."""
         row = self.probe.row(self.seed, number, self.form)
         return {"input_ids": row.ids, "labels": row.labels, "distances": row.distances, "globals": row.is_global}
 
 
 class Work:
-    """What both kinds of cells do with a cell: the probe, the model, and batches for it."""
+    """The probe, the model and batches of a cell of either kind."""
 
     def __init__(self, cell: Cell, folder: Path) -> None:
         self.cell = cell
@@ -75,7 +75,7 @@ class Work:
         self.globals = asks and takes_globals(cell.mechanism, form)
 
     def build(self) -> Built:
-        """The model, on its device, from the cell's seed."""
+        """Create the model on its device, from the cell's seed."""
         torch.manual_seed(self.cell.seed)
         cell = self.cell
         spec = spec_of(cell.mechanism, cell.options, cell.tokens)
@@ -84,11 +84,11 @@ class Work:
         return built
 
     def rows(self, seed: int, count: int) -> ProbeRows:
-        """The first `count` rows of a seed, made when they are asked for."""
+        """Returns the first `count` rows of a seed, generated on access."""
         return ProbeRows(self.probe, self.form, seed, count)
 
     def collate(self, features: list[dict[str, Any]]) -> dict[str, Tensor]:
-        """A batch as the model takes it, with `labels` at the very places that ask."""
+        """Collate a batch for the model, with unshifted `labels`."""
         fillers = {"input_ids": self.probe.padding, "labels": IGNORED, "globals": 0}
         batch = pad(features, fillers)
         is_global = batch.pop("globals").bool()
@@ -97,7 +97,7 @@ class Work:
         return batch
 
     def words(self, built: Built) -> dict[str, Any]:
-        """What the report says of the model in words."""
+        """Returns descriptions of the model for the report."""
         return {
             "form": self.form,
             "global_tokens": "those that ask" if self.globals else "none",
@@ -108,12 +108,12 @@ class Work:
 
 
 def weights(built: Built) -> dict[str, Any]:
-    """What the report says of the model in numbers."""
+    """Returns numbers of the model for the report."""
     return {"parameters": built.parameters, "target_parameters": built.target, "feed_forward": built.feed_forward}
 
 
 def loss_of(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:
-    """The loss of a batch: each label is of its own place, in the causal form too."""
+    """Compute the loss of a batch with unshifted labels, in the causal form too."""
     return token_loss(outputs.logits, labels)
 
 
@@ -121,7 +121,7 @@ def loss_of(outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Ten
 
 
 def measure(cell: Cell, folder: Path) -> Result:
-    """Tokens per second and the peak of memory, of inference and of a training step."""
+    """Measure tokens per second and peak memory of inference and of a training step."""
     work = Work(cell, folder)
     built = work.build()
     model = built.model
@@ -150,7 +150,7 @@ def measure(cell: Cell, folder: Path) -> Result:
     for name, run in (("inference", infer), ("train", train)):
         with peak_memory(cell.device) as peak:
             seconds, wall = _seconds(lambda run=run: run(batch), cell.device)
-        # Medians; one run counts where another would take too long.
+        # Medians; a single run counts if more would take too long.
         if seconds <= 20 * TIMED:
             count = min(int(TIMED / max(seconds, 1e-9)) + 1, MOST_RUNS)
             timed = [_seconds(lambda run=run: run(batch), cell.device) for _ in range(count)]
@@ -162,13 +162,13 @@ def measure(cell: Cell, folder: Path) -> Result:
 
 
 def warm_up(batch: dict[str, Tensor], device: str) -> dict[str, Tensor]:
-    """What is run before anything is timed: some tokens on a processor, so that the libraries' own memory is not
-    counted; on CUDA the whole batch, since kernels are compiled and chosen for its shapes."""
+    """Returns the warm-up input: a few tokens on a CPU, so that the libraries' own memory is not counted; the whole
+    batch on CUDA, since kernels are compiled and selected for its shapes."""
     return batch if device == "cuda" else {name: value[:, :WARM_TOKENS] for name, value in batch.items()}
 
 
 def _seconds(run: Callable[[], None], device: str) -> tuple[float, float]:
-    """Seconds of a run by the clock that is reported, and by the one on the wall, by which a budget counts."""
+    """Returns the seconds of a run by the reported clock, and in wall time, which counts for the budget."""
     clock = _clock(device)
     begin, wall = clock(), time.perf_counter()
     run()
@@ -178,7 +178,8 @@ def _seconds(run: Callable[[], None], device: str) -> tuple[float, float]:
 
 
 def _clock(device: str) -> Callable[[], float]:
-    """Processor time of this process where a CPU runs one thread, so that other work does not count; else wall time."""
+    """Returns the CPU time of this process if it runs one thread on a CPU, so that other work does not count; else wall
+    time."""
     return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
 
 
@@ -197,7 +198,7 @@ def train(cell: Cell, folder: Path) -> Result:
         max_steps=cell.steps,
         learning_rate=cell.learning_rate,
         warmup_steps=max(1, cell.steps // 10),
-        adam_beta2=0.98,  # of a short training
+        adam_beta2=0.98,  # for a short training
         max_grad_norm=1.0,
         use_cpu=cell.device == "cpu",
         save_strategy="no",
@@ -226,7 +227,8 @@ def train(cell: Cell, folder: Path) -> Result:
 
 
 def evaluate(work: Work, model: Any) -> tuple[dict[str, float], dict[str, list[int]]]:
-    """Scores on the held-out rows, and right answers and answers by distance, in ranges that end at powers of four."""
+    """Compute scores on the held-out rows, and correct answers and answers by distance, in ranges that end at powers of
+    four."""
     cell, rows = work.cell, work.rows(HELD_OUT, work.cell.held_out)
     right = asked = 0
     bits = 0.0
@@ -240,7 +242,11 @@ def evaluate(work: Work, model: Any) -> tuple[dict[str, float], dict[str, list[i
             bits += float(token_loss(logits, labels)) * int(wanted.sum()) / math.log(2)
             right, asked = right + int(hits.sum()), asked + int(wanted.sum())
             features = [rows[row] for row in range(number * cell.rows, min((number + 1) * cell.rows, len(rows)))]
-            far = [int(distance) for each in features for distance in each["distances"][each["labels"] != IGNORED]]
+            far = [
+                int(distance)
+                for row_features in features
+                for distance in row_features["distances"][row_features["labels"] != IGNORED]
+            ]
             for distance, hit in zip(far, hits.tolist(), strict=True):
                 if distance:
                     counts = by_distance.setdefault(str(4 ** math.ceil(math.log(distance, 4) - 1e-9)), [0, 0])
@@ -254,7 +260,7 @@ def evaluate(work: Work, model: Any) -> tuple[dict[str, float], dict[str, list[i
 
 
 def run(cell: Cell, folder: Path) -> Result:
-    """The result of a cell, whatever happens in it."""
+    """Run a cell; an exception becomes its result."""
     from longspan.models import LongspanForCausalLM, LongspanForTokenClassification  # noqa: F401 before the clock runs
 
     begin = time.perf_counter()
@@ -262,7 +268,7 @@ def run(cell: Cell, folder: Path) -> Result:
         done = (measure if cell.kind == "speed" else train)(cell, folder)
     except InputError as error:
         done = Result(cell=cell, status="refused", reason=str(error))
-    except Exception as error:  # noqa: BLE001 a mechanism that breaks is a row of the table, with its reason
+    except Exception as error:  # noqa: BLE001 a mechanism that fails is a row of the table, with its reason
         traceback.print_exc()
         reason = "out of memory" if is_out_of_memory(error) else f"{type(error).__name__}: {last_line(error)}"
         done = Result(cell=cell, status="failed", reason=reason)
@@ -270,14 +276,14 @@ def run(cell: Cell, folder: Path) -> Result:
 
 
 def ready(_: Callable[..., None]) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Imports what every cell imports, which takes longer than measuring a short row; returns `work`."""
+    """Import what every cell needs, which takes longer than measuring a short row; returns `work`."""
     for module in PRELOADED:
         import_module(module)
     return work
 
 
 def work(task: dict[str, Any]) -> dict[str, Any]:
-    """The result of a `cell`, as plain data; what is printed goes into the file `log`."""
+    """Returns the result of a `cell`, as plain data; printed output goes to the file `log`."""
     with Path(task["log"]).open("wb") as printed:
         for stream in (1, 2):
             os.dup2(printed.fileno(), stream)

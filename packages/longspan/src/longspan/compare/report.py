@@ -1,6 +1,6 @@
-"""What a comparison leaves to be looked at: a page that holds everything, a table, a CSV and the plots.
+"""The report of a comparison: a self-contained page, a table, a CSV and the plots.
 
-The plots show one thing each, readable at the width of a phone. They need the 'pictures' extra.
+Each plot shows one thing, and is readable at the width of a phone. Plots need the 'pictures' extra.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 5.0
-"""Inches; shown at the width of a phone, letters of 9 points are still read."""
+"""Inches; at the width of a phone, letters of 9 points are still readable."""
 FEWEST_ANSWERS = 20
-"""Distances at which fewer were asked are left out: their share is chance."""
+"""Distances with fewer answers are left out: their accuracy is random."""
 PALE = "#c9ced6"
-"""Of scores at chance."""
+"""Colour of scores at chance."""
 STYLES = ("-", "--", ":", "-.")
 MARKS = "osD^vPX*"
 CURVES = {
@@ -46,11 +46,11 @@ CURVES = {
 
 
 def draw_plots(lines: Sequence[Line], task: str, chance: float | None = None) -> dict[str, Figure]:
-    """Name → plot; those for which there are no numbers are left out. A mechanism looks the same in all of them.
+    """Returns plots by name; plots without numbers are left out. A mechanism has the same style in all of them.
 
     `chance` is the score of guessing without reading the input.
     """
-    looks: dict[str, dict[str, Any]] = {}  # told apart in grey as well
+    looks: dict[str, dict[str, Any]] = {}  # also distinguishable in grey
     for number, name in enumerate(sorted(line.label for line in lines)):
         turn = number // len(COLOURS)
         style = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[turn % len(STYLES)]}
@@ -67,7 +67,7 @@ def draw_plots(lines: Sequence[Line], task: str, chance: float | None = None) ->
 
 
 def picture(figure: Figure, kind: str) -> bytes:
-    """A figure as "svg" or "png", the same bytes for the same numbers."""
+    """Render a figure as "svg" or "png", with the same bytes for the same numbers."""
     matplotlib = require("matplotlib", extra="pictures", purpose="drawing a plot")
     written = BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "longspan"}):
@@ -78,7 +78,7 @@ def picture(figure: Figure, kind: str) -> bytes:
 
 
 def _quality(lines: Sequence[Line], task: str, chance: float | None) -> Figure | None:
-    """The scores as bars, pale where they are at chance, each seed as a dot, chance as a line."""
+    """Plot the scores as bars, pale if they are at chance, each seed as a dot, chance as a line."""
     shown = [line for line in lines if line.score is not None][::-1]
     if not shown:
         return None
@@ -104,7 +104,7 @@ def _quality(lines: Sequence[Line], task: str, chance: float | None) -> Figure |
 
 
 def _distances(lines: Sequence[Line], looks: dict[str, dict[str, Any]], chance: float | None) -> Figure | None:
-    """Accuracy by how far back the answer lies, where there is more than one distance."""
+    """Plot accuracy by distance to the answer, if there is more than one distance."""
     shown = [line for line in lines if len(line.by_distance) > 1]
     if not shown:
         return None
@@ -123,7 +123,7 @@ def _distances(lines: Sequence[Line], looks: dict[str, dict[str, Any]], chance: 
 
 
 def _price(lines: Sequence[Line], task: str, looks: dict[str, dict[str, Any]]) -> Figure | None:
-    """The score against the speed of training."""
+    """Plot the score against the speed of training."""
     shown = [line for line in lines if line.score is not None and line.number("train_tokens_per_second")]
     if len(shown) < 2:
         return None
@@ -143,7 +143,7 @@ def _price(lines: Sequence[Line], task: str, looks: dict[str, dict[str, Any]]) -
 def _curve(
     lines: Sequence[Line], looks: dict[str, dict[str, Any]], number: str, title: str, unit: str, divisor: int
 ) -> Figure | None:
-    """A number against the length of a single row."""
+    """Plot a number against the length of a single row."""
 
     def points(line: Line) -> list[tuple[int, float]]:
         curve = ((length, result.numbers.get(number)) for length, result in sorted(line.curve.items()))
@@ -167,7 +167,7 @@ def _curve(
 
 
 def _new_figure(title: str, *, height: float = 3.3, legend: int = 0) -> tuple[Figure, Axes]:
-    """A figure with one panel, and room for a legend of so many names below it."""
+    """Returns a figure with one panel, and room for a legend of `legend` names below it."""
     figures = require("matplotlib.figure", extra="pictures", purpose="drawing a plot")
     below = 0.25 * -(-legend // 3) + (0.1 if legend else 0)
     figure = figures.Figure(figsize=(WIDTH, height + below), layout="constrained")
@@ -186,7 +186,7 @@ def _capital(text: str) -> str:
 
 
 def _powers(axes: Axes, lengths: Sequence[int]) -> None:
-    """Lengths on a logarithmic scale, in thousands, at most seven of them named."""
+    """Label lengths on a logarithmic axis, in thousands, at most seven of them."""
     axes.set_xscale("log", base=2)
     named = lengths[:: -(-len(lengths) // 7)]
     axes.set_xticks(
@@ -196,7 +196,7 @@ def _powers(axes: Axes, lengths: Sequence[int]) -> None:
 
 
 def _plain(axis: Any) -> None:
-    """Numbers as people write them on a logarithmic scale."""
+    """Label a logarithmic axis with plain numbers."""
     ticker = require("matplotlib.ticker", extra="pictures", purpose="drawing a plot")
     axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
     named = ticker.FuncFormatter(lambda value, _: f"{value:,g}" if value < 10_000 else f"{value / 1000:,g}k")
@@ -217,10 +217,10 @@ ALT = {
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What was written.
+    """The files of a report.
 
     Attributes:
-        folder: where.
+        folder: of the comparison.
         text: the table, for a terminal.
         data: settings and all results, as plain data.
     """
@@ -234,13 +234,13 @@ def write_report(folder: str | Path) -> Report:
     """Write `report.html`, `table.md`, `cells.csv` and `plots/` from the results in a folder.
 
     Raises:
-        InputError: there is no comparison in it, matplotlib is missing, or it cannot be written.
+        InputError: there is no comparison in the folder, matplotlib is missing, or the report cannot be written.
     """
     folder = Path(folder)
     record = read_record(folder)
-    # As it was asked for: steps and a budget are not given together.
-    given = {name: value for name, value in record["comparison"].items() if value is not None}
-    comparison = from_plain(Comparison, given)
+    # As it was requested: steps and a budget cannot be specified together.
+    specified = {name: value for name, value in record["comparison"].items() if value is not None}
+    comparison = from_plain(Comparison, specified)
     results = results_in(folder, comparison, record.get("steps"))
     chance = PROBES[comparison.task](comparison.tokens, folder).chance
     lines = lines_of(comparison, results, chance)
@@ -265,7 +265,7 @@ def write_report(folder: str | Path) -> Report:
 def _settings(
     comparison: Comparison, record: dict[str, Any], lines: Sequence[Line], chance: float | None
 ) -> dict[str, str]:
-    """Everything that was set, and where it ran, in words."""
+    """Returns all settings and the machine, in words."""
     skeleton, kind = comparison.skeleton, PROBES[comparison.task]
     measured = [line.as_trained for line in lines if line.as_trained is not None and line.as_trained.words]
     clock = measured[0].words["clock"] if measured else "seconds"
@@ -307,7 +307,7 @@ def _page(
 ) -> str:
     title = f"{len(rows)} attention mechanisms on {comparison.task}"
     style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
-    # What went otherwise than with the others, each on a line.
+    # Notes on mechanisms, each on a line.
     notes = "".join(f"<li><b>{as_line(row[0])}</b>: {as_line(row[-1])}</li>\n" for row in rows if row[-1])
     figures = []
     for name, svg in plots.items():
@@ -346,7 +346,7 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _best(name: str, cells: list[str]) -> str | None:
-    """The best cell of a column, where that has a meaning; no score that is at chance is one."""
+    """Returns the best cell of a column, if that is meaningful; scores at chance do not count."""
     shown = {cell for cell in cells if cell != "–"}
     numbers = {cell: float(cell.replace(",", "")) for cell in shown if not cell.endswith(CHANCE)}
     if len(shown) < 2 or not numbers or name.startswith("±"):

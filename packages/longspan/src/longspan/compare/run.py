@@ -1,12 +1,13 @@
-"""Run a comparison: every cell in a process of its own, its result in a file, so that any end is no loss.
+"""Runs a comparison: every cell in a separate process, with its result in a file, so that no interruption loses
+results.
 
 The output folder::
 
-    report.html table.md cells.csv plots/      what came of it, written anew after every run
-    comparison.json                            what was asked, and how many steps the budget gave
-    cells/<label>-<what>.json                  one result each; the same comparison again runs only what is missing
-    logs/<label>-<what>.log                    what its process said
-    documents-<task>/                          what the rows are made from, for tasks that read documents
+    report.html table.md cells.csv plots/      the report, written again after every run
+    comparison.json                            the settings, and the number of steps that the budget allowed
+    cells/<label>-<what>.json                  one result each; the same comparison computes only missing ones
+    logs/<label>-<what>.log                    the output of its process
+    documents-<task>/                          source data of the rows, for tasks that read documents
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from longspan.workers import Worker, WorkerEndedError, how_it_died
 
 RECORD = "comparison.json"
 FIXED = ("task", "tokens", "rows", "learning_rate", "held_out", "skeleton", "device")
-"""What the comparisons in one folder have in common; mechanisms, lengths and seeds may be added."""
+"""Settings that all comparisons in one folder share; mechanisms, lengths and seeds may be added."""
 
 Tell = Callable[[str], None]
 
@@ -54,26 +55,27 @@ def compare(
     begun: float | None = None,
     worker: Worker | None = None,
 ) -> dict[str, Any]:
-    """Run what has no result yet, and return the record of the comparison.
+    """Run the cells without a result, and return the record of the comparison.
 
-    Mechanisms are first measured as they will be trained, which also says how many steps fit into the budget; then
-    trained; then measured at other lengths. One that refuses the task, or whose process dies, has that as its result,
-    and so has one for which there is no time. Whatever ends it, what was done by then has its results in the folder.
+    Mechanisms are first measured with the batches of training, which also determines how many steps fit the budget;
+    then trained; then measured at other lengths. A mechanism that does not support the task, whose process ends, or for
+    which there is no time has that as its result. After any interruption, the folder contains the results of the
+    finished cells.
 
     Args:
-        comparison: what to compare.
+        comparison: the settings.
         output: a folder, new or of the same comparison.
-        tell: called with a line for each cell that is finished.
+        tell: called with a line for each finished cell.
         begun: `time.monotonic()` when the budget began; `None` is now.
-        worker: as `worker_of_cells` returns it, where it was started earlier.
+        worker: as `worker_of_cells` returns it, if it was started earlier.
 
     Raises:
-        InputError: the folder holds something else, or the documents of the task cannot be had.
+        InputError: the folder contains other files, or the documents of the task are not available.
     """
     folder = output_folder(output)
     _check_folder(folder, comparison)
     with claimed(folder) as remove:
-        # Before the documents, so that the folder of a run that is killed meanwhile is known for what it is.
+        # Before the documents, so that the folder of a run that is killed meanwhile is recognised.
         _record(folder, comparison, comparison.steps, {})
         try:
             documents = PROBES[comparison.task].prepare(folder)
@@ -95,7 +97,7 @@ def compare(
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """What `comparison.json` of an output folder says.
+    """Read `comparison.json` of an output folder.
 
     Raises:
         InputError: there is none, or it is damaged.
@@ -112,7 +114,7 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def results_in(folder: Path, comparison: Comparison, steps: int | None) -> list[Result]:
-    """The results of a comparison's cells, as far as there are any."""
+    """Returns the existing results of a comparison's cells."""
     cells = [*_speed_cells(comparison), *_curve_cells(comparison)]
     if steps is not None:
         cells += _quality_cells(comparison, steps)
@@ -128,17 +130,17 @@ class Run:
         self.worker = worker
         self.progress: Any = None
         self.ahead: float | None = None
-        """Seconds that the cells to come are expected to take; `None` before that is known: all of the budget."""
+        """Expected seconds of the remaining cells; `None` until it is known: the whole budget."""
 
     @contextmanager
     def bar(self) -> Iterator[None]:
-        """A bar in seconds, of all that is expected; what is left of it is the time left."""
+        """Context manager for a progress bar in seconds, whose remainder is the expected remaining time."""
         form = "{desc} {percentage:3.0f}%|{bar}| {elapsed} gone, about {remaining} left"
         with progress_bar(doing="comparing", total=1.0, bar_format=form) as self.progress:
             yield
 
     def all(self) -> int:
-        """Every cell for which there is time; the number of steps."""
+        """Run every cell for which there is time; returns the number of steps."""
         if len(self.comparison.curve_lengths()) > 1:
             self.clock.keep_for_curves()
         measured = self.measure()
@@ -150,7 +152,8 @@ class Run:
         return steps
 
     def none(self) -> int | None:
-        """Leave every mechanism out, as no process could be started in time; the number of steps, if it is known."""
+        """Leave out all mechanisms, since no process could be started in time; returns the number of steps, if it is
+        known."""
         for cell in _speed_cells(self.comparison):
             if self.has(cell) is None:
                 reason = "the budget was over before a process had started"
@@ -159,15 +162,16 @@ class Run:
         return self.known_steps()
 
     def measure(self) -> dict[str, Result]:
-        """Each mechanism as it will be trained, as long as there will be time to train it; the first in any case."""
+        """Measure each mechanism with the batches of training, while there is time to train it; the first one in any
+        case."""
         measured: dict[str, Result] = {}
         steps = self.known_steps() or FEWEST_STEPS
         trained = {cell.label for cell in _quality_cells(self.comparison, steps) if self.has(cell)}
         for cell in _speed_cells(self.comparison):
-            waiting = [each for name, each in measured.items() if each.status == "done" and name not in trained]
+            waiting = [result for name, result in measured.items() if result.status == "done" and name not in trained]
             free = self.has(cell) is not None or form_of(cell.mechanism, PROBES[cell.task]) is None
             fits = self.clock.left and room_to_measure(waiting, steps, self.comparison.held_out, self.clock)
-            if free or fits or not any(each.status != "refused" for each in measured.values()):
+            if free or fits or not any(result.status != "refused" for result in measured.values()):
                 measured[cell.label] = self.cell(cell, None)
             else:
                 reason = f"the budget, of which {self.clock.left:,.0f} s are left, has no time to measure and train it"
@@ -179,7 +183,7 @@ class Run:
         return measured
 
     def train(self, measured: dict[str, Result], able: dict[str, Result], steps: int) -> None:
-        """Train each mechanism that could be measured, as long as there is time; the others get the same reason."""
+        """Train each mechanism that could be measured, while there is time; the others get the same reason."""
         cells = _quality_cells(self.comparison, steps)
         expected = {
             name: training_seconds(result, steps, self.comparison.held_out, self.clock.start)
@@ -188,7 +192,7 @@ class Run:
         for number, cell in enumerate(cells):
             self.ahead = sum(expected.get(later.label, 0.0) for later in cells[number + 1 :])
             if cell.label not in able:
-                if self.has(cell) is None:  # for the same reason, which was told
+                if self.has(cell) is None:  # the reason was printed already
                     write_result(replace(measured[cell.label], cell=cell, seconds=0.0, wall=0.0), self.file(cell))
                 continue
             seconds = expected[cell.label] * self.clock.pace
@@ -198,15 +202,18 @@ class Run:
                 self.cell(cell, expected[cell.label])
 
     def curves(self, able: dict[str, Result]) -> None:
-        """Speed and memory by length: first the shortest and the longest that can be afforded of one mechanism after
-        the other, so that there are curves however early the time ends; then the lengths between. What would take far
-        more than its share of what is left is left out."""
+        """Measure speed and memory by length.
+
+        First the shortest and the longest affordable length of each mechanism, so that there are curves if the time
+        ends early; then the lengths between. A cell that would take far more than its share of the remaining time is
+        left out.
+        """
         cells = [cell for cell in _curve_cells(self.comparison) if cell.label in able]
         last, done = dict(able), set[str]()
         too_long: dict[str, tuple[float, float]] = {}
 
         def run(cell: Cell, others: int) -> bool:
-            """Run a cell unless it is too long, where so many others want a share; whether it was run."""
+            """Run a cell unless it takes too long, with `others` cells sharing the time; returns whether it was run."""
             expected = expected_seconds(cell, last[cell.label], self.clock.start)
             share = self.clock.left / others
             if self.has(cell) is None and expected > min(self.clock.left, max(SHARE * share, 2 * self.clock.least)):
@@ -229,7 +236,7 @@ class Run:
                 self.leave_out(cell, *too_long[cell.name])
 
     def steps(self, able: dict[str, Result]) -> int:
-        """The steps of every training: those asked for, those of before, or those that fit."""
+        """Returns the steps of every training: the specified number, that of an earlier run, or as many as fit."""
         known = self.known_steps()
         if known is not None:
             return known
@@ -242,7 +249,7 @@ class Run:
         return steps
 
     def known_steps(self) -> int | None:
-        """The steps that were asked for, or those of before with the same budget."""
+        """Returns the specified steps, or those of an earlier run with the same budget."""
         before = read_record(self.folder)
         same = before["comparison"]["budget"] == self.comparison.budget
         return self.comparison.steps or (int(before["steps"]) if same and before.get("steps") else None)
@@ -250,27 +257,27 @@ class Run:
     # One cell ---------------------------------------------------------------------------------------------------------
 
     def file(self, cell: Cell) -> Path:
-        """The file of a cell's result."""
+        """Returns the file of a cell's result."""
         return self.folder / "cells" / f"{cell.name}.json"
 
     def has(self, cell: Cell) -> Result | None:
-        """Its result, if it was run with the same settings and did not fail."""
+        """Returns the result of a cell, if it was run with the same settings and did not fail."""
         result = read_result(self.file(cell))
         return result if result is not None and result.cell == cell and result.status in ("done", "refused") else None
 
     def keep(self, result: Result) -> Result:
-        """Write a result into its file, and print its line."""
+        """Write a result to its file, and print its line."""
         write_result(result, self.file(result.cell))
         self.tell(told(result))
         return result
 
     def leave_out(self, cell: Cell, expected: float, left: float) -> Result:
-        """The result of a cell for which there is no time."""
+        """Returns the result of a cell for which there is no time."""
         reason = f"it would take about {expected:,.0f} s, and the budget leaves it {left:,.0f}"
         return self.keep(Result(cell=cell, status="left out", reason=reason))
 
     def cell(self, cell: Cell, expected: float | None) -> Result:
-        """The result of a cell, from its file or from a process of its own."""
+        """Returns the result of a cell, from its file or from a separate process."""
         known = self.has(cell)
         if known is not None:
             return known
@@ -315,7 +322,7 @@ class Run:
 
 
 def told(result: Result) -> str:
-    """A result on one line, for the terminal."""
+    """Returns a result on one line, for the terminal."""
     cell, numbers = result.cell, result.numbers
     what = f"seed {cell.seed}" if cell.kind == "quality" else f"{cell.tokens:,} tokens × {cell.rows}"
     place = f"{cell.label}, {what}"
@@ -331,20 +338,21 @@ def told(result: Result) -> str:
 
 
 def _speed_cells(comparison: Comparison) -> list[Cell]:
-    """Each mechanism as it will be trained."""
+    """Returns the cells that measure each mechanism with the batches of training."""
     return [comparison.speed(name, comparison.tokens, comparison.rows) for name in comparison.labels]
 
 
 def _curve_cells(comparison: Comparison) -> list[Cell]:
-    """One row at each length: the shortest, the longest, then whichever lies farthest from those before, so that a
-    curve covers the whole range whenever the time ends."""
+    """Returns the cells with one row of each length: the shortest, the longest, then always the one farthest from those
+    before, so that a curve covers the whole range whenever the time ends."""
     lengths = in_gaps(comparison.curve_lengths())
     cells = [comparison.speed(name, length, 1) for length in lengths for name in comparison.labels]
     return [cell for cell in cells if (cell.tokens, cell.rows) != (comparison.tokens, comparison.rows)]
 
 
 def in_gaps(lengths: list[int]) -> list[int]:
-    """Rising lengths, each next one as far as can be, on a logarithmic scale, from those before."""
+    """Order increasing lengths so that each next one is as far as possible, on a logarithmic scale, from those
+    before."""
     ordered, left = lengths[:1], lengths[1:]
     while left:
         farthest = max(left, key=lambda length: min(abs(math.log(length / near)) for near in ordered))
@@ -354,13 +362,13 @@ def in_gaps(lengths: list[int]) -> list[int]:
 
 
 def _quality_cells(comparison: Comparison, steps: int) -> list[Cell]:
-    """Each mechanism with each seed; all mechanisms of one seed before the next."""
+    """Returns the cells that train each mechanism with each seed; all mechanisms of one seed before the next."""
     seeds = range(1, comparison.seeds + 1)
     return [comparison.quality(name, seed, steps) for seed in seeds for name in comparison.labels]
 
 
 def _check_folder(folder: Path, comparison: Comparison) -> None:
-    """Refuse a folder with something else in it."""
+    """Check that a folder contains nothing else."""
     if not folder.exists() or all(OWN.fullmatch(name) for name in os.listdir(folder)):
         return
     if not (folder / RECORD).is_file():

@@ -1,4 +1,4 @@
-"""What a comparison is told, checked before anything runs; its cells, and what comes of each.
+"""Settings of a comparison, validated before anything runs; its cells and their results.
 
 A cell is a mechanism measured at one length, or trained with one seed.
 """
@@ -29,21 +29,22 @@ Status = Literal["done", "refused", "failed", "left out"]
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """Everything that decides a cell's result, but the machine.
+    """Everything that determines a cell's result, except the machine.
 
     Attributes:
         kind: "speed" measures tokens per second and memory, "quality" trains and scores.
-        task: the probe, by its name.
-        mechanism, options: what is compared.
-        label: what it is called in its comparison; empty is the mechanism's name.
+        task: name of the probe.
+        mechanism: name of the mechanism, or of a stack with its own attention.
+        options: of the mechanism.
+        label: its name in the comparison; the default is the mechanism's name.
         tokens: of a row.
         rows: in a batch.
-        skeleton: what surrounds the attention.
+        skeleton: the model around the attention.
         device: "cpu" or "cuda".
         seed: of weights and training rows.
-        steps: updates of the weights; 0 where nothing is trained.
-        learning_rate: of AdamW, after a tenth of the steps; it then falls to 0.
-        held_out: rows that are scored.
+        steps: optimizer steps; 0 if nothing is trained.
+        learning_rate: of AdamW, after a warm-up of a tenth of the steps; it then decreases to 0.
+        held_out: number of rows that are scored.
     """
 
     kind: Kind
@@ -66,24 +67,24 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The name of its files: what tells it from the others of a comparison."""
+        """The name of its files, which is unique in the comparison."""
         what = f"{self.tokens}x{self.rows}" if self.kind == "speed" else f"seed{self.seed}"
         return f"{self.label}-{self.kind}-{what}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a cell.
+    """The result of a cell.
 
     Attributes:
-        cell: which it was.
-        status: "done"; "refused" by the mechanism; "failed"; "left out" for want of time.
-        reason: of all but "done", in a sentence or less.
-        seconds: of work; starting the process is not counted.
-        wall: seconds with it.
-        numbers: what was found: `parameters`, `train_tokens_per_second`, `score`, …
-        words: the same in words: `form`, `mechanism`, `machine`.
-        by_distance: upper end of a range of distances → answers that were right, and answers.
+        cell: the cell.
+        status: "done"; "refused" by the mechanism; "failed"; "left out" for lack of time.
+        reason: for all but "done", a short sentence.
+        seconds: of work, without starting the process.
+        wall: seconds including the start.
+        numbers: measurements: `parameters`, `train_tokens_per_second`, `score`, …
+        words: descriptions: `form`, `mechanism`, `machine`.
+        by_distance: upper end of a range of distances → correct answers, and answers.
     """
 
     cell: Cell
@@ -97,25 +98,25 @@ class Result:
 
 
 def write_result(result: Result, file: Path) -> None:
-    """Write a result, whole or not at all."""
+    """Write a result atomically."""
     write_whole({file: json.dumps(to_plain(result), indent=1)})
 
 
 def read_result(file: Path) -> Result | None:
-    """The result in a file; `None` where there is none, or none of this form."""
+    """Read the result in a file; returns `None` if there is none, or it has another format."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
         return from_plain(Result, data) if isinstance(data, Mapping) else None
-    except (OSError, ValueError):  # not there, damaged, or of another version: it is measured again
+    except (OSError, ValueError):  # missing, damaged, or of another version: the cell is run again
         return None
 
 
 Steps = Annotated[int, Range(1, 100_000_000)]
 Seeds = Annotated[int, Range(1, 1000)]
 BUDGET = 300.0
-"""Seconds, where neither a budget nor a number of steps is given."""
+"""Seconds, if neither a budget nor a number of steps is specified."""
 LENGTHS = (512, 2048, 8192)
-"""Lengths at which speed and memory are measured besides the task's own, where none are given."""
+"""Default lengths at which speed and memory are measured besides the task's own."""
 MOST_TOKENS = 2**24
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
@@ -127,20 +128,20 @@ class Comparison:
     """One comparison: several mechanisms on one task.
 
     Attributes:
-        mechanisms: names of mechanisms, or of stacks that bring their attention; empty means all that there are.
-            `LABEL:NAME` compares one under a label, so that it may be there more than once with different options.
-        options: label, or name where there is none → options, where they differ from the defaults.
-        task: a probe, by its name.
+        mechanisms: names of mechanisms, or of stacks with their own attention; empty means all. `LABEL:NAME` compares
+            one under a label, so that it can occur several times with different options.
+        options: label, or name if there is none → options that differ from the defaults.
+        task: name of the probe.
         tokens: length of the task's rows.
         lengths: at which speed and memory are measured, besides the task's own.
-        seeds: how many trainings each mechanism gets: seeds 1, 2, …
-        steps: updates of the weights, the same for all; `None` lets the budget decide.
-        budget: seconds for all of it; `None` with `steps` given means as long as it takes.
+        seeds: number of trainings of each mechanism: seeds 1, 2, …
+        steps: optimizer steps, the same for all; `None` lets the budget decide.
+        budget: seconds for the whole comparison; `None` with `steps` is unlimited.
         rows: in a batch of training.
         learning_rate: of AdamW.
-        held_out: rows that are scored.
-        skeleton: what surrounds the attention.
-        device: "cpu" or "cuda"; empty takes CUDA where there is one.
+        held_out: number of rows that are scored.
+        skeleton: the model around the attention.
+        device: "cpu" or "cuda"; empty uses CUDA if it is available.
     """
 
     mechanisms: tuple[str, ...] = ()
@@ -158,7 +159,11 @@ class Comparison:
     device: Literal["", "cpu", "cuda"] = ""
 
     def __post_init__(self) -> None:
-        """Fill in mechanisms, budget and device; refuse what is unknown, and tokens that are too few for the task."""
+        """Set the defaults of mechanisms, budget and device, and validate all settings.
+
+        Raises:
+            InputError: a setting is unknown or out of range, or there are too few tokens for the task.
+        """
         load_plugins()
         check(self)
         entry(PROBES, self.task, "task")(self.tokens)
@@ -193,16 +198,16 @@ class Comparison:
         return labels_of(self.mechanisms)
 
     def curve_lengths(self) -> list[int]:
-        """The lengths of the curves of speed and memory, rising, as long as the task has rows of them."""
+        """The lengths of the curves of speed and memory, increasing, as long as the task has rows of them."""
         least = PROBES[self.task].least
         return sorted({length for length in (*self.lengths, self.tokens) if length >= least})
 
     def speed(self, label: str, tokens: int, rows: int) -> Cell:
-        """The cell that measures what stands under a label at a length."""
+        """Returns the cell that measures a label at a length."""
         return Cell(kind="speed", tokens=tokens, rows=rows, **self._shared(label))
 
     def quality(self, label: str, seed: int, steps: int) -> Cell:
-        """The cell that trains and scores what stands under a label with one seed for so many steps."""
+        """Returns the cell that trains and scores a label with one seed and number of steps."""
         return Cell(
             kind="quality",
             tokens=self.tokens,
@@ -226,10 +231,10 @@ class Comparison:
 
 
 def seconds_of(budget: str) -> float:
-    """`"5m"`, `"90s"`, `"1h30m"` or a number of seconds.
+    """Parse `"5m"`, `"90s"`, `"1h30m"` or a number of seconds.
 
     Raises:
-        InputError: something else, or no time at all.
+        InputError: the format is invalid, or the time is 0.
     """
     match = _TIME.fullmatch(budget.strip().lower())
     parts = [float(part) if part else 0.0 for part in match.groups()] if match else []
@@ -240,16 +245,16 @@ def seconds_of(budget: str) -> float:
 
 
 def comparable() -> tuple[str, ...]:
-    """All that is compared where nothing is named: mechanisms, and stacks that bring an attention of their own."""
+    """Returns the default mechanisms: all mechanisms, and stacks with their own attention."""
     return (*MECHANISMS, *(name for name, kind in STACKS.items() if kind.own_attention is not None))
 
 
 def labels_of(mechanisms: Iterable[str]) -> dict[str, str]:
-    """`("full", "near:longformer")` → label → mechanism; what has no label goes by its own name.
+    """Parse `("full", "near:longformer")` to label → mechanism; the default label is the name.
 
     Raises:
-        InputError: an unknown mechanism; a label that no file can have, that is there twice, or that is the name of
-            another mechanism.
+        InputError: a mechanism is unknown; a label cannot be a file name, occurs twice, or is the name of another
+            mechanism.
     """
     labels: dict[str, str] = {}
     for text in mechanisms:
@@ -267,7 +272,7 @@ def labels_of(mechanisms: Iterable[str]) -> dict[str, str]:
 
 
 def names_of(text: str, what: str) -> tuple[str, ...]:
-    """`"a,b"` → the names.
+    """Parse `"a,b"` to names.
 
     Raises:
         InputError: there are none.
@@ -279,10 +284,10 @@ def names_of(text: str, what: str) -> tuple[str, ...]:
 
 
 def lengths_of(text: str) -> tuple[int, ...]:
-    """`"512,2048"` → the lengths; `512-100000` means 512, doubled as often as it stays below the last, and the last.
+    """Parse `"512,2048"` to lengths; `512-100000` means 512, doubled while it is smaller than the last, and the last.
 
     Raises:
-        InputError: something else.
+        InputError: the format is invalid.
     """
     lengths: list[int] = []
     for part in names_of(text, "lengths"):
@@ -302,10 +307,10 @@ def lengths_of(text: str) -> tuple[int, ...]:
 
 
 def options_of(changes: list[str]) -> dict[str, dict[str, Any]]:
-    """`["longformer.left_tokens=64"]` → mechanism or label → options.
+    """Parse `["longformer.left_tokens=64"]` to mechanism or label → options.
 
     Raises:
-        InputError: another form.
+        InputError: the format is invalid.
     """
     options: dict[str, dict[str, Any]] = {}
     for change in changes:

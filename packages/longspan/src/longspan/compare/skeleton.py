@@ -1,4 +1,4 @@
-"""The model that all mechanisms are put into: one skeleton, with as many weights whatever the mechanism brings."""
+"""The model of a comparison: one skeleton with any mechanism, and the same number of weights for all."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from longspan.settings import Count, Range, check, entry, from_spec
 from longspan.stacks import STACKS
 
 NEAR = 0.02
-"""How far the number of weights may be from the target."""
+"""Maximum relative difference of the number of weights from the target."""
 NARROWEST = 8
-"""The narrowest feed-forward layer that is used to match it."""
+"""Minimum width of the feed-forward layers when the number of weights is matched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Skeleton:
-    """What surrounds the attention; pre-normalised, sinusoidal positions, no dropout.
+    """The model around the attention; pre-normalised, with sinusoidal positions and without dropout.
 
     Attributes:
         width: model width E.
-        heads: heads H, which divide the width.
-        layers: blocks.
-        feed_forward: width of the feed-forward layers of a mechanism with four projections E × E; the others' are
-            narrower or wider, so that all have as many weights.
-        stack: how the blocks are put together.
-        memory_tokens: vectors in front of every row that are global tokens (GMAT); mechanisms that take none, and
-            causal forms, refuse them.
+        heads: heads H, which must divide the width.
+        layers: number of blocks.
+        feed_forward: width of the feed-forward layers for a mechanism with four projections E × E; for others, they are
+            narrower or wider, so that all models have the same number of weights.
+        stack: how blocks are combined.
+        memory_tokens: vectors in front of every row that are global tokens (GMAT); mechanisms without global tokens,
+            and causal forms, do not support them.
     """
 
     width: Annotated[int, Range(8, 8192)] = 64
@@ -52,12 +52,12 @@ class Skeleton:
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """A model, with what was done to match its weights.
+    """A model with a matched number of weights.
 
     Attributes:
         model: from `(B, T)` ids to logits `(B, T, V)`.
-        parameters: its weights.
-        target: how many it was to have.
+        parameters: its number of weights.
+        target: the target of this number.
         feed_forward: the width that matches best.
         description: the mechanism with the options that differ from its defaults.
     """
@@ -70,60 +70,60 @@ class Built:
 
 
 def kind_of(mechanism: str) -> type[AttentionConfig]:
-    """The configuration of a mechanism, or of the attention that a stack of that name brings."""
-    own = STACKS[mechanism].own_attention if mechanism in STACKS else None
-    return own or entry(MECHANISMS, mechanism, "mechanisms")
+    """Returns the configuration class of a mechanism, or of a stack's own attention."""
+    attention = STACKS[mechanism].own_attention if mechanism in STACKS else None
+    return attention or entry(MECHANISMS, mechanism, "mechanisms")
 
 
 def config_of(spec: dict[str, Any]) -> AttentionConfig:
-    """The configuration of either from plain data.
+    """Returns the configuration of either from plain data.
 
     Raises:
-        InputError: an unknown name or option, or a value out of range.
+        InputError: a name or option is unknown, or a value is out of range.
     """
     return from_spec({spec["mechanism"]: kind_of(spec["mechanism"])}, "mechanism", spec, "attention")
 
 
 def form_of(mechanism: str, probe: type[Probe]) -> Form | None:
-    """The form in which a mechanism does a probe, `None` if there is none that both have."""
+    """Returns the form of attention that a mechanism and a probe both support, or `None`."""
     kind = kind_of(mechanism)
     has = {"both ways": kind.bidirectional, "causal": kind.causal}
     return next((form for form in probe.forms if has[form]), None)
 
 
 def refusal(mechanism: str, probe: type[Probe]) -> str:
-    """Why a mechanism cannot do a probe for which it has no form."""
+    """Returns the reason why a mechanism does not support a probe."""
     config = kind_of(mechanism)()
     law, words = ("causal", "has no causal form") if probe.forms[0] == "causal" else ("bidirectional", "is causal only")
     return f"{words}{since(why_not(config, law, causal=law == 'causal'))}"
 
 
 def takes_globals(mechanism: str, form: Form) -> bool:
-    """Whether the places that ask become global tokens."""
+    """Whether positions with questions become global tokens."""
     return form == "both ways" and supports(kind_of(mechanism), "globals")
 
 
 def spec_of(mechanism: str, options: dict[str, Any], tokens: int) -> dict[str, Any]:
-    """The mechanism as plain data, with what follows from the length where no option says it."""
+    """Returns the mechanism as plain data, with defaults that depend on the length."""
     kind = kind_of(mechanism)
     return {"mechanism": mechanism, **kind.defaults_for(tokens, options), **options}
 
 
 def build(skeleton: Skeleton, spec: dict[str, Any], probe: Probe, form: Form, tokens: int) -> Built:
-    """The skeleton with a mechanism, for rows of so many tokens.
+    """Create the skeleton with a mechanism, for rows of `tokens`.
 
-    The feed-forward layers are made as wide as brings the number of weights nearest to that of a mechanism with four
-    projections E × E and nothing else.
+    The width of the feed-forward layers is chosen so that the number of weights is nearest to that of a mechanism with
+    four projections E × E and nothing else.
 
     Raises:
-        InputError: the mechanism refuses the form, the length or an option.
+        InputError: the mechanism does not support the form, the length or an option.
     """
     made = partial(_model, skeleton, spec, probe, form, tokens)
     first, second = made(skeleton.feed_forward), made(skeleton.feed_forward + 1)
-    count, each = count_weights(first), count_weights(second) - count_weights(first)
+    count, per_unit = count_weights(first), count_weights(second) - count_weights(first)
     usual = skeleton.layers * 4 * (skeleton.width**2 + skeleton.width)
     target = count - _of_attention(first) + usual
-    inner = max(skeleton.feed_forward + round((target - count) / each), NARROWEST)
+    inner = max(skeleton.feed_forward + round((target - count) / per_unit), NARROWEST)
     model = made(inner)
     described = config_of(spec).describe()
     return Built(model=model, parameters=count_weights(model), target=target, feed_forward=inner, description=described)
@@ -134,7 +134,7 @@ def _model(skeleton: Skeleton, spec: dict[str, Any], probe: Probe, form: Form, t
 
     causal = form == "causal"
     within: dict[str, Any] = {"attention": spec, "stack": skeleton.stack, "normalization": "pre"}
-    if spec["mechanism"] not in MECHANISMS:  # a stack that brings its attention, and says itself where it normalises
+    if spec["mechanism"] not in MECHANISMS:  # a stack with its own attention, which also determines its normalisation
         if skeleton.stack != Skeleton.stack:
             raise InputError(
                 f"stack={skeleton.stack!r} cannot hold {spec['mechanism']!r}, which is a stack itself; leave one of "
@@ -154,7 +154,8 @@ def _model(skeleton: Skeleton, spec: dict[str, Any], probe: Probe, form: Form, t
         max_position_embeddings=tokens,
         num_memory_tokens=skeleton.memory_tokens,
         position_embedding="sinusoidal",
-        # Small models learn at once with weights of this size, and with tokens that are not lost beside the positions.
+        # Small models learn fast with weights of this size, and with token embeddings that are not small relative to
+        # positions.
         scale_embedding=True,
         init_std=0.8 / skeleton.width**0.5,
         dropout=0.0,
@@ -165,12 +166,12 @@ def _model(skeleton: Skeleton, spec: dict[str, Any], probe: Probe, form: Form, t
 
 
 def count_weights(module: nn.Module) -> int:
-    """How many numbers the weights of a model have; those that several modules share count once."""
+    """Returns the number of weights of a model; shared weights count once."""
     return sum(weight.numel() for weight in module.parameters())
 
 
 def _of_attention(model: nn.Module) -> int:
-    """Of these, the mechanism's: those of its modules and of the tables that they share."""
+    """Returns the mechanism's number of weights: of its modules, and of tables that they share."""
     from longspan.models.encoder import Network
 
     modules = [module for module in model.modules() if isinstance(module, Attention)]

@@ -1,4 +1,4 @@
-"""From the results of all cells to a row for each mechanism; as a table in Markdown, and all cells as CSV."""
+"""Summarises the results of all cells to a row for each mechanism, as a table in Markdown; and all cells as CSV."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ COLUMNS = (
     *("parameters", "target_parameters", "feed_forward", "form", "global_tokens", "options", "wall", "reason"),
     "machine",
 )
-"""Of the CSV."""
+"""Columns of the CSV."""
 MEBI = 2**20
 CONFIDENCE = 0.95
-"""Of the intervals of all scores together."""
+"""Confidence of the intervals of all scores together."""
 CHANCE = " (chance)"
-"""Stands behind a score that is no better than guessing."""
+"""Follows a score that is no better than guessing."""
 
 
 @dataclass
@@ -36,43 +36,43 @@ class Line:
 
     label: str
     scores: list[float] = field(default_factory=list)
-    """Of each seed."""
+    """The score of each seed."""
     as_trained: Result | None = None
-    """Speed and memory of the batches of training."""
+    """Speed and memory with the batches of training."""
     curve: dict[int, Result] = field(default_factory=dict)
     """Length → speed and memory of one row."""
     by_distance: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Upper end of a range of distances → right answers and answers of all seeds."""
+    """Upper end of a range of distances → correct answers and answers of all seeds."""
     answers: int = 0
-    """How many the scores of each seed are made of."""
+    """Number of answers of each seed's score."""
     at_chance: bool = False
-    """Whether the score is not above that of guessing, by its interval."""
+    """Whether the score is not significantly above that of guessing."""
     untrained: list[int] = field(default_factory=list)
     """Seeds for which there was no time."""
     notes: list[str] = field(default_factory=list)
-    """What went otherwise than with the others."""
+    """Notes for the reader."""
 
     @property
     def score(self) -> float | None:
-        """The mean of the scores over the seeds; `None` where nothing was trained."""
+        """The mean of the scores over the seeds; `None` if nothing was trained."""
         return statistics.fmean(self.scores) if self.scores else None
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation over the seeds, where there are several."""
+        """The standard deviation over the seeds, if there are several."""
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     def number(self, name: str) -> float | None:
-        """A number of the cell as trained."""
+        """Returns a measurement with the batches of training."""
         done = self.as_trained is not None and self.as_trained.status == "done"
         return self.as_trained.numbers.get(name) if done and self.as_trained is not None else None
 
 
 def lines_of(comparison: Comparison, results: Sequence[Result], chance: float | None = None) -> list[Line]:
-    """A line for each mechanism: those with the best scores first; then those at chance, in the order in which they
-    were named, since what sets them apart is luck; those without any score last.
+    """Returns a line for each mechanism: first by score; then those at chance, in the order in which they were named,
+    since their differences are random; then those without a score.
 
-    `chance` is the score of guessing without reading the input, where it is known.
+    `chance` is the score of guessing without reading the input, if it is known.
     """
     lines = {label: Line(label) for label in comparison.labels}
     for result in results:
@@ -91,10 +91,11 @@ def lines_of(comparison: Comparison, results: Sequence[Result], chance: float | 
 
 
 def _compare_with_chance(line: Line, score: float, chance: float, scored: int) -> None:
-    """Mark a line whose interval reaches down to chance.
+    """Mark a line whose interval includes chance.
 
-    All seeds answer the same questions, so that more seeds do not make more of them. With several mechanisms the
-    interval of each is wider, so that all of them together hold the truth in 95 of 100 comparisons (Bonferroni).
+    All seeds answer the same questions, so the number of questions does not increase with the seeds. With several
+    mechanisms, each interval is wider, so that all of them together contain the true scores in 95 of 100 comparisons
+    (Bonferroni).
     """
     low, high = wilson(score, line.answers, 1 - (1 - CONFIDENCE) / scored)
     line.at_chance = low <= chance
@@ -106,7 +107,8 @@ def _compare_with_chance(line: Line, score: float, chance: float, scored: int) -
 
 
 def wilson(share: float, count: int, confidence: float) -> tuple[float, float]:
-    """The interval of a share of so many independent answers (Wilson 1927, the score interval of a binomial share)."""
+    """Returns the interval of a share of `count` independent answers (Wilson 1927, the score interval of a binomial
+    share)."""
     z = statistics.NormalDist().inv_cdf((1 + confidence) / 2)
     middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
     half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
@@ -135,7 +137,7 @@ def _add(line: Line, result: Result, comparison: Comparison) -> None:
 
 
 def _note(line: Line, form: str) -> None:
-    """Add what the reader must know of a line that was run."""
+    """Add notes to a line that was run."""
     trained = line.as_trained
     line.notes = list(dict.fromkeys(line.notes))
     if trained is not None and trained.status == "left out" and not line.scores:
@@ -162,11 +164,11 @@ HEADER = (
 )
 NUMBERS = {"train_tokens_per_second": 1, "inference_tokens_per_second": 1, "train_bytes": MEBI, "inference_bytes": MEBI}
 NUMBERS |= {"parameters": 1, "feed_forward": 1}
-"""Those of a cell that stand in the table, with their units."""
+"""Numbers of a cell in the table, with their units."""
 
 
 def table_of(lines: Sequence[Line], score: str) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the main table."""
+    """Returns header and cells of the main table."""
     rows = []
     for line in lines:
         cells = [line.label, *("–" if number is None else f"{number:.3f}" for number in (line.score, line.spread))]
@@ -180,13 +182,13 @@ def table_of(lines: Sequence[Line], score: str) -> tuple[list[str], list[list[st
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Format a table in Markdown."""
     lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def plain(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table for a terminal; notes stand below it."""
+    """Format a table for a terminal, with notes below it."""
     *names, _ = header
     shown = [names, *(row[:-1] for row in rows)]
     widths = [max(len(row[column]) for row in shown) for column in range(len(names))]
@@ -201,7 +203,7 @@ def plain(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def as_csv(results: Sequence[Result]) -> str:
-    """All cells, one on a line."""
+    """Format all cells as CSV, one per line."""
     written = io.StringIO()
     writer = csv.DictWriter(written, COLUMNS, lineterminator="\n", extrasaction="ignore")
     writer.writeheader()

@@ -1,1 +1,2 @@
-"""Summaries that a model writes: its opening, one door to every kind of such models, and documents longer than it."""
+"""Abstractive summaries: loading of generative models, a common interface to them, and documents longer than their
+input."""

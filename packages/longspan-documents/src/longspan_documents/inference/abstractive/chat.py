@@ -1,4 +1,4 @@
-"""Summaries by models that follow instructions: a causal language model, asked through its own chat template."""
+"""Summaries by instruction-tuned causal language models, which are prompted through their chat template."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from longspan_documents.inference.abstractive.writers import Asked, Writer
 from longspan_documents.inference.results import Extent
 
 CONTEXT = 4_096
-"""Tokens that a model whose files say nothing reads and writes together."""
+"""Context length in tokens, prompt and output together, of a model whose files do not specify one."""
 WHAT = {
     "document": "Summarize the document below",
     "part": "Summarize the part of a longer document below",
     "summaries": "Below are summaries of the consecutive parts of one document. Write one summary of that document",
 }
-"""How the instruction begins, by what the text is."""
+"""Beginning of the instruction, by the kind of text."""
 RULES = "Write in the language of the text. State only what the text says. Reply with the summary alone."
 LENGTHS = {"short": "in one or two sentences", "medium": "in one paragraph", "long": "in several paragraphs"}
 _THOUGHTS = re.compile(r"\s*<think>.*?(</think>|\Z)\s*", re.DOTALL)
-"""What some models write before their reply."""
+"""Reasoning that some models generate before their reply."""
 
 
 def instruction(text: str, asked: Asked) -> str:
-    """What a model is told: what the text is, what is wanted of it, and the text."""
+    """Returns the prompt: the kind of text, the length and query of the summary, and the text."""
     lines = [" ".join(filter(None, (WHAT[asked.what], _length(asked.extent)))) + "."]
     if asked.query is not None:
         lines.append(f"The summary is to be about this: {asked.query.strip()}")
@@ -42,7 +42,7 @@ def _length(extent: Extent) -> str:
 
 
 def check_template(tokenizer: Any, source: str, name: str) -> None:
-    """Refuse a model that was not trained to follow instructions, as far as its tokenizer tells.
+    """Check that a tokenizer has a chat template, as a model that follows instructions needs.
 
     Raises:
         InputError: the tokenizer has no chat template.
@@ -57,7 +57,7 @@ def check_template(tokenizer: Any, source: str, name: str) -> None:
 class ChatWriter(Writer):
     """A causal language model of transformers that follows instructions.
 
-    A text cannot speak for the model or the user: tokens by which the template marks turns are broken up in it.
+    Special tokens in a text are broken up, so that a text cannot imitate a turn of the user or the model.
     """
 
     follows: ClassVar[bool] = True
@@ -72,7 +72,7 @@ class ChatWriter(Writer):
         return context - self.new_tokens, True
 
     def encode(self, text: str, asked: Asked) -> dict[str, Any]:
-        """See `Writer.encode`: a turn of the user with instruction and text, and the beginning of the model's."""
+        """Encode a chat with one user turn (instruction and text) and the beginning of the model's turn."""
         turns = [{"role": "user", "content": self._without_marks(instruction(text, asked))}]
         with one_sentence(f"the chat template of model {self.source!r} cannot be used"):
             prompt = self.tokenizer.apply_chat_template(
@@ -87,13 +87,13 @@ class ChatWriter(Writer):
         return text
 
     def _inputs(self, batch: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Padded in front, so that every row goes on where it ends."""
+        """Left padding, so that generation continues every row at its end."""
         import torch
 
-        longest = max(len(each["input_ids"]) for each in batch)
+        longest = max(len(features["input_ids"]) for features in batch)
         padding = self.tokenizer.pad_token_id or 0
-        rows = [[padding] * (longest - len(each["input_ids"])) + each["input_ids"] for each in batch]
-        lengths = torch.tensor([[len(each["input_ids"])] for each in batch])
+        rows = [[padding] * (longest - len(features["input_ids"])) + features["input_ids"] for features in batch]
+        lengths = torch.tensor([[len(features["input_ids"])] for features in batch])
         return {
             "input_ids": torch.tensor(rows),
             "attention_mask": (torch.arange(longest) >= longest - lengths).long(),

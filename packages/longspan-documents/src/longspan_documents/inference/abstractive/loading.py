@@ -1,4 +1,5 @@
-"""Opening a model that summarises: a Longspan one, one that Longspan runs as its own, or any other of transformers."""
+"""Loading of models that summarise: Longspan models, architectures that Longspan converts, and others of
+transformers."""
 
 from __future__ import annotations
 
@@ -29,36 +30,35 @@ from longspan_documents.inference.verbs import Decoding
 def load_summarizing(
     source: str, *, language: str | None, decoding: Decoding, device: str | None, dtype: str | None
 ) -> Writer | tuple[Any, Any]:
-    """The model in a folder or of a Hub name, ready to summarise: one that writes, or else one that picks sentences,
-    with its tokenizer.
+    """Load a model that summarises: a generative one, or else a sentence scorer with its tokenizer.
 
     Args:
-        source: the folder or name.
-        language: ISO 639-1 code of the documents, for models that are told which language to write.
-        decoding: how it writes.
-        device: "cpu", "cuda", "cuda:1", …; None is the processor.
+        source: a folder or a Hub name.
+        language: ISO 639-1 code of the documents, for multilingual models that need a language token.
+        decoding: options of generation.
+        device: "cpu", "cuda", "cuda:1", …; None is the CPU.
         dtype: "float32", "bfloat16" or "float16"; None is float32.
 
     Raises:
-        InputError: it cannot be loaded, does not summarise, or an argument is not for it.
+        InputError: the model cannot be loaded or does not summarise, or an argument does not apply to it.
     """
     if is_sentence_encoder(source):
         raise InputError(f"model {source!r} is a sentence encoder: use --encoder (encoder=… in Python) with a query")
-    said = read_config(source)
-    kind, name = said.get("model_type"), architecture_of(said)
+    config_json = read_config(source)
+    kind, name = config_json.get("model_type"), architecture_of(config_json)
     writes = writes_texts(kind, name)
     if writes and kind not in ARCHITECTURES:
         model, tokenizer = load_published(source, "sequences", device=device, dtype=dtype)
         _check_rows(tokenizer, model)
-        return SequenceWriter(model, tokenizer, source, decoding, said, language)
+        return SequenceWriter(model, tokenizer, source, decoding, config_json, language)
     if not writes and kind != LongspanConfig.model_type and continues_texts(kind, name):
-        check_template(load_tokenizer(source), source, name)  # before the weights, which take a while
+        check_template(load_tokenizer(source), source, name)  # before the weights, which take a while to load
         model, tokenizer = load_published(source, "texts", device=device, dtype=dtype)
         _check_rows(tokenizer, model)
-        return ChatWriter(model, tokenizer, source, decoding, said, language)
+        return ChatWriter(model, tokenizer, source, decoding, config_json, language)
     use = use_of(name)
     if not writes and use is not None and use.command != "summarize":
-        labels = len(said["id2label"]) if said.get("id2label") else said.get("num_labels")
+        labels = len(config_json["id2label"]) if config_json.get("id2label") else config_json.get("num_labels")
         raise other_use(source, name, "which cannot summarise", labels)
     model, tokenizer = load_pair(source, device, dtype)
     if isinstance(model, LongspanForSentenceScoring):
@@ -67,29 +67,30 @@ def load_summarizing(
         return model, tokenizer
     if isinstance(model, LongspanForConditionalGeneration | LongspanForPrefixLM):
         task = tagging_task(source, model)
-        said = {} if kind == LongspanConfig.model_type else said
+        config_json = {} if kind == LongspanConfig.model_type else config_json
         writing: Any = model
         if writes and name.endswith("Model"):
             writing.generation_config = _generation_beside(source) or writing.generation_config
-        return OwnWriter(writing, tokenizer, source, decoding, said, language, task)
+        return OwnWriter(writing, tokenizer, source, decoding, config_json, language, task)
     raise other_use(source, type(model).__name__, "which cannot summarise")
 
 
 def writer_of(model: Any, tokenizer: Any) -> Writer:
-    """The writer with an encoder–decoder that transformers has loaded, or a Longspan one, and its tokenizer.
+    """Returns the writer for a loaded encoder-decoder, of transformers or Longspan, and its tokenizer.
 
     Raises:
-        InputError: the tokenizer is not the model's.
+        InputError: the tokenizer does not belong to the model.
     """
-    source, said = model.name_or_path or type(model).__name__, model.config.to_dict()
+    source, config_json = model.name_or_path or type(model).__name__, model.config.to_dict()
     _check_rows(tokenizer, model)
     if isinstance(model, LongspanForConditionalGeneration):
         return OwnWriter(model.eval(), tokenizer, source, Decoding(), {}, task=tagging_task(source, model))
-    return SequenceWriter(model.eval(), tokenizer, source, Decoding(), said)
+    return SequenceWriter(model.eval(), tokenizer, source, Decoding(), config_json)
 
 
 def _generation_beside(source: str) -> Any | None:
-    """What lies beside a bare model, which does not read it, since it does not write; None where there is nothing."""
+    """Returns the generation configuration stored with a bare model, whose class does not load it; None if there is
+    none."""
     from transformers import GenerationConfig
 
     try:
@@ -99,16 +100,17 @@ def _generation_beside(source: str) -> Any | None:
 
 
 def _check_rows(tokenizer: Any, model: Any) -> None:
-    """Refuse a tokenizer that cannot belong to a model. Special tokens may differ: those that end a turn do."""
+    """Check that the vocabulary of a tokenizer fits a model. Special tokens may differ, such as those that end a
+    turn."""
     rows = SimpleNamespace(vocab_size=len(model.get_input_embeddings().weight))
     check_tokenizer(tokenizer, rows)
 
 
 def tagging_task(source: str, model: Any) -> Any | None:
-    """The task with whose tagger a model weighs tokens, by the recipe beside it; None for a model that does not.
+    """Returns the task whose tagger weighs tokens for a model, from the recipe in its folder; None if it needs none.
 
     Raises:
-        InputError: no recipe names a tagger, as where a model was trained for the upper bound alone.
+        InputError: no recipe names a tagger, for example because the model was trained only for the upper bound.
     """
     from longspan.stacks import stack_config
 

@@ -1,6 +1,6 @@
-"""What the files of a published model say of its use: how it writes, what stands before a text, how much it reads.
+"""Generation options, prefix and input length from the files of a published model.
 
-Numbers that say "no limit" (`model_max_length` of 1e30) or nothing at all are told from those that do.
+Values that mean "no limit", such as a `model_max_length` of 1e30, are treated like missing ones.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ from longspan.errors import InputError
 from longspan_documents.inference.verbs import Decoding
 
 TASK = "summarization"
-"""The entry of `task_specific_params` that is for summaries."""
+"""The entry of `task_specific_params` for summaries."""
 NEW_TOKENS = 256
-"""Longest summary of a model whose files do not say any, in tokens."""
+"""Maximum length of a summary, in tokens, if the model's files specify none."""
 POSITIONS = ("max_encoder_position_embeddings", "max_source_positions", "max_position_embeddings", "n_positions")
-"""How configurations call the number of tokens that an encoder reads."""
+"""Names of the maximum input length in configurations."""
 UNBOUNDED = 1_024
-"""Tokens read at once by a model that tells positions by their distance and whose files do not say how many it was
-trained on; mT5 and ByT5 read as many in training."""
+"""Maximum input length, in tokens, of a model with relative positions whose files do not specify its length in
+training; mT5 and ByT5 were trained with this length."""
 SENSIBLE = 10**9
-"""Larger limits are none."""
+"""Larger values mean that there is no limit."""
 _LANGUAGE = re.compile(r"(?:__)?([a-z]{2,3})(?:_[A-Z]{2}|__)")
-"""A token that names a language: mBART's `en_XX`, M2M's `__en__`."""
+"""A language token: mBART's `en_XX`, M2M's `__en__`."""
 
 
-def task_options(said: dict[str, Any]) -> dict[str, Any]:
-    """What a `config.json` says of summaries, `{}` where it says nothing."""
-    tasks = said.get("task_specific_params")
+def task_options(config_json: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options for summaries of a `config.json`, `{}` if there are none."""
+    tasks = config_json.get("task_specific_params")
     options = tasks.get(TASK) if isinstance(tasks, dict) else None
     return options if isinstance(options, dict) else {}
 
 
 def sensible(limit: Any) -> int | None:
-    """A number of tokens; None for one that says that there is no limit, or nothing."""
+    """Returns a limit in tokens, or None if the value is missing or means "no limit"."""
     return int(limit) if isinstance(limit, int | float) and 0 < limit < SENSIBLE else None
 
 
-def prefix_of(said: dict[str, Any]) -> str:
-    """What stands before every text to be summarised."""
-    for prefix in (task_options(said).get("prefix"), said.get("prefix")):
+def prefix_of(config_json: dict[str, Any]) -> str:
+    """Returns the prefix that the model expects before a text to summarise."""
+    for prefix in (task_options(config_json).get("prefix"), config_json.get("prefix")):
         if isinstance(prefix, str):
             return prefix
     return ""
 
 
 def source_limit(model: Any, tokenizer: Any) -> tuple[int, bool]:
-    """How many tokens an encoder–decoder reads at once, and whether it has a table of positions, which ends there.
+    """Returns the maximum input length of an encoder-decoder in tokens, and whether a table of positions limits it.
 
-    Models of RoBERTa's kind count positions from behind the padding's id.
+    In models such as RoBERTa, positions start after the id of the padding token.
     """
     encoder = model.get_encoder()
     table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
@@ -63,36 +63,42 @@ def source_limit(model: Any, tokenizer: Any) -> tuple[int, bool]:
 
 
 def context_of(model: Any) -> int | None:
-    """Tokens that a model of one stack has positions for, read and written together; None where nothing bounds it."""
+    """Returns the context length of a decoder-only model, prompt and output together; None if it is unlimited."""
     config = model.config.get_text_config()
     return next(filter(None, (sensible(getattr(config, name, None)) for name in POSITIONS)), None)
 
 
 def generation_options(
-    model: Any, tokenizer: Any, source: str, decoding: Decoding, said: dict[str, Any], language: str | None
+    model: Any, tokenizer: Any, source: str, decoding: Decoding, config_json: dict[str, Any], language: str | None
 ) -> dict[str, Any]:
-    """Keyword arguments of `generate`: what is asked for, else what the model's own generation configuration says, else
-    its `config.json` of summaries; the likeliest tokens are taken, not drawn, so that a summary can be made again.
+    """Returns keyword arguments of `generate`.
+
+    Options of the caller take precedence over the model's generation configuration, and this over the summarisation
+    entry of `config.json`. Sampling is disabled, so that summaries are reproducible.
 
     Raises:
-        InputError: values that no model can have, more new tokens than the decoder has positions for, or a language
-            that a model of several does not write.
+        InputError: a value is invalid, there are more new tokens than the decoder has positions for, or a multilingual
+            model does not support the language.
     """
     from transformers import GenerationConfig
 
-    own, plain = model.generation_config, GenerationConfig()
-    told = {name: value for name, value in task_options(said).items() if hasattr(plain, name)}
-    check_fields(told, GENERATION, f"task_specific_params.{TASK} of model {source!r}")
-    options = {name: value for name, value in told.items() if getattr(own, name, None) == getattr(plain, name)}
+    model_defaults, plain = model.generation_config, GenerationConfig()
+    task_defaults = {name: value for name, value in task_options(config_json).items() if hasattr(plain, name)}
+    check_fields(task_defaults, GENERATION, f"task_specific_params.{TASK} of model {source!r}")
+    options = {
+        name: value
+        for name, value in task_defaults.items()
+        if getattr(model_defaults, name, None) == getattr(plain, name)
+    }
     lengths = ("max_length", "max_new_tokens")
-    if any(getattr(own, name, None) not in (None, getattr(plain, name)) for name in lengths):
+    if any(getattr(model_defaults, name, None) not in (None, getattr(plain, name)) for name in lengths):
         options = {name: value for name, value in options.items() if name not in lengths}
     elif not set(lengths) & set(options):
         options["max_new_tokens"] = min(NEW_TOKENS, _decoder_room(model) or NEW_TOKENS)
         if not model.config.is_encoder_decoder and (positions := context_of(model)) is not None:
             options["max_new_tokens"] = max(1, min(NEW_TOKENS, positions // 4))
     options |= decoding.options() | _language_options(model, tokenizer, source, language)
-    if own.do_sample or options.get("do_sample"):
+    if model_defaults.do_sample or options.get("do_sample"):
         options |= {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
     if "max_new_tokens" in options:
         check_length(model, source, options)
@@ -100,13 +106,13 @@ def generation_options(
 
 
 def check_length(model: Any, source: str, options: dict[str, Any]) -> None:
-    """Refuse more new tokens than there are positions, and let a shortest length give way to a longest one."""
+    """Check that the new tokens fit the model's positions, and limit the minimum length to the maximum length."""
     new, room = options["max_new_tokens"], _decoder_room(model)
     if room is not None and new > room:
         raise InputError(
             f"max_tokens={new} is more than the {counted(room, 'token')} that model {source!r} can write; lower it"
         )
-    options["max_length"] = None  # transformers warns where both a total and a new length are set
+    options["max_length"] = None  # transformers warns if both `max_length` and `max_new_tokens` are set
     for name in ("min_length", "min_new_tokens"):
         least = options.get(name, getattr(model.generation_config, name, None))
         if least is not None and least > new:
@@ -114,7 +120,7 @@ def check_length(model: Any, source: str, options: dict[str, Any]) -> None:
 
 
 def _decoder_room(model: Any) -> int | None:
-    """Tokens that a decoder has positions for, the one it starts from left out; None where nothing bounds it."""
+    """Returns the number of tokens that a decoder can generate after its start token; None if it is unlimited."""
     config = model.config
     if not config.is_encoder_decoder:
         return None
@@ -126,7 +132,7 @@ def _decoder_room(model: Any) -> int | None:
 
 
 def _language_options(model: Any, tokenizer: Any, source: str, language: str | None) -> dict[str, Any]:
-    """The token by which a model of several languages is told which to write; its own where none is asked for."""
+    """Returns the language token option of a multilingual model; its default if no language is specified."""
     codes: dict[str, str] = {}
     for token in tokenizer.get_added_vocab():
         if match := _LANGUAGE.fullmatch(token):

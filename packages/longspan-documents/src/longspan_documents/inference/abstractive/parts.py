@@ -1,4 +1,4 @@
-"""A text in consecutive parts that a model can read one by one, as even as its sentences allow."""
+"""Divides a text into consecutive parts that fit a model's input, as equal in length as its sentences allow."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from itertools import pairwise
 from longspan.data.text.sentences import split_sentences
 
 Count = Callable[[str], int]
-"""How many tokens a text has as a model reads it, with all that stands around it."""
+"""Returns the number of tokens of a text, special tokens and prompt included."""
 
 
 def parts_of(text: str, room: int, count: Count, *, around: int = 0, language: str | None = None) -> list[str]:
-    """Consecutive parts of a text, which together hold all of it but white space between them.
+    """Divide a text into consecutive parts, which together contain all of it except white space between them.
 
     Args:
-        text: the whole.
-        room: most tokens of a part by `count`.
-        count: tells the tokens of a text; of a character at most `room`.
-        around: how many of them stand around any text.
-        language: ISO 639-1 code for cutting sentences; None guesses by the script.
+        text: the whole text.
+        room: maximum number of tokens of a part, as `count` counts them.
+        count: counts the tokens of a text; a single character must have at most `room`.
+        around: how many of these tokens every text has in addition, such as special tokens and the prompt.
+        language: ISO 639-1 code for sentence splitting; None guesses it by the script.
     """
     units = _units(text, language)
     lengths = [count(unit) - around for unit in units]
-    # A part ends within half a sentence of its share, so that shares this much smaller than the room never overflow.
+    # The end of a part is at most half a sentence away from its share, so shares that are smaller than the room by this
+    # much never overflow.
     free = room - around
     spare = min(max(lengths, default=0), free // 4)
     number = max(1, -(-sum(lengths) // max(1, free - spare)))
@@ -37,13 +38,14 @@ def parts_of(text: str, room: int, count: Count, *, around: int = 0, language: s
 
 
 def _units(text: str, language: str | None) -> list[str]:
-    """The sentences of a text, each with the white space behind it."""
+    """Split a text into sentences with their trailing white space."""
     edges = [*(sentence.start for sentence in split_sentences(text, language)), len(text)]
     return [text[start:end] for start, end in pairwise(edges)]
 
 
 def _fitting(units: Sequence[str], room: int, count: Count) -> Iterator[str]:
-    """The units as one part, or in halves where that is too long; a unit alone is cut between words if it has some."""
+    """Yield the units joined, or in halves if they are too long; a single long unit is split, between words if
+    possible."""
     part = "".join(units).strip()
     if not part:
         return

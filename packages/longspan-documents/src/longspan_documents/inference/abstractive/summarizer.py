@@ -1,9 +1,9 @@
-"""A document summarised by a model that writes, whatever its length.
+"""Abstractive summaries of documents of any length.
 
-A document that is longer than the model reads is read in parts: each is summarised, and the summaries, one behind the
-other, are the text that the last summary is of. Of a document that has more parts than `MOST_PARTS` the bundled model
-picks the sentences that are read. Where that is asked for and can be done, the model is made longer instead
-(`longspan.lengthen`), for which it was not trained. What was done stands in the note of the result.
+A document that is longer than the model's input is divided into parts. Each part is summarised, and the concatenated
+summaries are summarised again. If there are more parts than `MOST_PARTS`, the bundled model first picks the sentences
+that are read. With `long_documents="lengthen"`, the model is lengthened instead if possible (`longspan.lengthen`),
+although it was not trained for that. The note of the result describes what was done.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from longspan_documents.text.blocks import Document
 from longspan_documents.text.reading import document_of
 
 MOST_PARTS = 16
-"""More parts are not read: each is a summary to be written, which takes most of the time."""
+"""Maximum number of parts: generating a summary of each takes most of the time."""
 LEAST_ROOM = 16
-"""Tokens of a document that a model must be able to read at once."""
+"""Minimum number of document tokens that a model must be able to read at once."""
 CUT = "the summary reached its longest length before its end; max_tokens (--max-tokens) makes that longer"
 SHRINKS = 0.5
-"""Summaries of parts are read in parts again while they have at most so many times the tokens of what they are of."""
+"""The summaries of parts are divided again while they have at most this share of the tokens that they summarise."""
 
 
 class Picks(Protocol):
-    """What picks sentences: the bundled model."""
+    """A summariser that picks sentences: the bundled model."""
 
-    def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
-        """See `longspan_documents.inference.summarize.Summarizer`."""
-        ...
+    def summarize(
+        self, document: Document, sentences: int | Extent | None = None, query: str | None = None
+    ) -> Summary: ...
 
 
 class Abstractive:
-    """Summarises by writing, token by token.
+    """Summarises with a generative model.
 
     Args:
         writer: the model.
-        decoding: says what is done with a document that is longer than the model reads.
-        picks: gives the model that picks sentences, when one is needed.
-        language: ISO 639-1 code for cutting sentences; None guesses by the script.
+        decoding: how a document that is longer than the model's input is handled.
+        picks: returns the extractive summariser, when one is needed.
+        language: ISO 639-1 code for sentence splitting; None guesses it by the script.
     """
 
     streams = True
-    """`summarize` takes `stream`."""
+    """Whether `summarize` accepts `stream`."""
 
     def __init__(
         self, writer: Writer, *, decoding: Decoding, picks: Callable[[], Picks], language: str | None = None
@@ -66,11 +66,11 @@ class Abstractive:
         *,
         stream: Callable[[str], None] | None = None,
     ) -> Summary:
-        """What the model writes about a document, as sentences; arguments as in `longspan.summarize`.
+        """Returns the generated summary, split into sentences; arguments as in `longspan.summarize`.
 
         Raises:
-            InputError: a number of sentences or words is given to a model that follows no instructions, or the model
-                cannot write as it is configured.
+            InputError: a number of sentences or words is specified for a model that does not follow instructions, or
+                the configuration of the model does not allow generation.
         """
         writer, asked = self.writer, self._asked(sentences, query)
         begin = time.perf_counter()
@@ -91,14 +91,14 @@ class Abstractive:
     def summarize_several(
         self, documents: Sequence[Document], sentences: int | Extent | None = None, query: str | None = None
     ) -> Iterator[Summary]:
-        """What `summarize` gives of each of some documents, in their order, as soon as it is there.
+        """Yield the summary of each document, in order, as soon as it is finished.
 
-        Documents that the model reads at once go through it in batches of like length, of whose time each has an equal
-        share; a longer one follows when its turn comes. Arguments and errors as in `summarize`.
+        Documents that fit the model's input are batched by length, and the time of a batch is divided equally among
+        them; a longer document is summarised when its turn comes. Arguments and errors as in `summarize`.
         """
         asked = self._asked(sentences, query)
         encoded = [self.writer.encode(document.words, asked) for document in documents]
-        short = [place for place, each in enumerate(encoded) if self._fits(each)]
+        short = [place for place, features in enumerate(encoded) if self._fits(features)]
         batches = self.writer.write_batches([encoded[place] for place in short])
         done: dict[int, Summary] = {}
         for place, document in enumerate(documents):
@@ -108,8 +108,8 @@ class Abstractive:
                 begin = time.perf_counter()
                 chosen, written = next(batches)
                 share = (time.perf_counter() - begin) / len(chosen)
-                for index, one in zip(chosen, written, strict=True):
-                    done[short[index]] = self._summary(one, len(encoded[short[index]]["input_ids"]), share)
+                for index, output in zip(chosen, written, strict=True):
+                    done[short[index]] = self._summary(output, len(encoded[short[index]]["input_ids"]), share)
             yield done.pop(place)
 
     def _asked(self, sentences: int | Extent | None, query: str | None) -> Asked:
@@ -122,12 +122,12 @@ class Abstractive:
         return Asked(query=query, extent=extent)
 
     def _fits(self, encoded: dict[str, Any]) -> bool:
-        """Whether the model reads a text at once."""
+        """Returns whether the whole text fits the model's input."""
         return self.writer.limit is None or len(encoded["input_ids"]) <= self.writer.limit
 
     def _summary(self, written: Written, tokens: int, seconds: float, note: str | None = None) -> Summary:
         return Summary(
-            sentences=tuple(ScoredSentence(one.text) for one in split_sentences(written.text, self.language)),
+            sentences=tuple(ScoredSentence(sentence.text) for sentence in split_sentences(written.text, self.language)),
             tokens=tokens,
             seconds=seconds,
             note=notes(note, None if written.text else "the model wrote an empty summary", CUT * (not written.ended)),
@@ -139,7 +139,7 @@ class Abstractive:
     def _in_parts(
         self, document: Document, tokens: int, asked: Asked, stream: Callable[[str], None] | None
     ) -> tuple[Written, str]:
-        """The summary of summaries of parts, and a note on what was read."""
+        """Summarise the summaries of parts; returns the summary and a note on what was read."""
         limit, merging = self.writer.limit, replace(asked, what="summaries")
         assert limit is not None
         asked = replace(asked, what="part", extent=Extent())
@@ -151,7 +151,9 @@ class Abstractive:
             )
         text, chosen = document.words, ""
         if tokens > MOST_PARTS * room:
-            text = self._picked(document, (MOST_PARTS - 1) * (room - room // 4), asked)  # as `parts_of` may fill them
+            text = self._picked(
+                document, (MOST_PARTS - 1) * (room - room // 4), asked
+            )  # `parts_of` may fill parts to this length
             chosen = f" of {self._count(text, asked):,} that the bundled model picked"
         parts = self._parts(text, asked)
         read = self._count(text, asked)
@@ -168,7 +170,7 @@ class Abstractive:
                 return Written(""), note
             if length <= limit:
                 return self.writer.write([encoded], stream)[0], note
-            if length > SHRINKS * read:  # a model whose summaries are as long as what they are of
+            if length > SHRINKS * read:  # the summaries are about as long as what they summarise
                 text = self._picked(document_of(joined, raw=True), room, merging)
                 (first, *_) = self._parts(text, merging)
                 return self.writer.write([self.writer.encode(first, merging)], stream)[0], note
@@ -192,7 +194,7 @@ class Abstractive:
         return len(self.writer.encode(text, asked)["input_ids"])
 
     def _picked(self, document: Document, room: int, asked: Asked) -> str:
-        """The sentences that the bundled model rates best, of about so many tokens together, in order."""
+        """Returns the best sentences by the bundled model, in order, with about `room` tokens together."""
         rated = self.picks().summarize(document, None, asked.query).document
         around = self._count("a", asked) - 1
         order = sorted(range(len(rated)), key=lambda index: -_score(rated[index]))

@@ -1,8 +1,8 @@
-"""Models that write, behind one door: texts in as token ids, and out comes what the model writes about each.
+"""Generative models with a common interface: encode texts, then generate a summary of each.
 
-`OwnWriter` runs Longspan's classes, and what they were made from: BART, mBART, LED, Pegasus, BigBird-Pegasus, Marian.
-`SequenceWriter` runs any other encoder–decoder of transformers as it is (T5, PEGASUS-X, LongT5, …), and `ChatWriter` of
-`longspan_documents.inference.abstractive.chat` causal models that follow instructions.
+`OwnWriter` runs Longspan's classes and the architectures that convert to them: BART, mBART, LED, Pegasus,
+BigBird-Pegasus, Marian. `SequenceWriter` runs any other encoder-decoder of transformers (T5, PEGASUS-X, LongT5, …), and
+`ChatWriter` of `longspan_documents.inference.abstractive.chat` causal language models that follow instructions.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from longspan_documents.inference.results import Extent
 from longspan_documents.inference.verbs import Decoding
 
 BATCH_TOKENS = 8_192
-"""Tokens, padding included, of a batch of parts."""
+"""Tokens of a batch of parts, padding included."""
 FARTHEST = 16
-"""A model is lengthened to so many times its own length at most, as LED was made from BART (Beltagy et al. 2020, 7)."""
+"""A model is lengthened to at most this multiple of its own length, as LED was made from BART (Beltagy et al. 2020,
+7)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What is wanted of a text.
+    """The requested summary of a text.
 
     Attributes:
-        query: what the summary is to be about, or None.
-        extent: how long it is to be, for models that follow instructions.
-        what: the text is: a document, a part of one, or summaries of its parts, one behind the other.
+        query: the topic of the summary, or None.
+        extent: its length, for models that follow instructions.
+        what: the kind of text: a document, a part of one, or the concatenated summaries of its parts.
     """
 
     query: str | None = None
@@ -44,30 +45,31 @@ class Asked:
 
 
 class Written(NamedTuple):
-    """What a model wrote about a text, and whether it came to an end before the longest length did."""
+    """A generated summary, and whether it ended before the maximum length."""
 
     text: str
     ended: bool = True
 
 
 class Writer:
-    """A model that writes, ready for any number of texts.
+    """A loaded generative model.
 
     Args:
-        model, tokenizer: loaded, on one device.
-        source: folder or name of the model, for messages.
-        decoding: how it writes.
-        said: its `config.json`.
-        language: ISO 639-1 code of the texts, for models that write several and are told which.
+        model: on its device.
+        tokenizer: the tokenizer of the model.
+        source: folder or Hub name of the model, for messages.
+        decoding: options of generation.
+        config_json: the model's `config.json`.
+        language: ISO 639-1 code of the texts, for multilingual models.
 
     Attributes:
-        limit: tokens that it reads at once; None where nothing bounds it.
+        limit: maximum input length in tokens; None if it is unlimited.
         options: keyword arguments of `generate`.
-        prefix: what stands before every text, such as T5's "summarize: ".
+        prefix: text before every input, such as T5's "summarize: ".
     """
 
     follows: ClassVar[bool] = False
-    """Whether it follows instructions, so that it can be told a length and a query."""
+    """Whether the model follows instructions, and so can be prompted for a length and a query."""
 
     def __init__(
         self,
@@ -75,12 +77,12 @@ class Writer:
         tokenizer: Any,
         source: str,
         decoding: Decoding,
-        said: dict[str, Any],
+        config_json: dict[str, Any],
         language: str | None = None,
     ) -> None:
         self.model, self.tokenizer, self.source, self.decoding = model, tokenizer, source, decoding
-        self.options = generation_options(model, tokenizer, source, decoding, said, language)
-        self.prefix = prefix_of(said)
+        self.options = generation_options(model, tokenizer, source, decoding, config_json, language)
+        self.prefix = prefix_of(config_json)
         self.limit, ends = self._limit()
         most = decoding.max_source_tokens
         if most is not None:
@@ -93,52 +95,52 @@ class Writer:
 
     @property
     def new_tokens(self) -> int:
-        """Tokens that it may write."""
+        """Maximum number of new tokens."""
         return self.options.get("max_new_tokens") or self.model.generation_config.max_new_tokens or 0
 
     def _limit(self) -> tuple[int | None, bool]:
-        """How many tokens it reads at once, and whether it has no positions behind them."""
+        """Returns the maximum input length in tokens, and whether a table of positions limits it."""
         raise NotImplementedError
 
     def encode(self, text: str, asked: Asked) -> dict[str, Any]:
-        """A text as the model reads it: `input_ids`, a list, and what else belongs to them.
+        """Encode a text; returns `input_ids`, a list, and further features.
 
         Raises:
-            InputError: a query that the model does not read.
+            InputError: there is a query, and the model does not read queries.
         """
         raise NotImplementedError
 
     def lengthened(self, tokens: int) -> Self | None:
-        """This model, made to read so many tokens; None where it cannot be."""
+        """Returns this model lengthened to an input of `tokens`; None if that is not possible."""
         return None
 
     def with_options(self, options: dict[str, Any]) -> Self:
-        """This model, told more of `generate`'s arguments, which come before its own.
+        """Returns a copy whose options of `generate` are updated with these.
 
-        `max_length`, which counts the token that a decoder starts from, takes the place of `max_new_tokens`.
+        `max_length`, which includes the decoder's start token, replaces `max_new_tokens`.
 
         Raises:
-            InputError: more new tokens than it can write.
+            InputError: there are more new tokens than the model can generate.
         """
         options = dict(options)
         if (most := options.pop("max_length", None)) is not None:
             check_kind(most, "max_length", Integral, "a whole number")
             options["max_new_tokens"] = most - 1
-        told = copy.copy(self)
-        told.options = self.options | options
-        if "max_new_tokens" in told.options:
-            check_length(self.model, self.source, told.options)
-        return told
+        writer = copy.copy(self)
+        writer.options = self.options | options
+        if "max_new_tokens" in writer.options:
+            check_length(self.model, self.source, writer.options)
+        return writer
 
     def write(self, encoded: Sequence[dict[str, Any]], stream: Callable[[str], None] | None = None) -> list[Written]:
-        """What the model writes about each text.
+        """Generate a summary of each text.
 
         Args:
-            encoded: what `encode` gave.
-            stream: called with each piece of the first text, of one alone, as it is written.
+            encoded: texts encoded by `encode`.
+            stream: called with each piece of the output as it is generated, if there is one text only.
 
         Raises:
-            InputError: the model cannot write as it is configured.
+            InputError: the configuration of the model does not allow generation.
         """
         texts = [Written("")] * len(encoded)
         for chosen, written in self.write_batches(encoded, stream if len(encoded) == 1 else None):
@@ -149,11 +151,11 @@ class Writer:
     def write_batches(
         self, encoded: Sequence[dict[str, Any]], stream: Callable[[str], None] | None = None
     ) -> Iterator[tuple[list[int], list[Written]]]:
-        """The same in batches of texts of like length, as they are done: the places of the texts, and what was written;
-        arguments and errors as in `write`."""
+        """Generate in batches of similar length; yields the indices of the texts and their summaries. Arguments and
+        errors as in `write`."""
         from longspan.progress import progress_bar
 
-        lengths = [len(each["input_ids"]) for each in encoded]
+        lengths = [len(features["input_ids"]) for features in encoded]
         batches = batches_of(lengths, self._batch_tokens())
         if self._counts_padding():
             batches = [list(equal) for chosen in batches for _, equal in groupby(chosen, lengths.__getitem__)]
@@ -164,7 +166,7 @@ class Writer:
         return BATCH_TOKENS
 
     def _counts_padding(self) -> bool:
-        """Whether what it writes of a text depends on the padding beside it."""
+        """Whether the output for a text depends on padding in its batch."""
         return False
 
     def _write(self, batch: Sequence[dict[str, Any]], stream: Callable[[str], None] | None) -> list[Written]:
@@ -183,7 +185,7 @@ class Writer:
             ):
                 output = self.model.generate(**inputs, **self.options, streamer=streamer)
         except InputError:
-            if failed:  # not the model: the output is full, or closed
+            if failed:  # not an error of the model: the output stream is full or closed
                 raise failed[0] from None
             raise
         ends = self.options.get("eos_token_id", self.model.generation_config.eos_token_id)
@@ -196,13 +198,14 @@ class Writer:
         return written
 
     def _new(self, row: Any, inputs: dict[str, Any]) -> list[int]:
-        """The tokens of a row that were written; the first of a decoder, which may be one that ends, was not."""
+        """Returns the new tokens of a row, without the decoder's start token, which may equal the end token."""
         return row[1:].tolist()
 
     def _inputs(self, batch: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Arguments of `generate` for a batch: `input_ids` and `attention_mask` `(B, S)`, padded behind."""
+        """Returns arguments of `generate` for a batch: `input_ids` and `attention_mask` `(B, S)`, with right
+        padding."""
         padding = self.tokenizer.pad_token_id
-        ids, real = padded([each["input_ids"] for each in batch], 0 if padding is None else padding)
+        ids, real = padded([features["input_ids"] for features in batch], 0 if padding is None else padding)
         return {"input_ids": ids, "attention_mask": real.long()}
 
     def _text(self, row: Any, inputs: dict[str, Any]) -> str:
@@ -210,26 +213,32 @@ class Writer:
 
 
 class SequenceWriter(Writer):
-    """An encoder–decoder of transformers, run as it is."""
+    """An encoder-decoder of transformers, run unchanged."""
 
     def _limit(self) -> tuple[int | None, bool]:
         return source_limit(self.model, self.tokenizer)
 
     def lengthened(self, tokens: int) -> Self | None:
-        """See `Writer.lengthened`: T5's kind, which tells places by distance, sees windows as wide as it was long."""
+        """Use windows as wide as the original input length; only for relative positions, as in T5. See
+        `Writer.lengthened`."""
         from longspan.checkpoints.lengthening.in_place import read_further
 
-        own, ends = self._limit()
-        assert own is not None
-        wanted = doubled(own, tokens)
-        if ends or wanted > FARTHEST * own or self.decoding.max_source_tokens or not read_further(self.model, own):
+        length, ends = self._limit()
+        assert length is not None
+        wanted = doubled(length, tokens)
+        if (
+            ends
+            or wanted > FARTHEST * length
+            or self.decoding.max_source_tokens
+            or not read_further(self.model, length)
+        ):
             return None
-        longer = copy.copy(self)  # of the same model, in which texts that are no longer come out as before
+        longer = copy.copy(self)  # shares the model, which gives the same result as before for texts that are no longer
         longer.limit = wanted
         return longer
 
     def encode(self, text: str, asked: Asked) -> dict[str, Any]:
-        """See `Writer.encode`; such models read no query."""
+        """Encode a text; these models read no query. See `Writer.encode`."""
         if asked.query is not None:
             raise InputError(
                 f"model {self.source!r} reads no query, since it was not trained on any; leave the query "
@@ -239,10 +248,10 @@ class SequenceWriter(Writer):
 
 
 class OwnWriter(Writer):
-    """A Longspan encoder–decoder or prefix language model.
+    """A Longspan encoder-decoder or prefix language model.
 
     Args:
-        task: the task whose tagger tells how important each token is, for a model that weighs them; else None.
+        task: the task whose tagger computes the importance of each token, for a model that weighs tokens; else None.
     """
 
     def __init__(
@@ -251,13 +260,13 @@ class OwnWriter(Writer):
         tokenizer: Any,
         source: str,
         decoding: Decoding,
-        said: dict[str, Any],
+        config_json: dict[str, Any],
         language: str | None = None,
         task: Any | None = None,
     ) -> None:
-        super().__init__(model, tokenizer, source, decoding, said, language)
+        super().__init__(model, tokenizer, source, decoding, config_json, language)
         self.task = task
-        self.global_ids = _global_ids(tokenizer) if said.get("model_type") == "led" else None
+        self.global_ids = _global_ids(tokenizer) if config_json.get("model_type") == "led" else None
         self._longer: tuple[int, Self] | None = None
 
     def _limit(self) -> tuple[int, bool]:
@@ -265,7 +274,7 @@ class OwnWriter(Writer):
         return positions if self.model.config.is_encoder_decoder else positions - self.new_tokens - 1, True
 
     def _batch_tokens(self) -> int:
-        # A prefix language model writes behind its source, where padding would stand.
+        # A prefix language model generates after its source, where padding would be.
         return BATCH_TOKENS if self.model.config.is_encoder_decoder else 1
 
     def _counts_padding(self) -> bool:
@@ -276,8 +285,8 @@ class OwnWriter(Writer):
         return not all(supports(layer, "padding") for layer in layers)
 
     def encode(self, text: str, asked: Asked) -> dict[str, Any]:
-        """See `Writer.encode`: a query stands before the text, and its tokens are global; a model that weighs tokens
-        is told how important its tagger holds each."""
+        """Encode a text, with its query in front as global tokens, and with the importance of tokens for models that
+        weigh them. See `Writer.encode`."""
         from longspan.data.summaries.rows import SummaryRow
 
         task, query = self.task, asked.query
@@ -303,34 +312,34 @@ class OwnWriter(Writer):
         inputs = super()._inputs(batch)
         length = inputs["input_ids"].shape[1]
         if "global_tokens" in batch[0]:
-            leading = torch.tensor([[each["global_tokens"]] for each in batch])
+            leading = torch.tensor([[features["global_tokens"]] for features in batch])
             inputs["global_attention_mask"] = torch.arange(length) < leading
         elif self.global_ids is not None:
             marked = torch.isin(inputs["input_ids"], torch.tensor(self.global_ids))
             inputs["global_attention_mask"] = marked | (torch.arange(length) == 0)
         if "importance" in batch[0]:
-            rows = [[*each["importance"], *[0.0] * (length - len(each["importance"]))] for each in batch]
+            rows = [[*features["importance"], *[0.0] * (length - len(features["importance"]))] for features in batch]
             inputs["importance"] = torch.tensor(rows)
         return inputs
 
     def lengthened(self, tokens: int) -> Self | None:
-        """See `Writer.lengthened`. Full attention becomes windows as wide as the model was long, in which no two tokens
-        have the same of the repeated positions; other mechanisms stay."""
+        """Replace full attention by windows as wide as the original input length, so that no two tokens in a window
+        share one of the repeated positions; other mechanisms stay. See `Writer.lengthened`."""
         from longspan.checkpoints.lengthening.lengthen import lengthen
 
         config = self.model.config
-        own = config.max_position_embeddings
-        spare = own - self._limit()[0]  # for what is written behind the text, in one stack
-        wanted = doubled(own, tokens + spare)
-        if wanted > FARTHEST * own or self.task is not None or self.decoding.max_source_tokens is not None:
+        length = config.max_position_embeddings
+        spare = length - self._limit()[0]  # room for the output after the text, in a decoder-only model
+        wanted = doubled(length, tokens + spare)
+        if wanted > FARTHEST * length or self.task is not None or self.decoding.max_source_tokens is not None:
             return None
         if self._longer is None or self._longer[0] != wanted:
             layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
-            windows = [layer.windows_instead(own) for layer in layers]
+            windows = [layer.windows_instead(length) for layer in layers]
             attention = layers if None in windows or not config.is_encoder_decoder else windows[0]
             try:
                 model = lengthen(self.model, attention=attention, max_tokens=wanted)
-            except InputError:  # a stack with attention of its own, or positions that nobody can repeat
+            except InputError:  # a stack with its own attention, or positions that cannot be repeated
                 return None
             longer = type(self)(model, self.tokenizer, self.source, self.decoding, {})
             longer.options, longer.prefix, longer.global_ids = self.options, self.prefix, self.global_ids
@@ -339,14 +348,14 @@ class OwnWriter(Writer):
         return self._longer[1]
 
 
-def doubled(own: int, tokens: int) -> int:
-    """The length of a model, doubled until it holds so many tokens."""
-    while own < tokens:
-        own *= 2
-    return own
+def doubled(length: int, tokens: int) -> int:
+    """Returns the length of a model, doubled until it is at least `tokens`."""
+    while length < tokens:
+        length *= 2
+    return length
 
 
 def _global_ids(tokenizer: Any) -> list[int]:
-    """Tokens that are global in a published LED wherever they stand, besides the first of all: PRIMERA's between
-    documents (Xiao et al. 2022, 2.1)."""
+    """Returns the tokens that are global in a published LED besides the first: PRIMERA's document separators (Xiao et
+    al. 2022, 2.1)."""
     return [number for token, number in tokenizer.get_added_vocab().items() if token == "<doc-sep>"]

@@ -1,1 +1,2 @@
-"""A collection of documents whose lower-layer states are stored on disk, so that many questions can be asked of it."""
+"""Indexes on disk of document collections: words and vectors of passages, or states of a decomposed model's lower
+layers."""

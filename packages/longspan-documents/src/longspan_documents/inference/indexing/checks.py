@@ -1,9 +1,9 @@
-"""What the files of an index may say: each field's type and range, and how texts, passages, tokens and rows agree.
+"""Validation of an index's files: types and ranges of fields, and the consistency of texts, passages, tokens and rows.
 
-`index.json` and its shards are of an index with a model, `search.json` and its parts of one without.
+`index.json` and its shards belong to an index with a model, `search.json` and its parts to one without.
 
-An index is data that anybody may have written, under checksums that are right. What passes here can be asked without
-another look: every place lies in its text, every row in its tensor, every name in the index's own folder.
+An index is untrusted data, even if its checksums are right. After these checks, code can use it without further ones:
+every position lies in its text, every row in its tensor, and every file in the index's folder.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from longspan_documents.text.passages import Passage
 from longspan_documents.text.reading import DocumentSentence
 
 PIECE_TOKENS = 384
-"""Longest piece; passages have about 120 words, and only long tables and sentences are cut."""
+"""Maximum number of tokens of a piece; passages have about 120 words, so only long tables and sentences are split."""
 AGAIN = "make the index again with `longspan index`"
 
-# Of files and documents: their names may hold half characters, which settings may not.
+# Names of files and documents may contain lone surrogates, which settings must not.
 Text = Annotated[Any, Rule(lambda value: isinstance(value, str), "a text")]
 TextOrNone = Annotated[Any, Rule(lambda value: value is None or isinstance(value, str), "a text or null")]
 Digest = Annotated[str, Form("[0-9a-f]{32}", "32 hexadecimal digits")]
@@ -55,7 +55,7 @@ class ListedShard:
 
 @dataclass(frozen=True, kw_only=True)
 class MadeBy:
-    """What the states of an index depend on: model, split, type, and checksums of weights and tokenizer."""
+    """What the states of an index depend on: model, split, dtype, and checksums of weights and tokenizer."""
 
     source: Source
     lower_layers: Annotated[int, Range(1, 999)] | None
@@ -66,7 +66,7 @@ class MadeBy:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """`index.json`, without its checksum and the number of its format."""
+    """The fields of `index.json`, without its checksum and format number."""
 
     made_by: MadeBy
     shards: list[ListedShard]
@@ -82,7 +82,7 @@ class ListedPart:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchListing:
-    """`search.json`, without its parts and the number of its format."""
+    """The fields of `search.json`, without its parts and format number."""
 
     encoder: Source | None
     language: Annotated[str, Form("[a-z]{2,8}", "the code of a language")] | None
@@ -92,7 +92,7 @@ class SearchListing:
 @dataclass(frozen=True, kw_only=True)
 class ListedSource:
     """A document in the list of a part: its file or digest, size and time of the file, the checksum of its text, and
-    its number in the part, null where another text has taken its place."""
+    its index in the part, which is null if another text has replaced it."""
 
     key: Text
     stamp: list[Place]
@@ -102,7 +102,7 @@ class ListedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredSentence:
-    """A `DocumentSentence` as a shard has it."""
+    """A `DocumentSentence` as stored in a shard."""
 
     text: Text
     start: Place
@@ -115,7 +115,7 @@ class StoredSentence:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredPassage:
-    """A `Passage` as a shard has it, without its sentences, and the number of its pieces."""
+    """A `Passage` as stored in a shard, without its sentences, and the number of its pieces."""
 
     first: Whole
     heading: TextOrNone
@@ -126,7 +126,7 @@ class StoredPassage:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredDocument:
-    """A document as a shard has it, without its passages."""
+    """A document as stored in a shard, without its passages."""
 
     name: Text
     title: TextOrNone
@@ -135,7 +135,7 @@ class StoredDocument:
 
 
 def check_listing(body: Any) -> None:
-    """Raise `InputError` for the first thing that the list of an index cannot say."""
+    """Raise `InputError` for the first invalid entry of `index.json`."""
     from_plain(Listing, body, "the list")
     for part in (body["shards"], *(shard["documents"] for shard in body["shards"])):
         if not isinstance(part, list):
@@ -147,9 +147,9 @@ def check_listing(body: Any) -> None:
 
 
 def check_search_listing(body: Any) -> None:
-    """Raise `InputError` for the first thing that `search.json` cannot say."""
-    own, parts = _split(body, "parts", "the list", empty=True)
-    from_plain(SearchListing, own, "the list")
+    """Raise `InputError` for the first invalid entry of `search.json`."""
+    listing, parts = _split(body, "parts", "the list", empty=True)
+    from_plain(SearchListing, listing, "the list")
     files = set()
     for number, part in enumerate(parts):
         fields, entries = _split(part, "entries", f"parts[{number}]")
@@ -158,14 +158,14 @@ def check_search_listing(body: Any) -> None:
             raise InputError(f"parts[{number}].file is {listed.file!r}, which stands in the list twice")
         files.add(listed.file)
         for place, entry in enumerate(entries):
-            # There may be a million: the slow check is only for its words.
+            # There may be a million entries: the slow check is used only for its error message.
             if not _is_source(entry):
                 from_plain(ListedSource, entry, f"parts[{number}].entries[{place}]")
                 raise InputError(f"parts[{number}].entries[{place}].stamp is no size and time of a file")
 
 
 def _is_source(entry: Any) -> bool:
-    """Whether an entry is a `ListedSource`, its stamp empty or two numbers."""
+    """Whether an entry is a `ListedSource` whose stamp is empty or two numbers."""
     if not isinstance(entry, dict) or entry.keys() != {"key", "stamp", "digest", "document"}:
         return False
     key, stamp, digest, number = (entry[name] for name in ("key", "stamp", "digest", "document"))
@@ -173,7 +173,7 @@ def _is_source(entry: Any) -> bool:
         isinstance(key, str)
         and isinstance(stamp, list)
         and len(stamp) in (0, 2)
-        and all(type(one) is int for one in stamp)
+        and all(type(value) is int for value in stamp)
         and isinstance(digest, str)
         and _DIGEST.fullmatch(digest) is not None
         and (number is None or (type(number) is int and number >= 0))
@@ -184,7 +184,8 @@ _DIGEST = re.compile("[0-9a-f]{32}")
 
 
 def check_rows(firsts: list[int], rows: int) -> None:
-    """Raise `InputError` unless the first rows of pieces rise from 0 to the number of rows, and none is too long."""
+    """Raise `InputError` unless the first rows of pieces increase from 0 to the number of rows, and no piece is too
+    long."""
     if firsts[0] != 0 or firsts[-1] != rows or any(before >= after for before, after in pairwise(firsts)):
         raise InputError(f"firsts does not rise from 0 to the {rows:,} rows of states")
     if any(after - before > PIECE_TOKENS for before, after in pairwise(firsts)):
@@ -192,11 +193,15 @@ def check_rows(firsts: list[int], rows: int) -> None:
 
 
 IndexedDocument = tuple[Document, tuple[Passage, ...], list[range]]
-"""A document, its passages, and the numbers of the pieces of each."""
+"""A document, its passages, and the indices of the pieces of each passage."""
 
 
 def documents_of(plain: Any, pieces: int) -> list[IndexedDocument]:
-    """The documents of a shard that has so many pieces; `InputError` where they are not as an index has them."""
+    """Returns the documents of a shard.
+
+    Raises:
+        InputError: they are invalid, or do not have `pieces` pieces in all.
+    """
     if not isinstance(plain, list):
         raise InputError("documents holds no list")
     documents, first = [], 0
@@ -210,9 +215,9 @@ def documents_of(plain: Any, pieces: int) -> list[IndexedDocument]:
 
 
 def _document(about: Any, path: str, first: int) -> IndexedDocument:
-    own, passages = _split(about, "passages", path)
-    from_plain(StoredDocument, own, path)
-    text, pages = own["text"], own["pages"]
+    document_fields, passages = _split(about, "passages", path)
+    from_plain(StoredDocument, document_fields, path)
+    text, pages = document_fields["text"], document_fields["pages"]
     if any(before > after for before, after in pairwise([0, *pages, len(text)])):
         raise InputError(f"{path}.pages does not rise, or beyond the {len(text):,} characters of the text")
     checked, ranges = [], []
@@ -234,12 +239,14 @@ def _document(about: Any, path: str, first: int) -> IndexedDocument:
         checked.append(passage)
         ranges.append(range(first, first + fields["pieces"]))
         first = ranges[-1].stop
-    document = Document(text=text, blocks=(), pages=tuple(pages), title=own["title"], name=own["name"])
+    document = Document(
+        text=text, blocks=(), pages=tuple(pages), title=document_fields["title"], name=document_fields["name"]
+    )
     return document, tuple(checked), ranges
 
 
 def _split(mapping: Any, part: str, path: str, *, empty: bool = False) -> tuple[dict[str, Any], list[Any]]:
-    """A mapping without one of its keys, and what stands there: a list, which only where `empty` may hold nothing."""
+    """Separate a list from the other fields of a mapping; it must not be empty unless `empty`."""
     if not isinstance(mapping, dict):
         raise InputError(f"{path} is no mapping")
     parts = mapping.get(part)
@@ -252,21 +259,21 @@ def _split(mapping: Any, part: str, path: str, *, empty: bool = False) -> tuple[
 
 
 def _sentences(plain: list[Any], path: str, length: int) -> Iterator[DocumentSentence]:
-    """The sentences of a passage, each behind the one before it and in a text of so many characters."""
+    """Yield the sentences of a passage, after checking that they are in order and within the text."""
     place = 0
-    for number, one in enumerate(plain):
-        # Of an index with many books there are a million: the slow check is only for its words.
-        if not (isinstance(one, dict) and one.keys() == _KINDS.keys()) or any(
-            type(one[name]) not in kinds for name, kinds in _KINDS.items()
+    for number, sentence in enumerate(plain):
+        # An index of many books has a million sentences: the slow check is used only for its error message.
+        if not (isinstance(sentence, dict) and sentence.keys() == _KINDS.keys()) or any(
+            type(sentence[name]) not in kinds for name, kinds in _KINDS.items()
         ):
-            from_plain(StoredSentence, one, f"{path}[{number}]")
-        if not place <= one["start"] <= one["end"] <= length or one["block"] < 0:
+            from_plain(StoredSentence, sentence, f"{path}[{number}]")
+        if not place <= sentence["start"] <= sentence["end"] <= length or sentence["block"] < 0:
             raise InputError(
-                f"{path}[{number}] goes from {one['start']:,} to {one['end']:,} in a text of {length:,} characters, "
-                f"behind {place:,}"
+                f"{path}[{number}] goes from {sentence['start']:,} to {sentence['end']:,} in a text of {length:,} "
+                f"characters, behind {place:,}"
             )
-        place = one["start"]
-        yield DocumentSentence(**one)
+        place = sentence["start"]
+        yield DocumentSentence(**sentence)
 
 
 _KINDS: dict[str, tuple[type, ...]] = {"start": (int,), "end": (int,), "block": (int,)}

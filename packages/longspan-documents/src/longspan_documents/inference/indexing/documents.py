@@ -1,8 +1,8 @@
-"""`longspan.index` and `DocumentIndex`: a collection that is read once and asked many times.
+"""`longspan.index` and `DocumentIndex`: a collection that is read once and queried many times.
 
-What a decomposed model makes of each passage below its upper layers is stored in files. A question runs through the
-lower layers by itself; passages are ranked by its words, and the upper layers read it with the stored states of the
-best.
+The states of each passage below the upper layers of a decomposed model are stored in files. A question passes through
+the lower layers separately; passages are ranked by its words, and the upper layers read it together with the stored
+states of the best passages.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
     from longspan_documents.inference.reranker import Reranker
 
 SHARD_BYTES = 64 * 2**20
-"""A shard is written when its states take so much."""
+"""A shard is written when its states reach this size."""
 Stored = Literal["float16", "bfloat16", "float32"]
 
 
 @takes(Index)
 def index(documents: Source | Sequence[Source], output: str | Path, options: Index) -> DocumentIndex | SearchIndex:
-    """Make an index of documents, or add documents to one that is there.
+    """Create an index of documents, or add documents to an existing one.
 
-    Without a model it holds the words of the documents and the vectors of their passages
+    Without a model, it contains the words of the documents and the vectors of their passages
     (`longspan_documents.inference.indexing.search`); with one, the states of its lower layers.
 
     Args:
@@ -67,11 +67,11 @@ def index(documents: Source | Sequence[Source], output: str | Path, options: Ind
         output: the folder of the index.
 
     Returns:
-        The index; `added` and `notes` say what was done.
+        The index; its `added` and `notes` describe what was done.
 
     Raises:
-        InputError: as `longspan.answer`; the model is another one than the index was made by; something else
-            lies in the folder. What was finished before stays in the index.
+        InputError: as `longspan.answer`; the model differs from that of the index; or the folder contains other files.
+            Documents that were finished before the error stay in the index.
     """
     documents = sources_in(documents, options, "documents")
     model, lower_layers, encoder = options.model, options.lower_layers, options.encoder
@@ -79,8 +79,10 @@ def index(documents: Source | Sequence[Source], output: str | Path, options: Ind
     if model is None and not has_index(folder):
         return _searchable(documents, output, options)
     if has_search_index(folder) or encoder is not None:
-        given = f"model={show(model)}" if encoder is None else f"encoder={show(encoder)}"
-        raise InputError(f"{given} does not fit the index {on_one_line(str(output))!r}; leave it out, or make another")
+        argument = f"model={show(model)}" if encoder is None else f"encoder={show(encoder)}"
+        raise InputError(
+            f"{argument} does not fit the index {on_one_line(str(output))!r}; leave it out, or make another"
+        )
     if has_index(folder):
         library = DocumentIndex(folder, model, device=options.device)
         if lower_layers is not None and library.contents.made_by["lower_layers"] not in (None, lower_layers):
@@ -95,15 +97,15 @@ def index(documents: Source | Sequence[Source], output: str | Path, options: Ind
                 folder, model, lower_layers=lower_layers, dtype=options.dtype, device=options.device
             )
             skipped = library.add_read(documents, options)
-            library.notes += skipped  # those before were read anew
+            library.notes += skipped  # earlier notes were read again
         return library
     skipped = library.add_read(documents, options)
-    library.notes += skipped  # those before were read anew
+    library.notes += skipped  # earlier notes were read again
     return library
 
 
 def _searchable(documents: Source | Sequence[Source], output: str | Path, options: Index) -> SearchIndex:
-    """An index without a model, made or added to."""
+    """Create an index without a model, or add to one."""
     if options.lower_layers is not None:
         raise InputError(
             f"lower_layers={show(options.lower_layers)} decomposes a model, and none is given; give one, or leave it "
@@ -114,28 +116,28 @@ def _searchable(documents: Source | Sequence[Source], output: str | Path, option
         opening = SearchIndex if has_search_index(folder) else SearchIndex.new
         library = opening(folder, options.encoder, device=options.device)
         skipped = library.add_read(documents, options)
-        library.notes += skipped  # those before were read anew
+        library.notes += skipped  # earlier notes were read again
     return library
 
 
 class DocumentIndex:
-    """An index that is there; every shard is compared with its checksum.
+    """An existing index with a model; the checksum of every shard is verified.
 
     Args:
-        folder: of the index.
-        model: where its model lies now, or its Hub name; None takes the place from which it was made, if it is a folder
-            here or a name that was fetched before: the Hub is not asked for what an index says.
-        reranker: a cross-encoder that orders the best passages again, as in `longspan.answer`.
-        device: where model and reranker compute, as PyTorch names devices; None is the processor.
+        folder: the folder of the index.
+        model: folder or Hub name of its model; None uses the recorded source if it is a local folder or a cached name.
+            A name that only the index specifies is never downloaded.
+        reranker: a cross-encoder that reranks the best passages, as in `longspan.answer`.
+        device: of model and reranker, as PyTorch names devices; None is the CPU.
         dtype: of the reranker's weights; the model computes in float32, as its states are.
 
     Attributes:
-        notes: a sentence each on shards that are damaged and left out, and on what `index` passed over.
-        added: what the last `add` did.
+        notes: a sentence for each damaged shard that is ignored, and for each file that `index` skipped.
+        added: counts of the last `add`.
 
     Raises:
-        InputError: there is no index, its list is damaged, or the model is another one than it was made by; a device
-            that is not there.
+        InputError: there is no index, its list is damaged, the model is not that of the index, or a device does not
+            exist.
     """
 
     def __init__(
@@ -153,7 +155,7 @@ class DocumentIndex:
         self.folder, self.added = Path(folder), Added()
         self.contents, _ = read_contents(self.folder)
         name, recorded = on_one_line(str(folder)), self.contents.made_by["source"]
-        # An index may be anybody's, and its word is not taken for a name to fetch.
+        # An index is untrusted data, so names in it are not downloaded.
         source = local_folder(recorded) if model is None else model
         if source is None:
             raise InputError(
@@ -193,7 +195,7 @@ class DocumentIndex:
         dtype: Stored = "float16",
         device: str | None = None,
     ) -> DocumentIndex:
-        """An empty index in a folder that is not there, or empty; errors as in `index`."""
+        """Create an empty index in a new or empty folder; errors as in `index`."""
         if not isinstance(dtype, str) or dtype not in DTYPES:
             raise InputError(f"dtype is {show(dtype)}; choose {', '.join(DTYPES)}")
         place = output_folder(folder)
@@ -206,43 +208,43 @@ class DocumentIndex:
         return cls(place, model, device=device)
 
     def _read(self) -> None:
-        """The list of shards as it is now, and every shard that is whole."""
+        """Read the current list of shards, and open every undamaged shard."""
         self.contents, note = read_contents(self.folder)
         self.notes, self._shards = ([note] if note else []), []
         for shard in self.contents.shards:
             try:
                 self._shards.append(Shard(self.folder, shard, self._reader.model.config.hidden_size))
             except InputError as error:
-                lost = ", ".join(on_one_line(one["name"]) for one in shard["documents"])
+                lost = ", ".join(on_one_line(document["name"]) for document in shard["documents"])
                 self.notes.append(f"{error}; it is left out, and with it {lost}: index these again")
         self.__dict__.pop("_indexed", None)
         self.__dict__.pop("_answerer", None)
 
     @cached_property
     def _indexed(self) -> list[tuple[Shard, Document, tuple[Passage, ...], list[range]]]:
-        return [(shard, *each) for shard in self._shards for each in shard.documents]
+        return [(shard, *indexed) for shard in self._shards for indexed in shard.documents]
 
     def __len__(self) -> int:
-        """How many documents can be asked."""
+        """The number of documents."""
         return len(self._indexed)
 
     @property
     def documents(self) -> list[Document]:
-        """Those that can be asked, with their names and texts."""
+        """The documents, with names and texts."""
         return [document for _, document, _, _ in self._indexed]
 
     @property
     def bytes(self) -> int:
-        """Bytes that the files of the index take."""
+        """The size of the index's files in bytes."""
         return sum(shard["bytes"] for shard in self.contents.shards)
 
     def _pieces(self, number: int, start: int) -> list[Piece]:
-        """The pieces of the passage of a document that begins with this character."""
+        """Returns the pieces of a document's passage by its first character."""
         shard, _, passages, pieces = self._indexed[number]
         place = next(place for place, passage in enumerate(passages) if passage.start == start)
-        return [shard.piece(each) for each in pieces[place]]
+        return [shard.piece(piece) for piece in pieces[place]]
 
-    # Asking ----------------------------------------------------------------------------------------------------------
+    # Querying --------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _answerer(self) -> Answerer:
@@ -255,7 +257,7 @@ class DocumentIndex:
         return Answerer(self.documents, self._reader, passages=passages, reranker=self._reranker)
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
-        """See `longspan.answer`; the words come from the stored states."""
+        """Answer a question from the stored states; see `longspan.answer`."""
         result = self._answerer.answer(question, top=top, threshold=threshold)
         return replace(result, note=notes(result.note, *self.notes))
 
@@ -263,18 +265,18 @@ class DocumentIndex:
 
     @takes(SentenceReading)
     def add(self, documents: Source | Sequence[Source], options: Reading) -> list[str]:
-        """Add documents that are not there yet; what was passed over, in sentences. Arguments and errors as in `index`.
+        """Add new documents; returns notes on skipped files. Arguments and errors as in `index`.
 
-        An interruption, or a document that cannot be read, leaves those before it in the index.
+        After an interruption or an unreadable document, the documents before it are in the index.
         """
         return self.add_read(documents, options)
 
     def add_read(self, documents: Source | Sequence[Source], reading: Reading) -> list[str]:
-        """Add documents, read as these options say; see `add`."""
+        """Add documents with these reading options; see `add`."""
         skipped: list[str] = []
         with claimed(self.folder):
             self._read()
-            known = {one["digest"] for one in self._whole()}
+            known = {document["digest"] for document in self._whole()}
             waiting: list[Entry] = []
             self.added = Added()
             try:
@@ -285,7 +287,12 @@ class DocumentIndex:
                     passages = passages_of(document)
                     waiting.append(Entry(document, tuple(passages), tuple(self._reader.pieces(document, passages))))
                     known.add(waiting[-1].digest)
-                    size = sum(piece.states.numel() * 2 for entry in waiting for each in entry.pieces for piece in each)
+                    size = sum(
+                        piece.states.numel() * 2
+                        for entry in waiting
+                        for passage_pieces in entry.pieces
+                        for piece in passage_pieces
+                    )
                     if size >= SHARD_BYTES:
                         self._write(waiting)
                         waiting = []
@@ -296,22 +303,22 @@ class DocumentIndex:
 
     def _whole(self) -> list[dict[str, str]]:
         whole = {shard.file.name for shard in self._shards}
-        return [one for shard in self.contents.shards if shard["file"] in whole for one in shard["documents"]]
+        return [document for shard in self.contents.shards if shard["file"] in whole for document in shard["documents"]]
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        """Write a shard, then the list that names it, without damaged shards whose documents are all there again."""
+        """Write a shard, then the list with it; damaged shards are removed if all their documents are present again."""
         if not entries:
             return
         numbers = [int(shard["file"][6:].partition(".")[0]) for shard in self.contents.shards]
         listed = write_shard(self.folder, 1 + max(numbers, default=0), entries, self.contents.made_by["dtype"])
         self.contents.shards.append(listed)
         self._shards.append(Shard(self.folder, listed))
-        there = {one["digest"] for one in self._whole()}
+        there = {document["digest"] for document in self._whole()}
         whole = {shard.file.name for shard in self._shards}
         self.contents.shards = [
-            each
-            for each in self.contents.shards
-            if each["file"] in whole or not {one["digest"] for one in each["documents"]} <= there
+            shard
+            for shard in self.contents.shards
+            if shard["file"] in whole or not {document["digest"] for document in shard["documents"]} <= there
         ]
         self.contents.write(self.folder)
         passages = sum(len(entry.passages) for entry in entries)
@@ -320,19 +327,19 @@ class DocumentIndex:
         )
 
 
-def _documents(given: Source | Sequence[Source], skipped: list[str], reading: Reading) -> Iterator[Document]:
-    """Documents one at a time; of a folder those that cannot be read are passed over, and said in `skipped`."""
-    every: list[tuple[Any, bool]] = []
-    for source in [given] if isinstance(given, str | Path | Document) else given:
+def _documents(sources: Source | Sequence[Source], skipped: list[str], reading: Reading) -> Iterator[Document]:
+    """Yield documents; unreadable files in folders are skipped, with a note in `skipped`."""
+    named_sources: list[tuple[Any, bool]] = []
+    for source in [sources] if isinstance(sources, str | Path | Document) else sources:
         if isinstance(source, Path) and os.path.isdir(source):
             files, note = documents_in(source)
             skipped += [f"{on_one_line(str(source))}: {note}"] if note else []
-            every += [(file, False) for file in files]
+            named_sources += [(file, False) for file in files]
         else:
-            every.append((source, True))
-    if not every:
+            named_sources.append((source, True))
+    if not named_sources:
         raise InputError("there is no document to index; give a text, a file or a folder")
-    for source, named in progress_bar(every, doing="indexing", unit=" documents"):
+    for source, named in progress_bar(named_sources, doing="indexing", unit=" documents"):
         try:
             documents, more = opened(source, reading)
         except InputError as error:

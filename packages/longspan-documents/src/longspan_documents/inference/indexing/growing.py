@@ -1,8 +1,9 @@
-"""How an index without a model grows: what is new or has changed is put into parts, and the list of parts is replaced.
+"""Updates of an index without a model: new and changed documents are written to parts, and the list of parts is
+replaced.
 
-A file whose size and time are as they were is not read again; one that changed is read, and its former text counts no
-more. A part appears under its name when it is whole, and counts once `search.json`, which is replaced in one step,
-names it: whatever ends the writing, the index is the old one or the new one.
+A file with unchanged size and time is not read again; a changed file is read, and its former text is ignored. A part
+gets its name when it is complete, and is used when `search.json`, which is replaced atomically, lists it. So an
+interruption leaves either the old index or the new one.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from longspan_documents.text.options import Reading, SentenceReading
 
 LIST = "search.json"
 BUILDING = "building"
-"""Where documents lie that several processes have prepared, while an index is made."""
+"""Folder of the documents that worker processes have prepared, while an index is built."""
 FORMAT = 1
 PART_PASSAGES = 20_000
-"""A part is written when it has so many passages."""
+"""A part is written when it has this many passages."""
 
 
 class GrowingIndex:
-    """The half of `longspan_documents.inference.indexing.search.SearchIndex` that adds documents."""
+    """The part of `longspan_documents.inference.indexing.search.SearchIndex` that adds documents."""
 
     folder: Path
     notes: list[str]
@@ -58,20 +59,20 @@ class GrowingIndex:
     _encoder: Any
 
     def _read(self) -> None:
-        """Read the list again, and open the parts that it names."""
+        """Read the list again, and open its parts."""
         raise NotImplementedError
 
     @takes(SentenceReading)
     def add(self, documents: Source | Sequence[Source], options: Reading) -> list[str]:
-        """Add documents that are new or have changed; what was passed over, in sentences.
+        """Add documents that are new or have changed; returns notes on skipped files.
 
-        Arguments and errors as in `longspan.index`. An interruption, or a document that cannot be read, leaves those
-        before it in the index.
+        Arguments and errors as in `longspan.index`. After an interruption or an unreadable document, the documents
+        before it are in the index.
         """
         return self.add_read(documents, options)
 
     def add_read(self, documents: Source | Sequence[Source], reading: Reading, ahead: Ahead | None = None) -> list[str]:
-        """Add documents, read as these options say; `ahead` prepares files together, by several processes."""
+        """Add documents with these reading options; `ahead` prepares files in several processes."""
         skipped: list[str] = []
         opened = partial(self._opened, reading=reading)
         with claimed(self.folder):
@@ -93,10 +94,12 @@ class GrowingIndex:
                             raise
                         skipped.append(f"passed over: {error}")
                         continue
-                    for entry, one in new:
+                    for entry, document in new:
                         self._known[entry["key"]] = entry
-                        waiting.append((entry, one if isinstance(one, Prepared) else self._preparer(one)(one)))
-                        if sum(len(one.stems) for _, one in waiting) >= PART_PASSAGES:
+                        waiting.append(
+                            (entry, document if isinstance(document, Prepared) else self._preparer(document)(document))
+                        )
+                        if sum(len(prepared_document.stems) for _, prepared_document in waiting) >= PART_PASSAGES:
                             self._write(waiting)
                             waiting = []
             finally:
@@ -110,18 +113,18 @@ class GrowingIndex:
     def _prepared(
         self, ahead: Ahead, documents: Source | Sequence[Source], opened: Callable[[Source], list[Document]]
     ) -> Callable[[Path], Prepared | None] | None:
-        """Have the files that are new or have changed prepared; None where there is none."""
+        """Prepare the files that are new or have changed; returns None if there are none."""
         with without_bars():
-            new = [one for key, _, stamp, one in sources_of(documents, []) if not self._is_known(key, stamp)]
+            new = [source for key, _, stamp, source in sources_of(documents, []) if not self._is_known(key, stamp)]
         for source in new if self._list["language"] is None else ():
-            with suppress(InputError):  # which is said when its turn comes
+            with suppress(InputError):  # reported when the source is added
                 self._preparer(opened(source)[0])
                 break
-        files = list(dict.fromkeys(one for one in new if isinstance(one, Path)))
+        files = list(dict.fromkeys(source for source in new if isinstance(source, Path)))
         return ahead(self._preparer(None), files) if files and self._list["language"] is not None else None
 
     def _is_known(self, key: str | None, stamp: list[int]) -> bool:
-        """Whether the index has a file as it is now."""
+        """Whether the index contains the current version of a file."""
         known = self._known.get(key) if key else None
         return known is not None and known["stamp"] == stamp
 
@@ -133,7 +136,7 @@ class GrowingIndex:
     def _new(
         self, key: str | None, stamp: list[int], documents: Sequence[Document | Prepared]
     ) -> Iterator[tuple[dict[str, Any], Document | Prepared]]:
-        """The documents of a source that the index has not, each with what the list is to say of it."""
+        """Yield the documents of a source that are not in the index, each with its entry for the list."""
         for document in documents:
             digest = document.digest if isinstance(document, Prepared) else digest_of(document)
             name = key or f"text:{digest}"
@@ -146,7 +149,7 @@ class GrowingIndex:
 
     @property
     def _entries(self) -> dict[str, dict[str, Any]]:
-        """What the list says of each document that can be asked, by its key."""
+        """The list's entry of each document that can be queried, by its key."""
         return {
             entry["key"]: entry
             for _, listed in self._parts
@@ -155,7 +158,8 @@ class GrowingIndex:
         }
 
     def _let_go(self) -> list[str]:
-        """Take out documents whose files are gone, or have changed and were not read again; their keys."""
+        """Remove documents whose files have been deleted, or have changed and were not read again; returns their
+        keys."""
         left = set().union(*stale_files(self._entries.values()))
         if left:
             self._forget(left)
@@ -163,13 +167,13 @@ class GrowingIndex:
         return sorted(left)
 
     def _forget(self, keys: Collection[str]) -> None:
-        """Have the texts that parts hold of some documents count no more; the list is yet to be written."""
+        """Mark the stored texts of these documents as replaced; the list is written later."""
         for listed in self._list["parts"]:
             for entry in listed["entries"]:
                 entry["document"] = None if entry["key"] in keys else entry["document"]
 
     def _preparer(self, document: Document | None) -> Preparer:
-        """What prepares documents; the first one of all tells their language."""
+        """Returns the preparer; the first document of an index determines its language."""
         if self._list["language"] is None:
             assert document is not None
             self._list["language"] = guess_language(document.text[:SAMPLE])
@@ -177,7 +181,7 @@ class GrowingIndex:
             if bundled and reads_english(document.text[:SAMPLE]):
                 self._list["width"] = bundled_encoder(self.device).dimensions
             elif not bundled:
-                self._list["width"] = 1  # until the encoder says
+                self._list["width"] = 1  # until the encoder is loaded
                 self._list["width"] = self._encoder.dimensions
             self.__dict__.pop("_encoder", None)
         source = self._list["encoder"]
@@ -188,11 +192,11 @@ class GrowingIndex:
         return Preparer(self._list["language"], self._encoder, source is None, source)
 
     def _write(self, waiting: Sequence[tuple[dict[str, Any], Prepared]]) -> None:
-        """Write a part, then the list that names it, in which former texts of its documents count no more."""
+        """Write a part, then the list with it, in which former texts of its documents are marked as replaced."""
         numbers = [int(listed["file"][5:].partition(".")[0]) for listed in self._list["parts"]]
         if waiting:
             name = f"part-{1 + max(numbers, default=0):06d}.safetensors"
-            size = write_part(self.folder / name, [one for _, one in waiting])
+            size = write_part(self.folder / name, [prepared for _, prepared in waiting])
             self._forget({entry["key"] for entry, _ in waiting})
             last = {entry["key"]: place for place, (entry, _) in enumerate(waiting)}
             entries = [
@@ -200,7 +204,7 @@ class GrowingIndex:
                 for place, (entry, _) in enumerate(waiting)
             ]
             self._list["parts"].append({"file": name, "bytes": size, "entries": entries})
-            passages = sum(len(one.stems) for _, one in waiting)
+            passages = sum(len(prepared.stems) for _, prepared in waiting)
             self.added = replace(
                 self.added, documents=self.added.documents + len(waiting), passages=self.added.passages + passages
             )
@@ -212,5 +216,5 @@ class GrowingIndex:
 
 
 def write_list(folder: Path, listed: dict[str, Any]) -> None:
-    """Write the list of an index, whole or not at all."""
+    """Write the list of an index atomically."""
     write_whole({folder / LIST: json.dumps({"format": FORMAT, **listed}, ensure_ascii=False) + "\n"})

@@ -1,4 +1,4 @@
-"""Opening an index of either kind; one without a model is opened without PyTorch."""
+"""Opens an index of either kind; one without a model is opened without PyTorch."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ def open_index(
     device: str | None = None,
     dtype: str | None = None,
 ) -> DocumentIndex | SearchIndex:
-    """The index of a folder, with or without a model, ready to be asked; its `notes` say which files it is older than.
+    """Open the index of a folder, with or without a model; its `notes` list files that have changed since.
 
     Args:
-        folder: of the index.
+        folder: the folder of the index.
         model: as for `DocumentIndex`.
         encoder: as for `SearchIndex`.
-        reranker, device, dtype: as for both.
+        reranker: as for both.
+        device: as for both.
+        dtype: as for both.
 
     Raises:
-        InputError: as those two; a model or an encoder that the index has no use for.
+        InputError: as for both; or the index does not use a model or an encoder that is specified.
     """
     if not has_search_index(Path(folder)):
         if encoder is not None:

@@ -1,4 +1,4 @@
-"""A part of a search index: some documents, the words of their passages as postings, and the passages' vectors.
+"""A part of a search index: documents, the words of their passages as postings, and the passages' vectors.
 
 ```
 documents   uint8 (Z)     each document with its passages as JSON, one after another
@@ -11,8 +11,8 @@ firsts      int64 (V + 1) where the postings of each begin
 rows        int32 (N)     the passages in which it stands;  counts int32 (N)  and how often
 ```
 
-A part is memory-mapped, and a question reads the postings of its own words, the vectors, and the documents that are
-shown: never all texts.
+A part is memory-mapped. A query reads the postings of its words, the vectors, and the documents that are shown, but
+never all texts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from longspan_documents.text.blocks import Document
 from longspan_documents.text.passages import Passage
 
 K1, B = 1.5, 0.75
-"""Of BM25, as bm25s has them."""
+"""Parameters of BM25, as in bm25s."""
 TENSORS = {
     "documents": "U8",
     "places": "I64",
@@ -48,16 +48,16 @@ TENSORS = {
     "rows": "I32",
     "counts": "I32",
 }
-"""Of a part, with their types."""
+"""The tensors of a part, with their dtypes."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A document that is ready to be put into a part.
+    """A document that is ready to be written to a part.
 
     Attributes:
         digest: of its text.
-        encoded: it and its P passages, see `encoded`.
+        encoded: the document and its P passages, see `encoded`.
         stems: of each passage.
         vectors: of the passages, `(P, E)` float16; E may be 0.
     """
@@ -69,21 +69,23 @@ class Prepared:
 
 
 def write_part(file: Path, documents: Sequence[Prepared]) -> int:
-    """Write documents as one file, whole or not at all; its bytes."""
+    """Write documents to one file atomically; returns its size in bytes."""
     from safetensors.numpy import save_file
 
-    stems = [one for document in documents for one in document.stems]
-    counts = [Counter(one) for one in stems]
+    stems = [passage_stems for document in documents for passage_stems in document.stems]
+    counts = [Counter(passage_stems) for passage_stems in stems]
     terms = sorted(set().union(*counts))
     numbers = {term: number for number, term in enumerate(terms)}
-    entries = [(numbers[term], row, count) for row, one in enumerate(counts) for term, count in one.items()]
+    entries = [
+        (numbers[term], row, count) for row, stem_counts in enumerate(counts) for term, count in stem_counts.items()
+    ]
     table = np.array(sorted(entries), dtype=np.int64).reshape(-1, 3)
     owners = np.repeat(np.arange(len(documents)), [len(document.stems) for document in documents])
     tensors = {
         "documents": np.frombuffer(b"".join(document.encoded for document in documents), np.uint8),
         "places": np.cumsum([0, *(len(document.encoded) for document in documents)], dtype=np.int64),
         "owners": owners.astype(np.int32),
-        "lengths": np.array([len(one) for one in stems], dtype=np.int32),
+        "lengths": np.array([len(passage_stems) for passage_stems in stems], dtype=np.int32),
         "vectors": np.concatenate([document.vectors for document in documents]),
         "terms": np.frombuffer("\n".join(terms).encode("utf-8", "surrogatepass"), np.uint8),
         "firsts": np.searchsorted(table[:, 0], np.arange(len(terms) + 1)).astype(np.int64),
@@ -96,22 +98,22 @@ def write_part(file: Path, documents: Sequence[Prepared]) -> int:
 
 
 def encoded(document: Document, passages: Sequence[Passage]) -> bytes:
-    """A document with its passages, as JSON."""
-    plain = [asdict(one) | {"by_lines": sorted(one.by_lines), "pieces": 0} for one in passages]
+    """Serialise a document with its passages to JSON."""
+    plain = [asdict(passage) | {"by_lines": sorted(passage.by_lines), "pieces": 0} for passage in passages]
     fields = {"name": document.name, "title": document.title, "pages": document.pages, "text": document.text}
     return json.dumps(fields | {"passages": plain}, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
 class Part:
-    """A part that is open.
+    """An open part.
 
     Attributes:
-        lengths: stems of each passage, `(P,)`.
-        owners: the document of each passage, `(P,)`.
+        lengths: number of stems of each passage, `(P,)`.
+        owners: the index of each passage's document, `(P,)`.
         starts: the first passage of each document, and P, `(D + 1,)`.
 
     Raises:
-        InputError: the file is missing, of another size than listed, or not as an index has it.
+        InputError: the file is missing, has another size than listed, or is invalid.
     """
 
     def __init__(self, file: Path, size: int, width: int) -> None:
@@ -137,7 +139,7 @@ class Part:
         self._firsts: np.ndarray = self._opened.get_tensor("firsts")
         self.starts = np.searchsorted(self.owners, np.arange(len(self._places)))
         ends = [_ends(self._places) == (0, *shapes["documents"]), _ends(self._firsts) == (0, *shapes["rows"])]
-        rising = all(bool((np.diff(one) >= 0).all()) for one in (self._places, self._firsts, self.owners))
+        rising = all(bool((np.diff(indices) >= 0).all()) for indices in (self._places, self._firsts, self.owners))
         same = len(self.owners) == len(self.lengths) == shapes["vectors"][0] and shapes["rows"] == shapes["counts"]
         owned = not len(self.owners) or 0 <= self.owners[0] <= self.owners[-1] < len(self._places) - 1
         if not (all(ends) and rising and same and owned and len(self._terms) + 1 == len(self._firsts)):
@@ -150,7 +152,7 @@ class Part:
         return {term: number for number, term in enumerate(text.split("\n"))} if text else {}
 
     def postings(self, stem: str) -> tuple[np.ndarray, np.ndarray]:
-        """The passages in which a stem stands, rising, and how often in each."""
+        """Returns the passages that contain a stem, in increasing order, and its count in each."""
         number = self._terms.get(stem)
         if number is None:
             return np.zeros(0, np.int32), np.zeros(0, np.int32)
@@ -162,14 +164,15 @@ class Part:
 
     @cached_property
     def vectors(self) -> np.ndarray:
-        """Of the passages, `(P, E)` float32; `InputError` where one is NaN or infinite."""
+        """The vectors of the passages, `(P, E)` float32; raises `InputError` if one is NaN or infinite."""
         vectors = self._opened.get_tensor("vectors").astype(np.float32)
         if not np.isfinite(vectors).all():
             raise self._fault("its vectors are no finite numbers")
         return vectors
 
     def of_documents(self, numbers: Sequence[int | None]) -> np.ndarray:
-        """Which passages belong to the documents of these numbers, `(P,)` bool; `InputError` where there is none."""
+        """Returns which passages belong to the documents with these indices, `(P,)` bool; raises `InputError` if an
+        index is out of range."""
         chosen = np.zeros(len(self.starts) - 1, dtype=bool)
         alive = [number for number in numbers if number is not None]
         if max(alive, default=0) >= len(chosen):
@@ -180,7 +183,7 @@ class Part:
         return chosen[self.owners]
 
     def document(self, number: int) -> tuple[Document, tuple[Passage, ...]]:
-        """One document with its passages."""
+        """Returns one document with its passages."""
         first, end = int(self._places[number]), int(self._places[number + 1])
         try:
             with one_sentence("documents is no JSON"):
@@ -193,22 +196,22 @@ class Part:
         return document, passages
 
     def _fault(self, reason: str) -> InputError:
-        """What is said where a part that could be opened cannot be read."""
+        """Returns the error for a part that could be opened but not read."""
         return InputError(f"'{self.file}' is not as Longspan writes it ({reason}); {AGAIN}")
 
 
 def _ends(numbers: np.ndarray) -> tuple[int, ...]:
-    """The first and the last of some numbers; nothing where there is none."""
+    """Returns the first and the last of the numbers, or nothing if there are none."""
     return (int(numbers[0]), int(numbers[-1])) if len(numbers) else ()
 
 
 def word_scores(parts: Sequence[Part], alive: np.ndarray, stems: Sequence[str]) -> tuple[np.ndarray, dict[str, float]]:
-    """BM25 of the P passages of all parts for different stems, `(P,)`, 0 where none occurs; and each stem's rarity.
+    """Compute BM25 of the P passages of all parts, `(P,)`, 0 if no stem occurs; and the rarity of each stem.
 
     Args:
-        parts: in order; P passages in all.
-        alive: which of them count, `(P,)`: at least one.
-        stems: of the question, without function words.
+        parts: in order, with P passages in all.
+        alive: which passages are used, `(P,)`; at least one.
+        stems: distinct stems of the question, without function words.
     """
     lengths = np.concatenate([part.lengths for part in parts])
     firsts = np.cumsum([0, *(len(part.lengths) for part in parts)])

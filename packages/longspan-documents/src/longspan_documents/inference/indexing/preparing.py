@@ -1,7 +1,7 @@
-"""What an index without a model needs of a document: its passages, their words, and their vectors.
+"""Preparation of documents for an index without a model: passages, their stems and their vectors.
 
-That is most of the work, and each document's is its own: `longspan_documents.mapping.indexing` has it done by several
-processes.
+This is most of the work, and independent for each document, so `longspan_documents.mapping.indexing` distributes it
+over several processes.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from longspan_documents.text.blocks import Document
 from longspan_documents.text.passages import passages_of, units_of
 
 Ahead = Callable[["Preparer", list[Path]], Callable[[Path], Prepared | None]]
-"""Prepares files together: gives a function from each of them to what an index needs, None where it has changed since
-or was not among them; it raises why a file cannot be read."""
+"""Prepares files together; returns a function from each file to its prepared document. It returns None if the file has
+changed since or was not among them, and raises the error of an unreadable file."""
 
 
 @dataclass(frozen=True)
 class Preparer:
-    """A function from a document to what an index needs of it.
+    """A function that prepares a document for an index.
 
     Attributes:
         language: of the collection.
-        encoder: of the passages; None where words alone are kept.
-        bundled: whether that is the bundled encoder.
-        source: where another one lies.
+        encoder: of the passages; None if the index contains words only.
+        bundled: whether this is the bundled encoder.
+        source: folder or name of another encoder.
     """
 
     language: str
@@ -41,15 +41,15 @@ class Preparer:
     source: str | None = None
 
     def __call__(self, document: Document) -> Prepared:
-        """The passages of a document with their stems and vectors."""
+        """Returns the passages of a document with their stems and vectors."""
         units = units_of(document)
         passages = passages_of(document, units)
         if self.encoder is None:
             vectors = np.zeros((len(passages), 0), np.float16)
         elif self.bundled:
-            both = self.encoder.embed_document([unit.text for unit in units], [one.first for one in passages])
+            both = self.encoder.embed_document([unit.text for unit in units], [passage.first for passage in passages])
             vectors = both[len(units) :].astype(np.float16)
         else:
-            vectors = self.encoder.vectors([one.text for one in passages], "passage").astype(np.float16)
-        stems = [stems_of(f"{one.heading or ''}\n{one.text}", self.language) for one in passages]
+            vectors = self.encoder.vectors([passage.text for passage in passages], "passage").astype(np.float16)
+        stems = [stems_of(f"{passage.heading or ''}\n{passage.text}", self.language) for passage in passages]
         return Prepared(digest_of(document), encoded(document, passages), stems, vectors)

@@ -1,11 +1,11 @@
-"""An index without a model: the words of a collection and the vectors of its passages, made once, asked at once.
+"""An index without a model: the words of a collection and the vectors of its passages, which is queried quickly.
 
 ```
 search.json                 the encoder, and each part with its bytes and its documents; written last
 part-000001.safetensors     see `longspan_documents.inference.indexing.parts`
 ```
 
-How it is written: `longspan_documents.inference.indexing.growing`.
+`longspan_documents.inference.indexing.growing` writes it.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ if TYPE_CHECKING:
 
 
 def has_search_index(folder: Path) -> bool:
-    """Whether a folder holds an index without a model."""
+    """Whether a folder contains an index without a model."""
     return (folder / LIST).exists()
 
 
 class SearchIndex(GrowingIndex):
-    """A collection that is asked by words and vectors.
+    """A collection that is searched by words and vectors.
 
     Args:
-        folder: of the index.
-        encoder: where its encoder lies now, for one that was made by an encoder of one's own; None takes the place from
-            which it was made, if that is here.
-        reranker: a cross-encoder that orders the best passages again, as in `longspan.answer`.
-        device: where encoder and reranker compute, as PyTorch names devices; None is the processor.
-        dtype: of the weights of the reranker and of an encoder of one's own; None is float32.
+        folder: the folder of the index.
+        encoder: folder of the index's encoder, if it is not the bundled one; None uses the recorded folder, if it
+            exists.
+        reranker: a cross-encoder that reranks the best passages, as in `longspan.answer`.
+        device: of encoder and reranker, as PyTorch names devices; None is the CPU.
+        dtype: of the weights of the reranker and of an encoder that is not bundled; None is float32.
 
     Attributes:
-        notes: a sentence each on parts that are damaged and left out, and on what was passed over.
-        added: what the last `add` did.
+        notes: a sentence for each damaged part that is ignored, and for each file that was skipped.
+        added: counts of the last `add`.
 
     Raises:
-        InputError: there is no index, its list is damaged, or its encoder is not here; a device that is not there.
+        InputError: there is no index, its list is damaged, its encoder is missing, or a device does not exist.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class SearchIndex(GrowingIndex):
 
     @classmethod
     def new(cls, folder: str | Path, encoder: str | Path | None = None, *, device: str | None = None) -> SearchIndex:
-        """An empty index in a folder that is not there, or empty."""
+        """Create an empty index in a new or empty folder."""
         if device is not None:
             from longspan.devices import check_place
 
@@ -108,7 +108,7 @@ class SearchIndex(GrowingIndex):
         if encoder is not None:
             from longspan_documents.inference.sentence_encoder import load_sentence_encoder
 
-            load_sentence_encoder(encoder, device)  # it is refused before anything is written
+            load_sentence_encoder(encoder, device)  # raises before anything is written
         with claimed(place):
             write_list(
                 place, {"encoder": None if encoder is None else str(encoder), "language": None, "width": 0, "parts": []}
@@ -131,22 +131,22 @@ class SearchIndex(GrowingIndex):
         for listed in body["parts"]:
             try:
                 part = Part(self.folder / listed["file"], listed["bytes"], body["width"])
-                part.of_documents([one["document"] for one in listed["entries"]])
+                part.of_documents([entry["document"] for entry in listed["entries"]])
                 self._parts.append((part, listed))
             except InputError as error:
                 self.notes.append(f"{error}; it is left out: index its documents again")
         for name in ("_alive", "_offsets", "_questions"):
             self.__dict__.pop(name, None)
 
-    # What is there ---------------------------------------------------------------------------------------------------
+    # Contents --------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        """How many documents can be asked."""
+        """The number of documents."""
         return sum(entry["document"] is not None for _, listed in self._parts for entry in listed["entries"])
 
     @property
     def documents(self) -> list[Document]:
-        """Every document that can be asked; all of them are read for this."""
+        """All documents, which are read for this."""
         return [
             part.document(entry["document"])[0]
             for part, listed in self._parts
@@ -156,27 +156,28 @@ class SearchIndex(GrowingIndex):
 
     @property
     def bytes(self) -> int:
-        """Bytes that the files of the index take."""
+        """The size of the index's files in bytes."""
         return sum(listed["bytes"] for listed in self._list["parts"])
 
     def stale(self) -> str | None:
-        """A sentence on files that are gone, or have changed since they were read; None where none has."""
+        """Returns a sentence on files that have been deleted or changed since they were read; None if there are
+        none."""
         return stale_note(*stale_files(self._entries.values()))
 
     @cached_property
     def _alive(self) -> np.ndarray:
-        """Which passages belong to documents that have not changed since, `(P,)`, of all parts in order."""
-        marks = [part.of_documents([one["document"] for one in listed["entries"]]) for part, listed in self._parts]
+        """Which passages of all parts in order belong to documents that have not changed since, `(P,)`."""
+        marks = [part.of_documents([entry["document"] for entry in listed["entries"]]) for part, listed in self._parts]
         return np.concatenate(marks) if marks else np.zeros(0, dtype=bool)
 
     @cached_property
     def _offsets(self) -> np.ndarray:
-        """The number of the first passage of each part, and of all."""
+        """The index of the first passage of each part, and the number of all passages."""
         return np.cumsum([0, *(len(part.lengths) for part, _ in self._parts)])
 
     @cached_property
     def _encoder(self) -> Any:
-        """The encoder of the vectors; None where there are none."""
+        """The encoder of the vectors; None if there are none."""
         if not self._list["width"]:
             return None
         if self._list["encoder"] is None:
@@ -184,7 +185,7 @@ class SearchIndex(GrowingIndex):
         from longspan.checkpoints.sources import local_folder
         from longspan_documents.inference.sentence_encoder import load_sentence_encoder
 
-        # An index may be anybody's, and its word is not taken for a name to fetch.
+        # An index is untrusted data, so names in it are not downloaded.
         source = self._given if self._given is not None else local_folder(self._list["encoder"])
         made = f"the index {on_one_line(str(self.folder))!r} was made by the encoder {show(self._list['encoder'])}"
         if source is None:
@@ -197,14 +198,15 @@ class SearchIndex(GrowingIndex):
     @cached_property
     def _questions(self) -> Any:
         """The encoder of questions and of sentences that are shown: the bundled one, without PyTorch unless a device is
-        named, or one's own."""
+        specified, or the index's own."""
         plain = self._list["width"] and self._list["encoder"] is None and self.device is None
         return plain_encoder() if plain else self._encoder
 
-    # Asking ----------------------------------------------------------------------------------------------------------
+    # Querying --------------------------------------------------------------------------------------------------------
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
-        """See `longspan.answer`; `scores` is empty, as the passages of a collection are too many to list."""
+        """Answer a question; see `longspan.answer`. `scores` is empty, since a collection has too many passages to
+        list."""
         check_asked(question, top, threshold)
         if not self._alive.any():
             raise InputError(
@@ -224,15 +226,17 @@ class SearchIndex(GrowingIndex):
         order = ranked[: max(top, SHOWN)]
         read = [self._passage(int(number)) for number in order]
         columns["names"] = np.zeros(len(score))
-        columns["names"][order] = named_shares(question, [f"{one.heading or ''}\n{one.text}" for _, one, _ in read])
+        columns["names"][order] = named_shares(
+            question, [f"{passage.heading or ''}\n{passage.text}" for _, passage, _ in read]
+        )
         table = np.stack(list(columns.values()), axis=1)[alive]
         ranking = weights.ranking(Evidence(tuple(columns), table))
         chance = dict(zip(alive.tolist(), ranking.passage_probabilities.tolist(), strict=True))
         if self._reranker is not None:
             order = ranked[: max(top, FIRST)]
             read += [self._passage(int(number)) for number in order[len(read) :]]
-            again = self._reranker.order(question, [passage.text for _, passage, _ in read])
-            order, read = order[again], [read[place] for place in again]
+            order_again = self._reranker.order(question, [passage.text for _, passage, _ in read])
+            order, read = order[order_again], [read[place] for place in order_again]
         shown = [
             self._ranked(question, rarities, entry, passage, document, chance[int(number)])
             for number, (document, passage, entry) in zip(order[:top], read[:top], strict=True)
@@ -251,7 +255,8 @@ class SearchIndex(GrowingIndex):
         )
 
     def _columns(self, question: str) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        """What words and vectors say of every passage, `(P,)` each, and the rarity of the question's stems."""
+        """Returns the evidence of words and vectors for every passage, `(P,)` each, and the rarity of the question's
+        stems."""
         stems = list(dict.fromkeys(query_stems(question, self._list["language"] or "en")))
         words, rarities = word_scores([part for part, _ in self._parts], self._alive, stems)
         columns = {"words": words / (sum(rarities.values()) or 1.0)}
@@ -265,18 +270,20 @@ class SearchIndex(GrowingIndex):
             vectors = [part.vectors for part, _ in self._parts]
             if self._list["encoder"] is None:
                 asked = self._questions.embed([question])[0]
-                columns["passage"] = np.concatenate([one @ asked for one in vectors]).astype(np.float64)
+                columns["passage"] = np.concatenate([part_vectors @ asked for part_vectors in vectors]).astype(
+                    np.float64
+                )
             else:
                 columns["passage"] = self._questions.similarities(question, np.concatenate(vectors))
         return columns, rarities
 
     def _passage(self, number: int) -> tuple[Document, Passage, int]:
-        """The document and the passage of a number among all, and the number of its document."""
+        """Returns a passage by its index among all, with its document and the document's index."""
         place = int(np.searchsorted(self._offsets, number, side="right")) - 1
         part, row = self._parts[place][0], number - int(self._offsets[place])
         owner = int(part.owners[row])
         document, passages = part.document(owner)
-        before = sum(len(one.starts) - 1 for one, _ in self._parts[:place])
+        before = sum(len(part_before.starts) - 1 for part_before, _ in self._parts[:place])
         return document, passages[row - int(part.starts[owner])], before + owner
 
     def _ranked(
@@ -288,10 +295,10 @@ class SearchIndex(GrowingIndex):
         document: Document,
         probability: float,
     ) -> RankedPassage:
-        texts = [one.text for one in passage.sentences]
+        texts = [sentence.text for sentence in passage.sentences]
         total = sum(rarities.values()) or 1.0
         known = [set(stems_of(text, self._list["language"] or "en")) for text in texts]
-        near = np.array([sum(rarity for stem, rarity in rarities.items() if stem in one) / total for one in known])
+        near = np.array([sum(rarity for stem, rarity in rarities.items() if stem in stems) / total for stems in known])
         if self._questions is not None and self._list["encoder"] is None:
             near += self._questions.embed_document(texts) @ self._questions.embed([question])[0]
         elif self._questions is not None:

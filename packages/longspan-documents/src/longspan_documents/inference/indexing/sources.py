@@ -1,4 +1,4 @@
-"""What is added to an index: the files of folders one by one, each with what tells whether it has changed."""
+"""Sources of an index: files of folders one by one, each with a stamp that detects changes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from longspan_documents.text.folders import documents_in
 from longspan_documents.text.options import Reading
 
 NAMED = 3
-"""Files that a note names; of more it says how many."""
+"""Maximum number of files that a note names; of the others it gives the number."""
 
 
 @dataclass(frozen=True)
 class Added:
-    """How many documents were new or changed, how many were there already, and how many passages the new ones have."""
+    """Number of new or changed documents, of documents that were already present, and of passages of the new ones."""
 
     documents: int = 0
     known: int = 0
@@ -32,15 +32,15 @@ class Added:
 
 
 def digest_of(document: Document) -> str:
-    """The BLAKE2b checksum of a document's text, 16 bytes in hexadecimal digits."""
+    """Returns the BLAKE2b checksum of a document's text, 16 bytes in hexadecimal."""
     return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 @contextmanager
 def not_left_empty(folder: Path, *lists: str) -> Iterator[None]:
-    """Have a folder that holds no index, and at the end of a block that fails nothing but its lists, as it was before.
+    """Context manager that restores a folder without an index if its block fails before a document is added.
 
-    An index whose first document cannot be read would else be left behind, new and empty.
+    Otherwise, if the first document cannot be read, an empty index would remain.
     """
     was_there, had = folder.exists(), any((folder / name).exists() for name in lists)
     try:
@@ -55,25 +55,25 @@ def not_left_empty(folder: Path, *lists: str) -> Iterator[None]:
 
 
 def opened(source: Source, reading: Reading) -> tuple[list[Document], list[str]]:
-    """One of several sources, as `open_documents` reads it; an encoding is for those of them that are files."""
+    """Read one of several sources like `open_documents`; the encoding applies only to files."""
     return read_documents(source, reading if isinstance(source, Path) else replace(reading, encoding=None))
 
 
 def sources_of(
-    given: Source | Sequence[Source], skipped: list[str]
+    sources: Source | Sequence[Source], skipped: list[str]
 ) -> Iterator[tuple[str | None, bool, list[int], Source]]:
-    """Each source with the key of its file, whether a folder that was named holds it, and the file's stamp."""
-    every: list[tuple[str, Source]] = []
-    for source in [given] if isinstance(given, str | Path | Document) else given:
+    """Yield each source with the key of its file, whether it was found in a folder, and the file's stamp."""
+    keyed_sources: list[tuple[str, Source]] = []
+    for source in [sources] if isinstance(sources, str | Path | Document) else sources:
         if isinstance(source, Path) and os.path.isdir(source):
             files, note = documents_in(source)
             skipped += [f"{on_one_line(str(source))}: {note}"] if note else []
-            every += [("+", file) for file in files]
+            keyed_sources += [("+", file) for file in files]
         else:
-            every.append(("", source))
-    if not every:
+            keyed_sources.append(("", source))
+    if not keyed_sources:
         raise InputError("there is no document to index; give a text, a file or a folder")
-    for mark, source in progress_bar(every, doing="indexing", unit=" documents"):
+    for mark, source in progress_bar(keyed_sources, doing="indexing", unit=" documents"):
         if isinstance(source, Path) and os.path.isfile(source):
             yield str(source.resolve()), mark == "+", stamp_of(source), source
         else:
@@ -81,18 +81,18 @@ def sources_of(
 
 
 def stamp_of(file: str | Path) -> list[int]:
-    """Size and time of a file, which tell whether it has changed; empty where there is none."""
+    """Returns size and time of a file, which detect changes; empty if there is no file."""
     try:
-        told = os.stat(file)
+        status = os.stat(file)
     except (OSError, ValueError):
         return []
-    return [told.st_size, told.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns]
 
 
 def stale_files(entries: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """The files that are gone, and those that have changed, of documents as the list of an index has them.
+    """Returns the files that have been deleted and those that have changed, for entries of an index's list.
 
-    Those that came from no file have an empty stamp, and do not grow stale.
+    Documents without a file have an empty stamp and are never stale.
     """
     gone, changed = [], []
     for entry in entries:
@@ -102,13 +102,13 @@ def stale_files(entries: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[s
 
 
 def names_of_files(files: Sequence[str]) -> str:
-    """The names of some files, of which a sentence tells: "a.md, b.md, c.md and 4 more"."""
+    """Returns the names of files for a sentence: "a.md, b.md, c.md and 4 more"."""
     more = f" and {len(files) - NAMED:,} more" if len(files) > NAMED else ""
     return ", ".join(on_one_line(Path(file).name) for file in files[:NAMED]) + more
 
 
 def stale_note(gone: Sequence[str], changed: Sequence[str]) -> str | None:
-    """One sentence on files that are no longer as the index read them; None where all are."""
+    """Returns one sentence on files that differ from what the index read; None if there are none."""
     parts = [
         f"{counted(len(files), 'file')} {verb} ({names_of_files(files)})"
         for files, verb in ((gone, "gone"), (changed, "changed"))

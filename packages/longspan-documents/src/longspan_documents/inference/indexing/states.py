@@ -1,4 +1,4 @@
-"""What a model makes of passages before any question is known, and of a question with stored passages."""
+"""States of passages that a decomposed model computes without a question, and joint reading of a question with them."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from longspan_documents.text.blocks import Document
 from longspan_documents.text.passages import Passage
 
 TOGETHER = 16
-"""Pieces in a batch."""
+"""Number of pieces in a batch."""
 NOT_READ = frozenset({"head", "source_model_type", "source_name", "source_fields", "pooler", "use_cache", "dropout"})
-"""Fields of a configuration on which states do not depend."""
+"""Configuration fields that do not affect states."""
 STAND_IN = "?"
-"""Stands for the other part where a tokenizer wants both."""
+"""Replaces the other segment if a tokenizer needs both."""
 
 
 def open_model(source: str | Path, lower_layers: int | None = None, device: str | None = None) -> tuple[Any, Any]:
-    """A decomposed model of questions on a device (None: the processor), and its tokenizer; `lower_layers` decomposes
-    one that is not.
+    """Load a decomposed question-answering model on a device (None: the CPU), and its tokenizer; `lower_layers`
+    decomposes a model that is not decomposed.
 
     Raises:
-        InputError: it cannot be loaded, cannot answer questions, or reads passages together with their question.
+        InputError: the model cannot be loaded or answer questions, or reads passages together with their question.
     """
     model, tokenizer = load_pair(source, device)
     if not type(model).__name__.endswith("ForQuestionAnswering"):
@@ -72,8 +72,8 @@ def open_model(source: str | Path, lower_layers: int | None = None, device: str 
 
 
 def made_by(model: Any, tokenizer: Any) -> dict[str, str]:
-    """Checksums of all that the states of a passage depend on: the lower layers and the embeddings with their sizes and
-    options, and the tokenizer."""
+    """Returns checksums of everything that the states of a passage depend on: the lower layers and embeddings with
+    their sizes and options, and the tokenizer."""
     config, stack = model.config, stack_config(model.config.stack)
     lower = stack.first_joint(config.num_hidden_layers)
     fields = {name: getattr(config, name) for name in FIELDS if name not in NOT_READ} | {"stack": lower}
@@ -92,9 +92,9 @@ class StateReader:
     """Reads passages of an index with a decomposed model; a `SpanReader`.
 
     Args:
-        model: of questions, decomposed, in evaluation mode.
-        tokenizer: its own.
-        pieces_of: from the number of a document and the first character of a passage to its pieces.
+        model: a decomposed question-answering model, in evaluation mode.
+        tokenizer: the tokenizer of the model.
+        pieces_of: returns the pieces of a passage, from the index of its document and its first character.
     """
 
     def __init__(
@@ -106,9 +106,10 @@ class StateReader:
 
     @torch.inference_mode()
     def pieces(self, document: Document, passages: Sequence[Passage]) -> list[tuple[Piece, ...]]:
-        """The pieces of each passage of a document: states `(W, E)` below the upper layers, on the CPU, and places.
+        """Returns the pieces of each passage of a document: states `(W, E)` below the upper layers, on the CPU, and
+        positions.
 
-        A passage longer than `PIECE_TOKENS` has several, which overlap by the longest answer.
+        A passage longer than `PIECE_TOKENS` has several, which overlap by the maximum length of an answer.
         """
         ids, types, spans, owners = [], [], [], []
         for owner, passage in enumerate(passages):
@@ -125,17 +126,17 @@ class StateReader:
             states = self._states(ids[group], types[group])
             for owner, hidden, offsets in zip(owners[group], states, spans[group], strict=True):
                 pieces[owner].append(Piece(hidden, offsets))
-        return [tuple(each) for each in pieces]
+        return [tuple(passage_pieces) for passage_pieces in pieces]
 
     def _states(self, ids: list[list[int]], types: list[list[int] | None]) -> list[Tensor]:
-        """`(W, E)` for each piece; all have types, or none has."""
+        """Returns states `(W, E)` for each piece; either all pieces have token types, or none."""
         padding = self.model.config.pad_token_id or 0
-        rows = pad_sequence([torch.tensor(one) for one in ids], batch_first=True, padding_value=padding)
-        told = [torch.tensor(one) for one in types if one is not None]
-        lengths = torch.tensor([len(one) for one in ids])
+        rows = pad_sequence([torch.tensor(piece_ids) for piece_ids in ids], batch_first=True, padding_value=padding)
+        known_types = [torch.tensor(piece_types) for piece_types in types if piece_types is not None]
+        lengths = torch.tensor([len(piece_ids) for piece_ids in ids])
         mask = torch.arange(rows.shape[1]) < lengths[:, None]
         place = self.model.device
-        kinds = self._kinds(pad_sequence(told, batch_first=True)) if told else None
+        kinds = self._kinds(pad_sequence(known_types, batch_first=True)) if known_types else None
         hidden, _ = part_states(self.encoder, rows.to(place), mask.to(place), kinds)
         return [row[:length].cpu() for row, length in zip(hidden, lengths.tolist(), strict=True)]
 
@@ -143,7 +144,7 @@ class StateReader:
         return types.to(self.model.device) if self.model.config.type_vocab_size else None
 
     def _windows(self, text: str) -> list[dict[str, Any]]:
-        """The passage as it stands behind a question, in pieces that overlap by an answer."""
+        """Tokenize a passage as it follows a question, in pieces that overlap by the maximum length of an answer."""
         encoded = self.tokenizer(
             STAND_IN,
             text,
@@ -168,9 +169,10 @@ class StateReader:
         return windows
 
     def _border(self, ids: list[int], types: list[int] | None) -> int:
-        """Where the passage begins, as the model is told; a tokenizer that makes no types leaves it to separators."""
-        told = None if types is None else torch.tensor([types])
-        inputs = EncoderInputs(input_ids=torch.tensor([ids]), token_type_ids=told)
+        """Returns the index of the passage's first token, from token types or, if the tokenizer has none, from
+        separators."""
+        type_ids = None if types is None else torch.tensor([types])
+        inputs = EncoderInputs(input_ids=torch.tensor([ids]), token_type_ids=type_ids)
         border = int(second_part(self.model.config, inputs))
         if border == len(ids):
             raise InputError(
@@ -181,10 +183,10 @@ class StateReader:
 
     @torch.inference_mode()
     def question(self, question: str) -> Part:
-        """The states of a question with its special tokens, `(1, Q, E)`.
+        """Returns the states of a question with its special tokens, `(1, Q, E)`.
 
         Raises:
-            InputError: it is longer than the model reads.
+            InputError: it is longer than the model's input.
         """
         encoded = self.tokenizer(question, STAND_IN, verbose=False)
         ids = encoded["input_ids"]
@@ -200,23 +202,23 @@ class StateReader:
 
     @torch.inference_mode()
     def read(self, question: Part, pieces: Sequence[Piece]) -> list[Words | None]:
-        """The best words of each piece, in characters of its document; None where "no answer" is likelier.
+        """Returns the best answer of each piece, in characters of its document; None if "no answer" is more likely.
 
         Raises:
-            InputError: states so large that the scores are not finite.
+            InputError: the states are so large that the scores are not finite.
         """
         states = pad_sequence([piece.states for piece in pieces], batch_first=True).to(self.model.device)
         lengths = torch.tensor([len(piece.states) for piece in pieces], device=states.device)
         mask = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
         hidden, whole = joint_states(self.encoder, question, states.to(question.hidden.dtype), mask)
         output = self.model.predict(BaseModelOutput(last_hidden_state=hidden), whole)
-        if not all(bool(each.isfinite().all()) for each in (output.start_logits, output.end_logits)):
+        if not all(bool(logits.isfinite().all()) for logits in (output.start_logits, output.end_logits)):
             raise InputError(f"the states that the index keeps give scores that are no finite numbers; {AGAIN}")
         before = [(-1, -1)] * question.hidden.shape[1]
         answers = []
         for row, piece in enumerate(pieces):
             spans = before + [(start, end) for start, end in piece.spans.tolist()]
-            start, end = (each[row, : len(spans)][None].cpu() for each in (output.start_logits, output.end_logits))
+            start, end = (logits[row, : len(spans)][None].cpu() for logits in (output.start_logits, output.end_logits))
             answers.append(best_words(start, end, spans))
         return answers
 
@@ -225,14 +227,16 @@ class StateReader:
     ) -> ShortAnswer | None:
         """See `SpanReader.best`."""
         assert self.pieces_of is not None
-        pieces = [(one, piece) for one in passages for piece in self.pieces_of(one.document, one.quote.start)]
+        pieces = [
+            (passage, piece) for passage in passages for piece in self.pieces_of(passage.document, passage.quote.start)
+        ]
         if not pieces:
             return None
         asked, answers = self.question(question), []
         for first in range(0, len(pieces), TOGETHER):
             group = pieces[first : first + TOGETHER]
             read = self.read(asked, [piece for _, piece in group])
-            answers += [(one, words) for (one, _), words in zip(group, read, strict=True) if words is not None]
+            answers += [(passage, words) for (passage, _), words in zip(group, read, strict=True) if words is not None]
         if not answers:
             return None
         passage, words = max(answers, key=lambda pair: pair[0].probability * pair[1].probability)

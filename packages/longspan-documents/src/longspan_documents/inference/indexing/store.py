@@ -1,13 +1,11 @@
 """The files of an index: shards that never change, and a list of them that is written last.
 
-```
-index.json                  what the states were made by, and each shard with its size and BLAKE2 checksum
-index.copy.json             the same, in case a byte of it is damaged
-shard-000001.safetensors    states (N, E), spans (N, 2), first rows of pieces, and the documents as JSON
-```
+``` index.json                  what the states depend on, and each shard with its size and BLAKE2 checksum
+index.copy.json             a copy, in case the first is damaged shard-000001.safetensors    states (N, E), spans (N,
+2), first rows of pieces, and the documents as JSON ```
 
-A shard is written under a temporary name, flushed and renamed, and stands in the list only after that. So whatever ends
-the writing, the list names whole shards, and what it does not name is no part of the index.
+A shard is written under a temporary name, flushed and renamed, and then added to the list. So after any interruption,
+the list contains only complete shards, and files that it does not contain are not part of the index.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Piece:
-    """So many tokens of a passage that are read at once.
+    """Tokens of a passage that are read together.
 
     Attributes:
         states: `(W, E)` before the upper layers.
@@ -59,7 +57,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Entry:
-    """A document of the index: its text and places, its passages, and the pieces of each."""
+    """A document of an index: its text and structure, its passages, and the pieces of each."""
 
     document: Document
     passages: tuple[Passage, ...]
@@ -67,13 +65,13 @@ class Entry:
 
     @property
     def digest(self) -> str:
-        """The checksum of its text, the same under whatever name."""
+        """The checksum of its text, which does not depend on its name."""
         return digest_of(self.document)
 
 
 @dataclass
 class Contents:
-    """What `index.json` says.
+    """The fields of `index.json`.
 
     Attributes:
         made_by: what the states depend on, see `longspan_documents.inference.indexing.states.made_by`.
@@ -84,22 +82,22 @@ class Contents:
     shards: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
-        """Write the copy, then the list itself; each file appears complete or not at all."""
+        """Write the copy, then the list itself, each atomically."""
         body = {"format": FORMAT, **asdict(self)}
         text = json.dumps({"checksum": _checksum_of(body), **body}, indent=1, ensure_ascii=False) + "\n"
         write_whole({folder / COPY: text, folder / MANIFEST: text})
 
 
 def has_index(folder: Path) -> bool:
-    """Whether there is an index in a folder, whatever its state."""
+    """Whether a folder contains an index with a model, damaged or not."""
     return (folder / MANIFEST).exists() or (folder / COPY).exists()
 
 
 def read_contents(folder: Path) -> tuple[Contents, str | None]:
-    """The list of an index, and a sentence where its copy had to be taken.
+    """Read the list of an index; returns it and, if the copy had to be used, a sentence on this.
 
     Raises:
-        InputError: there is none, both are damaged, or another version of Longspan wrote it.
+        InputError: there is no list, both are damaged, or another version of Longspan wrote it.
     """
     if not has_index(folder):
         raise InputError(f"'{on_one_line(str(folder))}' has no {MANIFEST}; make an index with `longspan index`")
@@ -116,7 +114,7 @@ def read_contents(folder: Path) -> tuple[Contents, str | None]:
 
 
 def _read_list(file: Path) -> Contents:
-    """What a list says, once it is whole and all that it says can be."""
+    """Read a list and validate it."""
     body = read_json(file)
     if body.pop("checksum", None) != _checksum_of(body):
         raise InputError(f"'{file}' is damaged (its checksum differs)")
@@ -135,15 +133,15 @@ def _checksum_of(body: dict[str, Any]) -> str:
 
 
 def checksum_of(file: Path) -> str:
-    """The BLAKE2b checksum of a file, 20 bytes in hexadecimal digits."""
+    """Returns the BLAKE2b checksum of a file, 20 bytes in hexadecimal."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
 
 
 def write_shard(folder: Path, number: int, entries: Sequence[Entry], dtype: str) -> dict[str, Any]:
-    """Write some documents as one shard; what the list of the index is to say of it."""
+    """Write documents as one shard; returns its entry for the list."""
     name = f"shard-{number:06d}.safetensors"
-    pieces = [piece for entry in entries for each in entry.pieces for piece in each]
+    pieces = [piece for entry in entries for passage_pieces in entry.pieces for piece in passage_pieces]
     width = pieces[0].states.shape[1] if pieces else 0
     tensors = {
         "states": torch.cat([piece.states.to(DTYPES[dtype]) for piece in pieces] or [torch.zeros(0, width)]),
@@ -159,14 +157,14 @@ def write_shard(folder: Path, number: int, entries: Sequence[Entry], dtype: str)
 
 
 class Shard:
-    """A shard that is open: documents at once, states when they are asked for, from memory-mapped pages.
+    """An open shard: documents are loaded at once, states on access from memory-mapped pages.
 
     Attributes:
-        documents: each with its passages and the numbers of the pieces of each passage.
+        documents: each with its passages and the indices of the pieces of each passage.
 
     Raises:
-        InputError: it is missing, cut short, or a byte of it differs; what it holds is not as Longspan writes it, or of
-            another width than the model's, where that is given.
+        InputError: the file is missing, truncated, damaged or invalid, or has another width than the model, if that is
+            specified.
     """
 
     def __init__(self, folder: Path, listed: dict[str, Any], width: int | None = None) -> None:
@@ -187,10 +185,10 @@ class Shard:
             raise InputError(f"'{self.file}' is not as Longspan writes it ({error})") from error
 
     def _checked(self, listed: dict[str, Any], width: int | None) -> list[IndexedDocument]:
-        """The documents, once they agree with all tensors and with the list."""
+        """Returns the documents, after checking that they agree with all tensors and with the list."""
         kinds: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
         names = self._opened.keys()
-        for name in names:  # of which nothing is read yet
+        for name in names:  # no data is read yet
             part = self._opened.get_slice(name)
             kinds[name] = part[:0].dtype if part.get_shape() else torch.bool, tuple(part.get_shape())
         check_tensors(kinds, width)
@@ -200,13 +198,13 @@ class Shard:
         plain = json.loads(bytes(self._opened.get_tensor("documents").numpy()), parse_constant=_refuse_constant)
         documents = documents_of(plain, len(self._firsts) - 1)
         check_spans(spans, self._firsts, documents)
-        digests = [(one["digest"], one["name"]) for one in listed["documents"]]
+        digests = [(document["digest"], document["name"]) for document in listed["documents"]]
         if digests != [(digest_of(document), document.name) for document, _, _ in documents]:
             raise InputError(f"its documents are not those that {MANIFEST} lists")
         return documents
 
     def piece(self, number: int) -> Piece:
-        """One piece, its states in float32; `InputError` where a state is NaN or infinite."""
+        """Returns one piece, its states in float32; raises `InputError` if a state is NaN or infinite."""
         rows = slice(self._firsts[number], self._firsts[number + 1])
         states, spans = (self._opened.get_slice(name)[rows] for name in ("states", "spans"))
         if not bool(states.isfinite().all()):
@@ -232,9 +230,9 @@ def _encoded(entries: Sequence[Entry]) -> bytes:
 
 
 def check_tensors(tensors: dict[str, tuple[Any, tuple[int, ...]]], width: int | None) -> None:
-    """Raise `InputError` unless a shard has the four tensors, given as type and shape, and their sizes agree.
+    """Raise `InputError` unless a shard has the four tensors, specified by dtype and shape, with consistent sizes.
 
-    `width` is E of the model, where it is known.
+    `width` is E of the model, if it is known.
     """
     wanted = {"states": set(DTYPES.values()), "spans": {torch.int32}, "firsts": {torch.int64}}
     wanted |= {"documents": {torch.uint8}}
@@ -254,13 +252,13 @@ def check_tensors(tensors: dict[str, tuple[Any, tuple[int, ...]]], width: int | 
 
 
 def check_spans(spans: Tensor, firsts: list[int], indexed: list[IndexedDocument]) -> None:
-    """Raise `InputError` unless every token `(N, 2)` lies in the passage of its piece, or is special: −1 and −1."""
+    """Raise `InputError` unless every token `(N, 2)` is in the passage of its piece, or special: −1 and −1."""
     limits = torch.tensor(
         [
-            (one.start, one.end)
+            (passage.start, passage.end)
             for _, passages, pieces in indexed
-            for one, each in zip(passages, pieces, strict=True)
-            for _ in each
+            for passage, passage_pieces in zip(passages, pieces, strict=True)
+            for _ in passage_pieces
         ],
         dtype=torch.int64,
     ).reshape(-1, 2)

@@ -1,6 +1,6 @@
-"""Probes: small tasks, made up here or from documents that lie here, each of which asks attention for one thing.
+"""Probes: small tasks, synthetic or from local documents, each of which tests one ability of attention.
 
-`PROBES` names each one; its docstring says what it asks for.
+`PROBES` lists them; their docstrings describe what they test.
 """
 
 from __future__ import annotations

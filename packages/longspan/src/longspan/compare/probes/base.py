@@ -1,4 +1,4 @@
-"""What every probe is: rows made from a number, the same on every machine and for every mechanism."""
+"""The base class of probes: rows generated from a seed, the same on every machine and for every mechanism."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 
 Form = Literal["both ways", "causal"]
-"""Whether a token sees what comes after it."""
+"""Whether attention is bidirectional or causal."""
 
 HELD_OUT = 2**32
-"""Numbers from here on are those of held-out rows; seeds of training stay below."""
+"""Row numbers from here on are held-out rows; seeds of training are smaller."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One sequence of T tokens and what is asked of it; `(T,)` each.
+    """A sequence of T tokens with its questions; all fields are `(T,)`.
 
     Attributes:
         ids: int64 tokens.
-        labels: int64, the token to be named at this place; −100 where nothing is asked.
-        is_global: bool, the places that ask, which attention may treat as global.
-        distances: int64, how far back the answer lies, where that has a meaning; else 0.
+        labels: int64, the token to predict at this position; −100 if there is no question.
+        is_global: bool, positions with questions, which attention may treat as global tokens.
+        distances: int64, distance back to the answer, if that is defined; else 0.
     """
 
     ids: np.ndarray
@@ -40,18 +40,18 @@ class Probe:
     """Base of the probes.
 
     Args:
-        tokens: length of a row, at most.
-        folder: where `prepare` wrote the documents of this comparison; probes that need none leave it alone.
+        tokens: maximum length of a row.
+        folder: where `prepare` wrote the documents of this comparison; synthetic probes do not use it.
     """
 
     name: ClassVar[str]
     """Its key in `PROBES`."""
     forms: ClassVar[tuple[Form, ...]] = ("both ways", "causal")
-    """The forms in which it can be asked, the better one first."""
+    """The forms of attention that it supports, the better one first."""
     score: ClassVar[str] = "accuracy"
-    """What is reported: "accuracy", the share of answers that are right, or "bits per byte"."""
+    """The reported score: "accuracy", the share of correct answers, or "bits per byte"."""
     least: ClassVar[int] = 64
-    """The shortest row that asks anything."""
+    """The minimum length of a row."""
 
     def __init__(self, tokens: int, folder: Path | None = None) -> None:
         if tokens < self.least:
@@ -61,50 +61,53 @@ class Probe:
 
     @classmethod
     def about(cls) -> str:
-        """What it asks for: its docstring, on one line."""
+        """The description of the probe: its docstring, on one line."""
         return " ".join((inspect.getdoc(cls) or "").split())
 
     @classmethod
     def prepare(cls, folder: Path) -> dict[str, str]:
-        """Write what its rows are made from into `folder`, unless it is there; in words, what that is.
+        """Write the source data of its rows to `folder`, unless they exist; returns a description of them.
 
         Raises:
-            InputError: it cannot be had.
+            InputError: they are not available.
         """
         return {}
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are; the last of them is padding."""
+        """The number of tokens; the last of them is padding."""
         raise NotImplementedError
 
     @property
     def padding(self) -> int:
-        """The token that fills up shorter rows."""
+        """The padding token."""
         return self.vocabulary - 1
 
     @property
     def chance(self) -> float | None:
-        """The score of guessing without reading the input; `None` where that is not known."""
+        """The score of guessing without reading the input; `None` if it is not known."""
         raise NotImplementedError
 
     def row(self, seed: int, number: int, form: Form) -> Row:
-        """Row `number` of those of a seed, the same for every mechanism."""
+        """Returns row `number` of a seed, the same for every mechanism."""
         return self.make(np.random.Generator(np.random.Philox(key=[seed, number])), form)
 
     def make(self, random: np.random.Generator, form: Form) -> Row:
-        """One row in a form; all that is drawn comes from `random`."""
+        """Generate one row; all random numbers come from `random`."""
         raise NotImplementedError
 
 
 def asked(ids: np.ndarray, positions: np.ndarray, answers: np.ndarray, distances: np.ndarray | int = 0) -> Row:
-    """The row `(T,)` of `ids` whose labels are `answers` `(P,)` at `positions` `(P,)`, each a global token, and
-    `IGNORED` elsewhere; `distances` `(P,)` or one number, how many tokens before a question its answer stands."""
+    """Returns the row with `ids` `(T,)` and labels `answers` `(P,)` at `positions` `(P,)`, which are global tokens.
+
+    Other labels are `IGNORED`. `distances` is `(P,)` or one number: the number of tokens from an answer to its
+    question.
+    """
     labels, far = np.full(len(ids), IGNORED, np.int64), np.zeros(len(ids), np.int64)
     labels[positions], far[positions] = answers, distances
     return Row(ids=ids.astype(np.int64), labels=labels, is_global=labels != IGNORED, distances=far)
 
 
 def asked_at_end(ids: np.ndarray, answer: int) -> Row:
-    """A row that asks once, at its last token, by which everything before it is to be judged."""
+    """Returns a row with one question at its last token, about everything before it."""
     return asked(ids, np.array([len(ids) - 1]), np.array([answer]))

@@ -1,4 +1,4 @@
-"""Probes made of documents, read byte by byte: those of LONGSPAN_DATA, or made-up ones where it is not set."""
+"""Probes on bytes of documents: those of LONGSPAN_DATA, or synthetic ones if it is not set."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from longspan.files import whole_folder
 
 BYTES = 256
 MOST_DOCUMENTS = 200
-"""Of each source."""
+"""Maximum number of documents of a source."""
 MOST_BYTES = 2_000_000
-"""Of each source."""
+"""Maximum number of bytes of a source."""
 FEWEST = 10
-"""A source with fewer documents is left out."""
+"""Minimum number of documents of a source."""
 HELD_OUT_SHARE = 5
-"""Every fifth document of a source is held out."""
+"""One in this number of documents of a source is held out."""
 
 
 class Documents(Probe):
-    """Pieces of documents, as bytes. Training and held-out rows are of different documents."""
+    """Pieces of documents, as bytes. Training and held-out rows come from different documents."""
 
     source: ClassVar[str | None] = None
-    """The one data set that it reads; `None` reads all that there are."""
+    """The only data set that it reads; `None` reads all available ones."""
     answers: int = 2
-    """Answers that are no bytes."""
+    """Number of answers that are not bytes."""
     least = 32
 
     @classmethod
@@ -47,23 +47,23 @@ class Documents(Probe):
                     f"task {cls.name!r} reads the data set {cls.source!r}; set LONGSPAN_DATA to the folder that holds "
                     "it"
                 )
-            every = text_sources() if has_data else made_up_sources()
-            write_documents(place, every if cls.source is None else iter([(cls.source, read_source(cls.source))]))
+            all_sources = text_sources() if has_data else made_up_sources()
+            write_documents(place, all_sources if cls.source is None else iter([(cls.source, read_source(cls.source))]))
         sources = json.loads((place / "sources.json").read_text(encoding="utf-8"))
         return {"documents": "; ".join(f"{count:,} of {name}" for name, count in sources.items())}
 
     @property
     def vocabulary(self) -> int:
-        return BYTES + self.answers + 3  # what asks, what separates, padding
+        return BYTES + self.answers + 3  # the question token, the separator, padding
 
     @property
     def ask(self) -> int:
-        """The id of the token that asks, behind those of bytes and answers."""
+        """The id of the question token, after those of bytes and answers."""
         return BYTES + self.answers
 
     @cached_property
     def _data(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All bytes, where each document begins and ends `(N, 2)`, and its source `(N,)`."""
+        """All bytes, the beginning and end of each document `(N, 2)`, and its source `(N,)`."""
         assert self.folder is not None, "documents are read from where `prepare` wrote them"
         place = self.folder / f"documents-{self.name}"
         rows = np.load(place / "documents.npy")
@@ -74,7 +74,7 @@ class Documents(Probe):
         return super().row(seed, number, form)
 
     def of_source(self, source: int | None) -> np.ndarray:
-        """The documents of a source, or all, that this row may be made of."""
+        """Returns the documents of a source, or all, from which rows of this seed may be generated."""
         sources = self._data[2]
         held_out = np.arange(len(sources)) % HELD_OUT_SHARE == 0
         wanted = ~held_out if self._training else held_out
@@ -83,7 +83,8 @@ class Documents(Probe):
     def piece(
         self, random: np.random.Generator, document: int, length: int, part: tuple[float, float] = (0, 1)
     ) -> np.ndarray:
-        """So many bytes of a document, or fewer if it has no more, from anywhere within a part of it."""
+        """Returns `length` bytes of a document, or fewer if it is shorter, from a random position within a part of
+        it."""
         data, ends, _ = self._data
         start, end = ends[document]
         first, last = (int(start + share * (end - start)) for share in part)
@@ -92,10 +93,10 @@ class Documents(Probe):
 
 
 class Bytes(Documents):
-    """Byte-level classification of documents (Long Range Arena: text): of which source is this piece?
+    """Byte-level classification of documents (Long Range Arena: text): which source is this piece from?
 
-    The sources are those of LONGSPAN_DATA, or made-up languages. The last token asks. What tells them apart is spread
-    over the piece: can attention gather weak signs from everywhere?
+    The sources are those of LONGSPAN_DATA, or synthetic languages. The question is the last token. The evidence is
+    spread over the piece: can attention collect weak evidence from everywhere?
     """
 
     name = "bytes"
@@ -116,10 +117,10 @@ class Bytes(Documents):
 
 
 class Matching(Documents):
-    """Byte-level matching of documents (Long Range Arena: retrieval): are two pieces of the same document?
+    """Byte-level matching of documents (Long Range Arena: retrieval): are two pieces from the same document?
 
-    Two pieces of half the length, of one document or of two of the same source, with a sign between them. The last
-    token asks. Names and words that both have are the clue: can attention compare places that lie far apart?
+    Two pieces of half the length, of one document or of two of the same source, with a separator. The question is the
+    last token. The evidence is names and words that occur in both: can attention compare distant positions?
     """
 
     name = "matching"
@@ -130,20 +131,20 @@ class Matching(Documents):
 
     def make(self, random: np.random.Generator, form: Form) -> Row:
         same = int(random.integers(2))
-        one = int(random.choice(self.of_source(None)))
-        others = self.of_source(int(self._data[2][one]))
-        two = one if same or len(others) < 2 else int(random.choice(others[others != one]))
+        first = int(random.choice(self.of_source(None)))
+        candidates = self.of_source(int(self._data[2][first]))
+        second = first if same or len(candidates) < 2 else int(random.choice(candidates[candidates != first]))
         length = (self.tokens - 2) // 2
-        halves = [self.piece(random, one, length, (0, 0.5)), self.piece(random, two, length, (0.5, 1))]
+        halves = [self.piece(random, first, length, (0, 0.5)), self.piece(random, second, length, (0.5, 1))]
         ids = np.concatenate([halves[0], [self.ask + 1], halves[1], [self.ask]])
-        return asked_at_end(ids, BYTES + int(two == one))
+        return asked_at_end(ids, BYTES + int(second == first))
 
 
 class Novels(Documents):
-    """A language model over the bytes of novels (the data set `pg_novels` of LONGSPAN_DATA): guess each next byte.
+    """A language model over the bytes of novels (the data set `pg_novels` of LONGSPAN_DATA): predict each next byte.
 
-    Scored over the second half of each row, so that every guess has half a row before it. Mostly local: it shows what a
-    mechanism loses nearby for what it sees far away. Causal only.
+    Scored over the second half of each row, so that every prediction has half a row of context. Mostly local: it shows
+    what a mechanism loses locally for its long range. Causal only.
     """
 
     name = "novels"
@@ -163,11 +164,12 @@ class Novels(Documents):
         return Row(ids=row.ids, labels=row.labels, is_global=np.zeros(len(row.ids), bool), distances=row.distances)
 
 
-# Where documents come from --------------------------------------------------------------------------------------------
+# Sources of documents
+# --------------------------------------------------------------------------------------------------
 
 
 def text_sources() -> Iterator[tuple[str, Iterator[bytes]]]:
-    """The data sets of LONGSPAN_DATA whose training part can be read as texts; others are passed over."""
+    """Yield the data sets of LONGSPAN_DATA whose training split can be read as texts; others are skipped."""
     home = Path(os.environ["LONGSPAN_DATA"])
     if not home.is_dir():
         raise InputError(f"LONGSPAN_DATA={str(home)!r} is no folder; point it at the data, or unset it")
@@ -176,13 +178,13 @@ def text_sources() -> Iterator[tuple[str, Iterator[bytes]]]:
 
 
 def read_source(name: str) -> Iterator[bytes]:
-    """The texts of a data set, as bytes."""
+    """Yield the texts of a data set, as bytes."""
     for text in Corpus(source=name, limit=MOST_DOCUMENTS).texts():
         yield text.encode("utf-8", "replace")
 
 
 def made_up_sources() -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Four made-up languages: words of their own, of which each document prefers some."""
+    """Yield four synthetic languages with separate vocabularies; each document prefers some of the words."""
     for number in range(4):
         yield f"made-up {number + 1}", _made_up(np.random.Generator(np.random.Philox(key=[7, number])))
 
@@ -196,7 +198,7 @@ def _made_up(random: np.random.Generator) -> Iterator[bytes]:
 
 
 def write_documents(place: Path, sources: Iterator[tuple[str, Iterator[bytes]]]) -> None:
-    """Write the documents of each source, as far as they are enough, into a new folder.
+    """Write the documents of each source with enough of them to a new folder.
 
     Raises:
         InputError: there are none.
@@ -211,7 +213,7 @@ def write_documents(place: Path, sources: Iterator[tuple[str, Iterator[bytes]]])
                 if total > MOST_BYTES:
                     break
         except InputError:
-            documents = []  # its records hold no text, such as tables of coreference
+            documents = []  # its records contain no text, such as tables of coreference
         if len(documents) >= FEWEST and len(by_source) < Bytes.answers:
             by_source[name] = documents
     if not by_source:

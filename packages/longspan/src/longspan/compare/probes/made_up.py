@@ -1,5 +1,5 @@
-"""Probes that are made up here: recall, duplication and nested lists of symbols, and pictures, read pixel by pixel in
-rows, in the shapes of the Long Range Arena (32 × 32 and up)."""
+"""Synthetic probes: recall, duplication and nested lists of symbols, and pictures, read pixel by pixel in rows, in the
+format of the Long Range Arena (32 × 32 and up)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from longspan.compare.probes.base import Form, Probe, Row, asked, asked_at_end
 
 
 class Recall(Probe):
-    """Key–value recall at distance d: can a token find the one other token that it needs, and from how far?
+    """Key–value recall at distance d: can a token find the one other token that it needs, and from what distance?
 
-    Sixteen facts "key = value", each one token, stand among fillers; the last sixteen tokens ask for each key, and are
-    to name its value, one of eight. Distances are spread evenly on a logarithmic scale from the end to the beginning,
-    and the score is also told by distance: a window fails beyond its reach, a fixed state where it is too small.
+    Sixteen facts "key = value", one token each, are placed among fillers; the last sixteen tokens query the keys, and
+    their labels are the values, one of eight. Distances are uniform on a logarithmic scale from the end to the
+    beginning, and the score is also reported by distance: a window fails beyond its length, a fixed-size state if it is
+    too small.
     """
 
     name = "recall"
@@ -33,22 +34,22 @@ class Recall(Probe):
         order, answers = random.permutation(keys), random.integers(values, size=keys)
         asking = np.arange(self.tokens - keys, self.tokens)
         ids[asking] = values + self.fillers + order
-        # Different places for the facts, counted back from the first question, in random order.
+        # Different positions of the facts, relative to the first question, in random order.
         room = self.tokens - keys
         drawn = np.exp(random.uniform(0, np.log(room), size=8 * keys)).astype(np.int64) - 1
-        others = random.permutation(room)  # for rows so short that too few of those drawn differ
-        distances = list(dict.fromkeys([*drawn.tolist(), *others.tolist()]))[:keys]
+        spare = random.permutation(room)  # for rows so short that there are too few different ones among those drawn
+        distances = list(dict.fromkeys([*drawn.tolist(), *spare.tolist()]))[:keys]
         positions = room - 1 - random.permutation(np.array(distances))
         ids[positions] = values + self.fillers + keys + order * values + answers
         return asked(ids, asking, answers, asking - positions)
 
 
 class Duplication(Probe):
-    """Duplication (Kitaev et al. 2020, section 5): `0w0w`, a word of random symbols that is to be written once more.
+    """Duplication (Kitaev et al. 2020, section 5): `0w0w`, a word of random symbols that must be repeated.
 
-    Every symbol of the second half is asked for, half a row after it was read: can attention reach an exact place far
-    back, for every token at once? The causal form writes it on, symbol by symbol; where a mechanism has none, the
-    second word is hidden and named at once.
+    Every symbol of the second half is predicted, half a row after it was read: can attention reach an exact distant
+    position, for every token at once? The causal form predicts the next symbol; for a bidirectional mechanism, the
+    second word is masked and predicted at once.
     """
 
     name = "duplication"
@@ -58,7 +59,7 @@ class Duplication(Probe):
 
     @property
     def vocabulary(self) -> int:
-        return self.symbols + 3  # the sign between the words, the hidden symbol, padding
+        return self.symbols + 3  # the separator between the words, the mask, padding
 
     @property
     def chance(self) -> float:
@@ -70,7 +71,7 @@ class Duplication(Probe):
         ids = np.concatenate([sign, word, sign, word if form == "causal" else hidden])
         positions = np.arange(len(word) + 2, len(ids)) - (form == "causal")
         row = asked(ids, positions, word, len(word) + 1)
-        # Half of all tokens ask: making them global would be full attention under another name.
+        # Half of all tokens are questions: making them global would be full attention.
         return Row(ids=row.ids, labels=row.labels, is_global=np.zeros(len(ids), bool), distances=row.distances)
 
 
@@ -78,8 +79,8 @@ class ListOps(Probe):
     """ListOps (Nangia and Bowman 2018), in the length and depth of the Long Range Arena: the value of a nested list.
 
     `[MAX 2 9 [MIN 4 7] 0]`: operators MIN, MAX, MED (median) and SM (sum modulo 10) over digits and lists, to a depth
-    of ten. The last token asks for the value, a digit. Can attention follow brackets that belong together, level by
-    level?
+    of ten. The question is the last token, its label the value, a digit. Can attention follow matching brackets, level
+    by level?
     """
 
     name = "listops"
@@ -96,13 +97,13 @@ class ListOps(Probe):
         return 0.1
 
     def make(self, random: np.random.Generator, form: Form) -> Row:
-        room = int(random.integers(max(8, self.tokens // 4), self.tokens))  # rows of unequal length, as published
+        room = int(random.integers(max(8, self.tokens // 4), self.tokens))  # rows of different lengths, as published
         ids: list[int] = []
         value = self._list(random, room - 1, self.depth, ids)
         return asked_at_end(np.array([*ids, self.ask]), value)
 
     def _list(self, random: np.random.Generator, room: int, depth: int, ids: list[int]) -> int:
-        """Append a list of at most `room` tokens; its value."""
+        """Append a list of at most `room` tokens to `ids`; returns its value."""
         kind = int(random.integers(len(self.operators)))
         ids.append(10 + kind)
         inner, values = room - 2, []
@@ -123,7 +124,7 @@ class ListOps(Probe):
 
 
 def list_value(operator: str, values: list[int]) -> int:
-    """The value of a list; the median of an even number of digits is the lower of the two in the middle."""
+    """Returns the value of a list; the median of an even number of digits is the lower of the two in the middle."""
     if operator == "SM":
         return sum(values) % 10
     ranked = sorted(values)
@@ -135,7 +136,7 @@ LEVELS = 16
 
 
 class Drawing(Probe):
-    """A square picture of `side × side` pixels, and a last token that asks for its class."""
+    """A square picture of `side × side` pixels, followed by a question token whose label is its class."""
 
     least = 101
     classes: int
@@ -160,15 +161,15 @@ class Drawing(Probe):
         return asked_at_end(np.append(pixels, LEVELS + self.classes), LEVELS + label)
 
     def draw(self, random: np.random.Generator, label: int) -> np.ndarray:
-        """The picture of class `label`: `(side, side)` floats from 0 (black) to 1, before noise is added."""
+        """Draw the picture of class `label`: `(side, side)` floats from 0 (black) to 1, before noise is added."""
         raise NotImplementedError
 
 
 class Images(Drawing):
     """Pictures read pixel by pixel (the Arena's image task has photographs; these are drawn): which shape is it?
 
-    A disc, a square, a cross or a ring at any place and size in noise. Neighbours in the picture lie a whole row apart
-    in the sequence: can attention put two dimensions together again?
+    A disc, a square, a cross or a ring at any position and size in noise. Vertical neighbours in the picture are a
+    whole row apart in the sequence: can attention recover two dimensions?
     """
 
     name = "images"
@@ -191,9 +192,9 @@ class Images(Drawing):
 
 
 class Paths(Drawing):
-    """Pathfinder (Linsley et al. 2018) in the Arena's shape: does a line join the two dots?
+    """Pathfinder (Linsley et al. 2018) in the Arena's format: does a line join the two dots?
 
-    Two winding lines; the dots are the ends of one of them, or one end of each. Nothing that is near decides it: can
+    Two winding lines; the dots are the ends of one of them, or one end of each. No local evidence suffices: can
     attention follow a chain of neighbours from one end to the other?
     """
 
@@ -212,7 +213,7 @@ class Paths(Drawing):
         return picture
 
     def _line(self, random: np.random.Generator) -> np.ndarray:
-        """`(length, 2)` pixels of a line that turns slowly and turns back at the border."""
+        """Returns `(length, 2)` pixels of a line that turns slowly and turns back at the border."""
         place, angle, points = random.uniform(2, self.side - 3, size=2), random.uniform(0, 2 * np.pi), []
         for _ in range(int(1.2 * self.side)):
             points.append(place.round().astype(int))
@@ -226,5 +227,5 @@ class Paths(Drawing):
 
 
 def _step(angle: float) -> np.ndarray:
-    """One pixel in a direction: down and right."""
+    """Returns one pixel step in a direction: down and right."""
     return np.array([np.sin(angle), np.cos(angle)])
