@@ -1,4 +1,4 @@
-"""Sparse Transformer: a token sees what is near, and one place in every stride of what is far."""
+"""Sparse Transformer: a token attends to nearby tokens, and to one position in every stride of distant ones."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from longspan.settings import Count
 
 @dataclass(frozen=True, kw_only=True)
 class SparseConfig(AttentionConfig):
-    """Two sets of keys for each query, by which every token reaches every other in two steps.
+    """Two sets of keys for each query, with which every token reaches every other in two steps.
 
-    Places are counted in real tokens of a row: a document gives the same alone, padded and in company.
+    Positions count the real tokens of a row: the result for a document is the same alone, padded or batched.
 
     Attributes:
-        kind: "fixed" for text: the own block of `stride` tokens, and the last `summary_tokens` of every block.
-            "strided" for what repeats itself, such as images and music: the nearest `stride` tokens, itself among them,
-            and every `stride`-th token.
-        stride: tokens of a block, or between two places of a column (paper: l). About √T makes the cost T·√T in all;
-            with a stride that stays the same, it grows with the square of the length.
-        summary_tokens: with "fixed", how many places of a block all tokens see (paper: c).
-        heads: "merged": every head sees both sets. "per_head": with "strided", heads take turns between the two; with
-            "fixed", each head sees other `summary_tokens` of the blocks, besides its own block.
-        sub_blocks: with "fixed" and "per_head", how many sub-blocks of `summary_tokens` heads take in turns, counted
-            from the end of a block.
-        separate_global_projections: global queries use `global_query`, `global_key`, `global_value`.
+        kind: "fixed" for text: the query's own block of `stride` tokens, and the last `summary_tokens` of every block.
+            "strided" for periodic data such as images and music: the nearest `stride` tokens, including itself, and
+            every `stride`-th token.
+        stride: tokens of a block, or between two positions of a column (paper: l). About √T makes the cost T·√T in all;
+            with a constant stride, it grows with the square of the length.
+        summary_tokens: with "fixed", how many positions of a block are visible to all tokens (paper: c).
+        heads: "merged": every head attends to both sets. "per_head": with "strided", heads alternate between the two;
+            with "fixed", each head attends to its own block and to other `summary_tokens` of the blocks.
+        sub_blocks: with "fixed" and "per_head", the number of sub-blocks of `summary_tokens` between which heads
+            alternate, counted from the end of a block.
+        separate_global_projections: whether global queries use `global_query`, `global_key`, `global_value`.
     """
 
     mechanism: ClassVar[str] = "sparse"
@@ -70,12 +70,12 @@ class SparseConfig(AttentionConfig):
             )
 
     def activations(self) -> Activations:
-        """One copy more with merged heads, for what the second set of keys gives."""
+        """Merged heads save the output of the second set of keys too."""
         return Activations(copies=1 if self.heads == "merged" else 0)
 
     @property
     def parts(self) -> int:
-        """How many patterns heads take in turns: 1 merged, 2 strided, `sub_blocks` fixed."""
+        """The number of patterns between which heads alternate: 1 merged, 2 strided, `sub_blocks` fixed."""
         return 1 if self.heads == "merged" else 2 if self.kind == "strided" else self.sub_blocks
 
     def reach(self) -> Reach:
@@ -88,7 +88,7 @@ class SparseConfig(AttentionConfig):
 
     @classmethod
     def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """For inputs so long that the published stride costs more than the power of two next to their root."""
+        """The stride for inputs so long that the published one costs more than the power of two next to their root."""
         stride = 1 << max(0, round(tokens**0.5).bit_length() - 1)
         return {"stride": stride} if stride > cls.stride else {}
 
@@ -98,14 +98,15 @@ class SparseConfig(AttentionConfig):
         return replace(super().lengthening(tokens), covers=covers, widened=wide)
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Edges are counted. With globals, every query sees them and they see every key; a global that is seen anyway
-        counts for both."""
+        """Includes the edges. Every query attends to global tokens, and they to every key; a global token that is
+        visible anyway counts for both.
+        """
         counts = [self._pairs(length, part, causal) for part in range(self.parts)]
         most = (length + 1) / 2 if causal else float(length)
         return min(most, sum(counts) / self.parts / max(length, 1) + 2 * global_tokens)
 
     def _pairs(self, length: int, part: int, causal: bool) -> int:
-        """How many pairs a head sees that takes this part."""
+        """Returns the number of pairs of a head with this pattern."""
         stride, count, (blocks, rest) = self.stride, self.summary_tokens, divmod(length, self.stride)
         before = stride * blocks * (blocks - 1) // 2 + rest * blocks  # whole blocks before a token, over all tokens
         if self.kind == "strided":
@@ -114,12 +115,12 @@ class SparseConfig(AttentionConfig):
             return near + far if self.heads == "merged" else near if part == 0 else far + length
         if causal:
             return (blocks * stride * (stride + 1) + rest * (rest + 1)) // 2 + count * before
-        last = min(max(rest - stride + (part + 1) * count, 0), count)  # columns of the last block, cut by the end
-        own = blocks * stride * (stride - count) + rest * (rest - last)
-        return own + length * (blocks * count + last)
+        last = min(max(rest - stride + (part + 1) * count, 0), count)  # columns of the last block, truncated at the end
+        in_block = blocks * stride * (stride - count) + rest * (rest - last)
+        return in_block + length * (blocks * count + last)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Exact, but an upper bound where there are fewer heads than `sub_blocks`."""
+        """Exact, except for an upper bound with fewer heads than `sub_blocks`."""
         if not needed.any() or (is_global is not None and bool((needed & is_global).any())):
             return needed.any().expand(needed.shape)
         place = torch.arange(len(needed))
@@ -138,7 +139,7 @@ class SparseConfig(AttentionConfig):
 
 
 def _last_in_class(needed: Tensor, kind: Tensor) -> Tensor:
-    """For each place of `(T,)` the last needed one of its kind, −1 where there is none."""
+    """Returns for each position of `(T,)` the last needed one of its kind, −1 if there is none."""
     last = torch.full((int(kind.max()) + 1,), -1)
     return last.scatter_reduce(0, kind[needed], needed.nonzero()[:, 0], "amax")[kind]
 
@@ -149,7 +150,7 @@ class SparseAttention(CountedAttention):
     config: SparseConfig
 
     def make_pattern(self) -> Pattern:
-        """What each head sees of the places of real tokens."""
+        """Returns the pattern of each head over the positions of real tokens."""
         parts = [self._part(part) for part in range(self.config.parts)]
         return parts[0] if len(parts) == 1 else PerHead([parts[head % len(parts)] for head in range(self.heads)])
 
