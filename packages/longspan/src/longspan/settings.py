@@ -1,6 +1,6 @@
-"""Plain data (YAML, the command line) to frozen dataclasses and back, and the one place where values are checked.
+"""Converts plain data (YAML, the command line) to frozen dataclasses and back, and checks all values.
 
-A type says what a value may be; its limits stand beside it and serve the check, the JSON schema and the documentation:
+A type describes the values of a field; its limits are used by the check, the JSON schema and the documentation:
 
 ```python
 @dataclass(frozen=True, kw_only=True)
@@ -13,9 +13,9 @@ class Optimisation:
         check(self)
 ```
 
-Each value is checked once, where it comes in: `from_plain` checks what comes from a file, `check` what was built in
-Python, `check_arguments` what a function was called with. From there on an object is trusted. An unknown key, a wrong
-type, a number that is not finite or out of its range is one `InputError`.
+Each value is checked once, at the entry: `from_plain` checks values from a file, `check` those of an object created in
+Python, `check_arguments` the arguments of a function. Objects are not checked again. An unknown key, a wrong type, a
+number that is not finite or out of its range raises one `InputError`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ SHOWN = 80
 """Characters of a value that an error shows."""
 
 MOST_NAMED = 40
-"""Names that an error lists."""
+"""Number of names that an error lists."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Limits of a number: `minimum` and `maximum` are allowed themselves, `above` and `below` are not."""
+    """Limits of a number: `minimum` and `maximum` are inclusive, `above` and `below` are exclusive."""
 
     minimum: float | None = None
     maximum: float | None = None
@@ -55,14 +55,14 @@ class Range:
     below: float | None = None
 
     def __post_init__(self) -> None:
-        """1e6 is 1000000: equal limits are one object to `Annotated`, whichever was written first."""
+        """1e6 is 1000000: `Annotated` caches equal limits as one object, the first one written."""
         for name in ("minimum", "maximum", "above", "below"):
             limit = getattr(self, name)
             if isinstance(limit, float) and limit.is_integer():
                 object.__setattr__(self, name, int(limit))
 
     def check(self, value: Any, path: str) -> None:
-        """Raise `InputError` where a number is outside."""
+        """Raises `InputError` if a number is outside the limits."""
         limit, words = None, ""
         if self.minimum is not None and value < self.minimum:
             limit, words = self.minimum, "at least"
@@ -78,14 +78,14 @@ class Range:
 
 @dataclass(frozen=True)
 class Form:
-    """What a text must look like: a regular expression over the whole of it, and the same in words."""
+    """The form of a string: a regular expression for the whole string, and its description."""
 
     pattern: str
     words: str
     longest: int = 10_000
 
     def check(self, value: Any, path: str) -> None:
-        """Raise `InputError` where a text does not."""
+        """Raises `InputError` if a string does not match."""
         if len(value.encode("utf-8", "replace")) > self.longest:
             raise InputError(f"{path} is {show(value)}; it must be at most {self.longest} bytes long")
         if not re.fullmatch(self.pattern, value):
@@ -94,13 +94,13 @@ class Form:
 
 @dataclass(frozen=True)
 class Rule:
-    """What else a value must be: a function that says whether it is, and what it must be in words."""
+    """A further condition of a value: a function that checks it, and its description."""
 
     holds: Callable[[Any], bool]
     words: str
 
     def check(self, value: Any, path: str) -> None:
-        """Raise `InputError` where it is not."""
+        """Raises `InputError` if the condition is false."""
         if not self.holds(value):
             raise InputError(f"{path} is {show(value)}; it must be {self.words}")
 
@@ -125,10 +125,10 @@ Split = Annotated[str, Form(r"\w[\w.+:%\[\]-]*", "the name of a split, such as t
 
 
 def from_plain(settings: type[Settings], data: Any, path: str = "") -> Settings:
-    """Build the dataclass `settings` from the mapping `data`; `path` is where `data` stands, for error messages.
+    """Builds the dataclass `settings` from the mapping `data`; `path` is the location of `data`, for error messages.
 
-    A field may carry `metadata={"key": ...}` where its YAML key is no Python name. Unknown keys raise `InputError`
-    naming the key and the nearest known one; so do values of the wrong type and missing required keys.
+    A field can have `metadata={"key": ...}` if its YAML key is not a Python name. Unknown keys raise `InputError` with
+    the key and the nearest known one; so do values of the wrong type and missing required keys.
     """
     if not isinstance(data, dict):
         raise InputError(f"{path or 'the recipe'} is {show(data)}; it must be a mapping of keys to values")
@@ -151,9 +151,9 @@ def from_plain(settings: type[Settings], data: Any, path: str = "") -> Settings:
 
 
 def to_plain(value: Any) -> Any:
-    """The reverse of `from_plain`: dictionaries, lists and scalars only, every default written out.
+    """Reverses `from_plain`: returns dictionaries, lists and scalars only, including all defaults.
 
-    A task or another nested spec has its name first, by its `to_dict`.
+    A task or another nested spec has its name first, from its `to_dict`.
     """
     if hasattr(value, "to_dict"):
         value = value.to_dict()
@@ -167,7 +167,7 @@ def to_plain(value: Any) -> Any:
 
 
 def check_keys(given: Iterable[Any], known: Iterable[str], path: str = "") -> None:
-    """Raise `InputError` for the first key that is not known, with the known one that is like it."""
+    """Raises `InputError` for the first unknown key, with a similar known one."""
     names = list(known)
     for key in given:
         if key not in names:
@@ -175,9 +175,9 @@ def check_keys(given: Iterable[Any], known: Iterable[str], path: str = "") -> No
 
 
 def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: str) -> Settings:
-    """The dataclass that a nested spec stands for: a name, or a mapping with the name under `kind`.
+    """Returns the dataclass of a nested spec: a name, or a mapping with the name under `kind`.
 
-    `table` holds the classes by name, whose keys are the fields; `path` is where the spec stands, for error messages.
+    `table` has the classes by name, whose keys are the fields; `path` is the location of the spec, for error messages.
     """
     data = {kind: spec} if isinstance(spec, str) else spec
     if not isinstance(data, Mapping) or not isinstance(data.get(kind), str):
@@ -197,12 +197,14 @@ def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: s
 
 @lru_cache(maxsize=1024)
 def _from_text(settings: type[Settings], text: str, path: str) -> Settings:
-    """Configurations of models keep their specs as plain data, which every layer reads: one parsing serves them all."""
+    """Configurations of models store their specs as plain data, which every layer parses: the result is cached."""
     return from_plain(settings, json.loads(text), path)
 
 
 def entry(table: Mapping[str, Entry], name: str, path: str) -> Entry:
-    """What a table holds under a name, plugins' included; an unknown one raises `InputError` with the near one."""
+    """Returns the entry of a table, including those of plugins; an unknown name raises `InputError` with a
+    similar one.
+    """
     value = find(table, name)
     if value is None:
         raise InputError(f"{path} is {show(name)}, which is unknown; {near(name, list(table))}")
@@ -210,9 +212,10 @@ def entry(table: Mapping[str, Entry], name: str, path: str) -> Entry:
 
 
 def check(settings: Any) -> None:
-    """Raise `InputError` for the first field of a dataclass whose value is not of its type, or outside its limits.
+    """Raises `InputError` for the first field of a dataclass whose value does not have its type, or is
+    outside its limits.
 
-    For `__post_init__`. Defaults are trusted, and so is what `from_plain` has parsed.
+    For `__post_init__`. Defaults, and fields that `from_plain` has parsed, are not checked.
     """
     if settings.__dict__.pop(_PARSED, False):
         return
@@ -223,11 +226,11 @@ def check(settings: Any) -> None:
 
 
 _PARSED = "_parsed_by_from_plain"
-"""Marks an object whose fields `from_plain` has parsed, until `check` sees it."""
+"""Marks an object whose fields `from_plain` has parsed, until `check` is called."""
 
 
 def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
-    """Raise `InputError` for the first of the arguments `values` that its annotation in `function` does not allow."""
+    """Raises `InputError` for the first of the arguments `values` that its annotation in `function` does not allow."""
     hints = hints_of(function)
     for name, value in values.items():
         if name in hints:
@@ -235,9 +238,9 @@ def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> 
 
 
 def check_kind(value: Any, name: str, kinds: type | tuple[type, ...], wanted: str) -> None:
-    """Raise `InputError` for an argument that is of none of these classes; `wanted` says what to give instead.
+    """True and false count as numbers only if `bool` is among the classes.
 
-    True and false count as numbers only where `bool` is named.
+    True and false count as numbers only if `bool` is among the classes.
     """
     named = kinds if isinstance(kinds, tuple) else (kinds,)
     if not isinstance(value, named) or (isinstance(value, bool) and bool not in named):
@@ -245,7 +248,7 @@ def check_kind(value: Any, name: str, kinds: type | tuple[type, ...], wanted: st
 
 
 def check_several(values: Any, name: str, wanted: str) -> None:
-    """Raise `InputError` for what holds no values one after another, as a mapping and bytes do not."""
+    """Raises `InputError` for a value that is not a sequence, such as a mapping or bytes."""
     try:
         iter(values)
         several = not isinstance(values, Mapping | bytes | bytearray)
@@ -257,22 +260,21 @@ def check_several(values: Any, name: str, wanted: str) -> None:
 
 @lru_cache(maxsize=256)
 def hints_of(annotated: Any) -> dict[str, Any]:
-    """The resolved annotations of a class or a function, limits included."""
+    """Returns the resolved annotations of a class or a function, including limits."""
     return get_type_hints(annotated, include_extras=True)
 
 
 def key_of(field: Field[Any]) -> str:
-    """The YAML key of a dataclass field."""
     return field.metadata.get("key", field.name)
 
 
 def join(path: str, key: Any) -> str:
-    """`a.b` and `c` → `a.b.c`."""
+    """Joins `a.b` and `c` to `a.b.c`."""
     return f"{path}.{key}" if path else str(key)
 
 
 def show(value: Any) -> str:
-    """A value as an error names it: its beginning, however large it is, and nothing that a terminal would obey."""
+    """Formats a value for an error: its beginning, for any size, without control characters."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return f"a number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
     if isinstance(value, (dict, list, tuple)):
@@ -285,23 +287,23 @@ def show(value: Any) -> str:
 
 
 _SHORT = reprlib.Repr()
-"""Shows what holds other things: its beginning, however many there are and however deep they lie."""
+"""Formats containers: their beginning, for any size and depth."""
 _SHORT.maxlevel = 4
 _SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = SHOWN
 
 _SHOWN_WHOLE = reprlib.Repr()
-"""Shows what holds nothing, also where its `__repr__` raises."""
+"""Formats other values, also if their `__repr__` raises."""
 _SHOWN_WHOLE.maxother = 1_000_000
 
 
 def show_key(key: Any) -> str:
-    """A key as an error names it."""
+    """Formats a key for an error."""
     text = key if isinstance(key, str) and key.isprintable() else show(key)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def convert(hint: Any, value: Any, path: str) -> Any:
-    """`value` as an instance of the type `hint`, or `InputError` naming `path`, the value and what is wanted."""
+    """Converts `value` to the type `hint`, or raises `InputError` with `path`, the value and the expected type."""
     origin, choices = get_origin(hint), get_args(hint)
     if origin is Annotated:
         converted = convert(choices[0], value, path)
@@ -327,7 +329,7 @@ def convert(hint: Any, value: Any, path: str) -> Any:
 
 
 def near(key: str, known: list[str]) -> str:
-    """The remedy for an unknown key: the known one that is like it, or all of them."""
+    """Returns the remedy for an unknown key: a similar known one, or all of them."""
     matches = get_close_matches(key[:SHOWN], known, n=1)
     if not matches and len(known) > MOST_NAMED:
         return f"none of the {len(known)} known ones is like it"
@@ -355,7 +357,7 @@ def _union(choices: tuple[Any, ...], value: Any, path: str) -> Any:
 
 def _items(item: Any, value: Any, path: str) -> Iterator[Any]:
     if not isinstance(value, (list, tuple)):
-        yield convert(item, value, path)  # one value stands for a list of one
+        yield convert(item, value, path)  # one value is accepted as a list of one
         return
     for index, element in enumerate(value):
         yield convert(item, element, f"{path}[{index}]")

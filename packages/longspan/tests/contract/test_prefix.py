@@ -51,5 +51,5 @@ def test_a_target_in_steps_behind_a_source_equals_the_whole(prefix_form):
 
 
 def test_all_others_refuse_it(no_prefix_form):
-    with pytest.raises(InputError, match=r"reads no prefix both ways.*; pass prefix=None"):
+    with pytest.raises(InputError, match=r"supports no bidirectional prefix.*; pass prefix=None"):
         no_prefix_form.build()(torch.randn(2, 4, WIDTH, dtype=torch.float64), Tokens(prefix=Prefix(2)))

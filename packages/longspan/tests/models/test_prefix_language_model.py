@@ -197,7 +197,7 @@ def test_a_model_is_refused_whose_layers_do_not_read_both_ways(make_config):
         match=r"attention of layer 0 is longformer.*choose one that does.*full.*sinkhorn.*target_attention=full",
     ):
         LongspanForPrefixLM(make_config())
-    with pytest.raises(InputError, match=r"sinkhorn.* does not read a source both ways"):
+    with pytest.raises(InputError, match=r"sinkhorn.* supports no bidirectional source"):
         LongspanForPrefixLM(make_config(attention="sinkhorn"))
     with pytest.raises(InputError, match="positions=relative"):
         LongspanForPrefixLM(make_config(attention={"mechanism": "full", "positions": "relative"}))

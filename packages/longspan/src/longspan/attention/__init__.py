@@ -1,7 +1,7 @@
 """Attention mechanisms, one per file: a frozen configuration and an `nn.Module`.
 
-`MECHANISMS` lists them by name, `attention_config` reads a name or plain data, and `Tokens` says what is known of each
-position:
+`MECHANISMS` lists them by name, `attention_config` builds a configuration from a name or plain data, and `Tokens` holds
+the properties of the positions:
 
     attention = MECHANISMS["poolingformer"]().build(width=768, heads=12)
     attention(hidden, Tokens(mask=real, is_global=globals))
@@ -96,7 +96,7 @@ _PLACES = {
     "synthesizer": "longspan.attention.synthesizer:SynthesizerConfig",
 }
 MECHANISMS: Table[type[AttentionConfig]] = Table("mechanisms", _PLACES)
-"""Name → configuration, whose `build(width, heads)` makes the module; each is imported when it is asked for."""
+"""Name → configuration, whose `build(width, heads)` creates the module; each is imported on first access."""
 
 _OTHERS = (
     "longspan.attention.parts.relative:RelativePositions",
@@ -107,11 +107,11 @@ __getattr__ = late_names(__name__, (*_PLACES.values(), *_OTHERS))
 
 
 def attention_config(spec: str | Mapping[str, Any] | AttentionConfig, path: str = "attention") -> AttentionConfig:
-    """Turn a mechanism's name, plain data with its name under `"mechanism"`, or a configuration into a configuration.
+    """Converts a mechanism's name, plain data with its name under `"mechanism"`, or a configuration to a configuration.
 
-    `path` is where the spec stands, for error messages.
+    `path` is the location of the spec, for error messages.
 
     Raises:
-        InputError: an unknown mechanism or option, a value out of range, or something else altogether.
+        InputError: an unknown mechanism or option, a value out of range, or a value of another type.
     """
     return spec if isinstance(spec, AttentionConfig) else from_spec(MECHANISMS, "mechanism", spec, path)

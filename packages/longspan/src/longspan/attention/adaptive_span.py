@@ -1,4 +1,4 @@
-"""Adaptive spans: every head learns how far back it looks, and pays for it."""
+"""Adaptive spans: every head learns how far back it attends, with a penalty on the span."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from longspan.patterns import Causal, Pattern, Window
 from longspan.settings import Count, Range, Share
 
 CUT = 64
-"""Keys beyond the longest span are left out in steps of so many, so that there are few sizes of tiles."""
+"""Keys beyond the longest span are dropped in multiples of this number, so that there are few sizes of tiles."""
 DYNAMIC_START = -4.0
-"""The bias of spans that depend on the token, where they are to start near 0: a share of 0.018."""
+"""The bias of dynamic spans that start near 0: a share of 0.018."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveSpanConfig(AttentionConfig):
-    """Each head h looks back over a span z_h that it learns, up to S = `span_tokens`, with a soft end of R positions.
+    """Each head h attends back over a learned span z_h, up to S = `span_tokens`, which ends softly over R positions.
 
     `softmax_r(q_t·(k_r + p_{t-r}) / √D + log m(t - r))` with `m(x) = clamp((R + z_h - x) / R, 0, 1)`, which is the
-    paper's `m · exp(score)`, normalised. Keys beyond all spans of a layer are neither computed nor kept in a state. p
-    is a table that all layers and heads of a model share, and the only thing that tells positions. Training adds
-    `span_penalty · S · mean(z share)` of each layer to the loss; with `dynamic` only the stacks `sequential` and
-    `recurrent` do, and others refuse it.
+    paper's `m · exp(score)`, normalised. Keys beyond all spans of a layer are neither computed nor stored in a state. p
+    is a table that all layers and heads of a model share, and the only position information. Training adds
+    `span_penalty · S · mean(z share)` of each layer to the loss; with `dynamic`, only the stacks `sequential` and
+    `recurrent` support this.
 
     Attributes:
-        span_tokens: S, the most tokens that a head can look back to, and the rows of p.
-        ramp_tokens: R, over how many positions a span ends.
-        initial_span: the share of S with which spans start. With `dynamic`, 0 stands for σ(−4) = 0.018.
-        span_penalty: λ, what a token of span costs.
-        dynamic: the span of a head depends on the token that looks: `z_t = S·σ(v·x_t + b)`; its tiles are then never
-            cut, since a later token's span would decide by how much.
-        sees_itself: whether a token is the first that it looks at; as published it looks at those before it alone.
-        bias: whether the projections have biases, which the published ones do not.
-        mean_span_tokens: the mean span of trained heads, with which costs and plans count; `None` counts S.
+        span_tokens: S, the longest span of a head in tokens, and the rows of p.
+        ramp_tokens: R, the number of positions over which a span ends.
+        initial_span: the initial span as a share of S. With `dynamic`, 0 means σ(−4) = 0.018.
+        span_penalty: λ, the penalty per token of span.
+        dynamic: the span of a head depends on the query's token, `z_t = S·σ(v·x_t + b)`. Keys are then never dropped,
+            since their number would depend on later tokens.
+        sees_itself: whether a token attends to itself; the published form attends to earlier tokens only.
+        bias: whether the projections have biases; the published ones have none.
+        mean_span_tokens: the mean span of trained heads, for costs and memory planning; `None` means S.
     """
 
     mechanism: ClassVar[str] = "adaptive_span"
@@ -87,12 +87,12 @@ class AdaptiveSpanConfig(AttentionConfig):
 
     @property
     def nearest(self) -> int:
-        """Distance of the nearest key that is seen."""
+        """Distance of the nearest visible key."""
         return 0 if self.sees_itself else 1
 
     @property
     def inputs_add_loss(self) -> bool:
-        """Whether the module has an `inputs_loss` in training; only stacks that support losses add it."""
+        """Whether the module has an `inputs_loss` in training; only stacks that support such losses add it."""
         return self.dynamic and self.span_penalty > 0
 
     @property
@@ -109,13 +109,13 @@ class AdaptiveSpanConfig(AttentionConfig):
         return pairs_within(length, 1 - most - self.nearest, -self.nearest) / max(length, 1)
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Each pair has a product more, with its distance; spans that depend on the token are a projection to H."""
+        """Each pair has one more product, with its distance; dynamic spans are a projection to H."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         spans = width * heads * length if self.dynamic else 0
         return replace(cost, projections=cost.projections + spans, mixing=cost.mixing + width * cost.scores)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        """As if all spans were as long as they can be."""
+        """For spans of the maximal length."""
         return needed | shifted(needed, 1 - self.span_tokens - self.nearest, -self.nearest)
 
     def shared_tables(self) -> SharedTables | None:
@@ -131,7 +131,7 @@ class AdaptiveSpanConfig(AttentionConfig):
 
 
 class DistanceTable(nn.Module):
-    """p, one row `(D,)` for each of S distances, from the nearest on: added to keys of every head and layer."""
+    """p, one row `(D,)` for each of S distances, nearest first; added to the keys of every head and layer."""
 
     def __init__(self, rows: int, head_width: int) -> None:
         super().__init__()
@@ -140,23 +140,23 @@ class DistanceTable(nn.Module):
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """N(0, 1) as published, whatever the model's other weights start with."""
+        """Initialises with N(0, 1) as published, for any `std` of the other weights."""
         nn.init.normal_(self.distances)
 
     def forward(self) -> tuple[Tensor, ...]:
-        """The table `(S, D)`, for `Tokens(relative=…)`."""
+        """Returns the table `(S, D)`, for `Tokens(relative=…)`."""
         return (self.distances,)
 
 
 class AdaptiveSpanAttention(OffsetAttention):
     """The module of `AdaptiveSpanConfig`.
 
-    The learned shares of S, `span_share`, stay in [0, 1] in any training loop: what is read is always clamped, the
-    gradient passes as if it were not, and the backward pass of a reading writes the clamped value into the weight,
-    before an optimiser changes it. So every update starts inside of the range, which is the same as clamping after each
-    one; `after_step` does that besides, so that what a run saves is inside too.
+    The learned shares of S, `span_share`, stay in [0, 1] in any training loop: reads are always clamped, gradients pass
+    unclamped, and the backward pass of a read writes the clamped value into the weight before an optimiser changes it.
+    So every update starts inside the range, which equals clamping after each update; `after_step` clamps too, so that
+    saved weights are in the range.
 
-    The table of distances is its own until a model that holds it for all layers calls `share_positions`.
+    The module owns its table of distances until a model that shares one calls `share_positions`.
     """
 
     config: AdaptiveSpanConfig  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -175,12 +175,12 @@ class AdaptiveSpanAttention(OffsetAttention):
         self.init_extra_weights()
 
     def make_pattern(self) -> Pattern:
-        """All that a span can reach, the token itself included, which `context` may leave out."""
+        """Returns the pattern of the maximal span with the token itself, which `context` may exclude."""
         return Window(self.config.reach().left or 0, 0)
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Spans start alike, at `initial_span`; the module's own table, if it has one, as `DistanceTable` says."""
+        """Initialises all spans to `initial_span`, and the module's own table, if any, as `DistanceTable` does."""
         if self.table is not None:
             self.table.init_extra_weights()
         share = self.config.initial_span
@@ -191,7 +191,7 @@ class AdaptiveSpanAttention(OffsetAttention):
         nn.init.constant_(self.span.bias, math.log(share / (1 - share)) if 0 < share < 1 else DYNAMIC_START)
 
     def share_positions(self) -> None:
-        """Give up the module's own table: from now on it comes in `Tokens(relative=…)`."""
+        """Deletes the module's own table; from now on it is passed in `Tokens(relative=…)`."""
         self.table = None
 
     @torch.no_grad()
@@ -200,7 +200,9 @@ class AdaptiveSpanAttention(OffsetAttention):
             self.span_share.clamp_(0, 1)
 
     def spans(self, hidden: Tensor) -> Tensor:
-        """z as a share of S in float32 at least, for tokens `(B, T, E)`: `(1, H, 1)`, or `(B, H, T)` where dynamic."""
+        """Returns z as a share of S in float32 at least, for tokens `(B, T, E)`: `(1, H, 1)`, or `(B, H,
+        T)` if dynamic.
+        """
         if self.config.dynamic:
             with full_precision(hidden):
                 logits = projected(self.span, hidden.to(input_dtype(self.span)))
@@ -208,7 +210,7 @@ class AdaptiveSpanAttention(OffsetAttention):
         return self.clamped_share()[None, :, None]
 
     def clamped_share(self) -> Tensor:
-        """`span_share` in [0, 1], `(H,)` in float32 at least, with the gradient of the weight as it stands."""
+        """Returns `span_share` in [0, 1], `(H,)` in float32 at least, with the gradient of the unclamped weight."""
         share = self.span_share
         clamped = share.clamp(0, 1)
         if isinstance(share, nn.Parameter) and torch.is_grad_enabled():
@@ -218,8 +220,9 @@ class AdaptiveSpanAttention(OffsetAttention):
         return clamped.to(torch.promote_types(share.dtype, torch.float32))
 
     def seen_tokens(self) -> int:
-        """How many keys the longest span of now lets a token see, those cut off that no head sees: S less a multiple of
-        64. All of S where spans depend on the token, and in compiled graphs, which serve all spans."""
+        """Returns the number of keys of the longest span now, including dropped ones that no head attends to: S less a
+        multiple of 64. It is S if spans are dynamic, and in compiled graphs, which serve all spans.
+        """
         config = self.config
         seen = min(config.span_tokens, -self.pattern.reach().first + 1 - config.nearest)
         if config.dynamic or torch.compiler.is_compiling():
@@ -229,7 +232,7 @@ class AdaptiveSpanAttention(OffsetAttention):
         return min(seen, config.span_tokens - max(cut, 0) // CUT * CUT)
 
     def _longest_share(self) -> float:
-        """The largest of `span_share` in [0, 1]. A GPU is waited for when weights have changed, not in every pass."""
+        """Returns the largest `span_share` in [0, 1]. A GPU is synchronised only after weights have changed."""
         share = self.span_share
         version = id(share), share._version
         if not share.is_cuda or self._known_share is None or self._known_share[0] != version:
@@ -238,29 +241,31 @@ class AdaptiveSpanAttention(OffsetAttention):
 
     @property
     def shown_offsets(self) -> tuple[int, int]:
-        """The smallest offset j - i that some span shows now, and 0."""
+        """Returns the smallest offset j - i of any current span, and 0."""
         return 1 - self.seen_tokens() - self.config.nearest, 0
 
     def new_state(self) -> LayerState:
-        """Keys and values within the longest span, or in training, where it may grow, within reach of any."""
+        """Returns a state of keys and values within the longest span, or in training, where it may
+        grow, within `span_tokens`.
+        """
         from longspan.attention.parts.state import WindowLayer
 
         return WindowLayer(-self.pattern.reach().first if self.training else -self.shown_offsets[0])
 
     @torch.no_grad()
     def learned_spans(self) -> Tensor | None:
-        """How far back each head looks, `(H,)` in tokens; `None` where that depends on the token."""
+        """Returns the span of each head in tokens, `(H,)`; `None` if spans are dynamic."""
         return None if self.config.dynamic else self.config.span_tokens * self.clamped_share()
 
     def weights_loss(self) -> Tensor | None:
-        """`λ·S·mean(z share)` over heads, where spans do not depend on the token."""
+        """Returns `λ·S·mean(z share)` over heads, unless spans are dynamic."""
         config = self.config
         if config.dynamic or not config.span_penalty:
             return None
         return config.span_penalty * config.span_tokens * self.clamped_share().mean()
 
     def inputs_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
-        """`λ·S·mean(z share)` over heads and real tokens, where spans depend on the token."""
+        """Returns `λ·S·mean(z share)` over heads and real tokens, if spans are dynamic."""
         config, mask = self.config, tokens.last_mask(hidden.shape[1])
         if not config.inputs_add_loss:
             return None
@@ -273,16 +278,16 @@ class AdaptiveSpanAttention(OffsetAttention):
         return config.span_penalty * config.span_tokens * mean
 
     def distances(self, tokens: Tokens) -> Tensor:
-        """p `(S, D)`: the module's own, or else that of `tokens`.
+        """Returns p `(S, D)`: the module's own, or that of `tokens`.
 
         Raises:
-            InputError: there is none, or it has another shape.
+            InputError: it is missing, or has another shape.
         """
         if self.table is not None:
             return self.table.distances
         shape, shared = (self.config.span_tokens, self.head_width), tokens.relative
         if shared is None or len(shared) != 1 or shared[0].shape != shape:
-            has = None if shared is None else [tuple(each.shape) for each in shared]
+            has = None if shared is None else [tuple(table.shape) for table in shared]
             raise InputError(
                 f"relative={has} of Tokens leaves this layer without the table of distances, {shape}, which its model "
                 "holds for all layers; give Tokens(relative=…) the model's"
@@ -290,8 +295,9 @@ class AdaptiveSpanAttention(OffsetAttention):
         return shared[0]
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
-        """What each token gathers within its spans, `(B, T, E)`. A token that does not see itself looks from the place
-        before it, where the distance of the nearest key is 0 again."""
+        """Computes attention within the spans, `(B, T, E)`. A token that does not attend to itself is treated as a
+        query at the previous position, where the distance of the nearest key is 0 again.
+        """
         query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
         if not self.config.sees_itself:
             key, value, key_mask, offset = _without_self(key, value, key_mask, offset)
@@ -314,7 +320,7 @@ class AdaptiveSpanAttention(OffsetAttention):
         return self.merge_heads(context)
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """Each pair by itself: no key is cut off, and a token is left out at its own place."""
+        """Computes every pair: no key is dropped, and a token's own position is masked."""
         query, key, _ = self.project(hidden)
         config, place = self.config, torch.arange(hidden.shape[1], device=hidden.device)
         distance = place[:, None] - place - config.nearest
@@ -332,18 +338,20 @@ class AdaptiveSpanAttention(OffsetAttention):
 
 
 def _write_clamped(share: Tensor) -> None:
-    """Into the weight itself, unseen by autograd: what was computed from it was clamped already."""
+    """Writes into the weight without autograd, which computed with the clamped value already."""
     share.data.clamp_(0, 1)
 
 
 def _without_self(
     key: Tensor, value: Tensor, mask: Tensor | None, offset: int
 ) -> tuple[Tensor, Tensor, Tensor | None, int]:
-    """Keys, values `(B, H, S, D)`, their mask and the place of the first query, for queries that stand one place
-    earlier. Where there is none before the first key, all keys move by one place instead, behind one that is hidden."""
+    """Returns keys, values `(B, H, S, D)`, their mask and the position of the first query, for queries that are
+    moved one position back. If there is no position before the first key, all keys are moved forward instead, after
+    a masked one.
+    """
     count = key.shape[2]
     if offset:
         return key[:, :, :-1], value[:, :, :-1], None if mask is None else mask[:, :-1], offset - 1
-    key, value = (F.pad(each, (0, 0, 1, 0))[:, :, :count] for each in (key, value))
+    key, value = (F.pad(tensor, (0, 0, 1, 0))[:, :, :count] for tensor in (key, value))
     real = torch.ones(key.shape[0], count, dtype=torch.bool, device=key.device) if mask is None else mask
     return key, value, F.pad(real, (1, 0))[:, :count], offset

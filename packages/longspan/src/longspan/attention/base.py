@@ -1,4 +1,4 @@
-"""What every attention mechanism is: a module, most of them with linear projections for queries, keys and values."""
+"""Base classes of the attention mechanisms: modules, most with linear projections for queries, keys and values."""
 
 from __future__ import annotations
 
@@ -23,39 +23,42 @@ from longspan.patterns import Full, Pattern
 
 if TYPE_CHECKING:
     from transformers.cache_utils import CacheLayerMixin as LayerState
-else:  # transformers is imported by whoever makes a state
+else:  # only the functions that create a state import transformers
     LayerState = Any
 
 
 def projected(layer: nn.Module, inputs: Tensor) -> Tensor:
-    """`layer(inputs)` of a projection, `(…, E)` → `(…, F)`: never slower in half precision than in float32."""
+    """Applies a projection, `(…, E)` → `(…, F)`; in half precision it is never slower than in float32."""
     wide = inputs.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     return layer(inputs) if wide else half_linear.called(layer, inputs)
 
 
 def input_dtype(layer: nn.Module) -> torch.dtype:
-    """The type in which a projection takes its inputs: that of its weights, float32 where they are quantised."""
-    return getattr(layer.weight, "dtype", torch.float32)  # a quantised layer has a method of that name
+    """Returns the dtype of a projection's inputs: that of its weights, or float32 if they are quantised."""
+    return getattr(layer.weight, "dtype", torch.float32)  # the `weight` of a quantised layer is a method
 
 
 ROWS: dict[str, Callable[[Any, Tensor, Tokens], Tensor]] = {"documents": each_document}
-"""Field of `Tokens` by which rows are not whole documents → what computes the outputs of a mechanism for such rows;
-`longspan.attention.features.sharded` adds "shards"."""
+"""Maps the field of `Tokens` that marks rows as partial or packed to the function that computes the outputs of a
+mechanism for such rows. `longspan.attention.features.sharded` adds "shards".
+"""
 
 
 class Attention(nn.Module):
-    """An attention mechanism: hidden states in, hidden states out. It has no weights of its own accord; most mechanisms
-    are a `ProjectedAttention`, which brings the usual four projections."""
+    """Base class of attention mechanisms. It has no weights; most mechanisms extend `ProjectedAttention`, which has the
+    usual four projections.
+    """
 
     config: AttentionConfig
     state_kind: ClassVar[Literal["keys", "window", "sums"] | None] = None
-    """What the causal form keeps between steps: the keys and values of every position so far, or of those within reach
-    of a window, or tensors that sum up the past; `None` where `new_state` is written anew, or nothing."""
+    """What the causal form caches between steps: the keys and values of all earlier positions, those within reach of a
+    window, or tensors with sums over the past. `None` if `new_state` is overridden or there is no state.
+    """
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__()
-        own = config.own_head_width
-        if heads < 1 or (own is None and width % heads):
+        head_width = config.own_head_width
+        if heads < 1 or (head_width is None and width % heads):
             raise InputError(f"heads={heads} does not divide width={width}; choose a number of heads that does")
         check_support(config, "causal" if causal else "bidirectional", causal=causal)
         self.config = config
@@ -63,25 +66,25 @@ class Attention(nn.Module):
         self._refused = [feature for feature in features if not supports(config, feature, causal=causal)]
         self.width = width
         self.heads = heads
-        self.head_width = width // heads if own is None else own
+        self.head_width = width // heads if head_width is None else head_width
         self.causal = causal
 
     @property
     def dropout_prob(self) -> float:
-        """Probability of dropping a weight now: the configured one while training, else 0."""
+        """Returns the probability of dropping a weight: the configured one during training, else 0."""
         return self.config.dropout if self.training else 0.0
 
     def check_tokens(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> None:
-        """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
+        """Raises `InputError` if `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
-        given = {
+        used = {
             "state": state is not None,
             "globals": tokens.is_global is not None or tokens.global_slots is not None,
             "prefix": tokens.prefix is not None,
             "structure": tokens.belongs_to is not None,
         }
         for feature in self._refused:
-            if given[feature]:
+            if used[feature]:
                 check_support(self.config, feature, causal=self.causal)
         for label, rows in (("documents, several in a row,", tokens.documents), ("shards of rows", tokens.shards)):
             if rows is not None:
@@ -111,14 +114,14 @@ class Attention(nn.Module):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether `new_state` gives a state, by which `forward` decodes token by token."""
+        """Whether `new_state` returns a state, with which `forward` decodes token by token."""
         return supports(self.config, "state", causal=self.causal)
 
     def new_state(self) -> LayerState:
-        """What this layer keeps between steps, still empty: `attention(hidden, tokens, state)` continues it.
+        """Returns an empty state of this layer, which `attention(hidden, tokens, state)` updates.
 
         Raises:
-            InputError: the mechanism is not causal, or has no steps.
+            InputError: the mechanism is not causal, or does not support decoding steps.
         """
         if self.keeps_state and self.state_kind is not None:
             from transformers.cache_utils import DynamicLayer
@@ -133,11 +136,12 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: LayerState | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; padded tokens are seen by none. With `state`, the T tokens continue its sequence.
+        """Maps `(B, T, E)` to `(B, T, E)`; no token attends to padding. With `state`, the T tokens
+        continue its sequence.
 
         Raises:
-            InputError: a mask that does not cover the sequence, global tokens, a state or anything else that the
-                mechanism, or its causal form, does not support.
+            InputError: the mask does not cover the sequence, or the mechanism or its causal form does not support
+                global tokens, a state or another argument.
         """
         tokens = tokens or Tokens()
         if state is None and (tokens.documents is not None or tokens.shards is not None):
@@ -148,27 +152,28 @@ class Attention(nn.Module):
         return self.compute(hidden, tokens, state)
 
     def compute(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
-        """What a mechanism computes of whole rows of one document each, `(B, T, E)` → `(B, T, E)`; called by `forward`,
-        which has checked the arguments."""
+        """Computes the outputs of whole rows of one document each, `(B, T, E)` → `(B, T, E)`. `forward` checks the
+        arguments before.
+        """
         raise NotImplementedError
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
-        """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""
+        """Returns dense attention weights `(B, H, T, S)`, for plots and tests on short inputs."""
         raise NotImplementedError
 
 
 class ProjectedAttention(Attention):
-    """A mechanism with the four usual projections.
+    """Base class of mechanisms with the four usual projections.
 
-    They are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias, or between E and H·D where
-    heads have a width of their own), so that published weights map onto every such mechanism in the same way. Between
-    them stands `context`, and `context_weights`, its dense form.
+    They are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias, or between E and H·D if
+    heads have a width of their own), so that published weights map onto every such mechanism in the same way.
+    Subclasses override `context`, and `context_weights`, its dense form.
     """
 
     pattern: Pattern
-    """What a query sees."""
+    """The attention pattern: which keys a query attends to."""
     has_positions: bool = False
-    """Whether scores know how far apart two tokens are, by `position_terms`."""
+    """Whether `position_terms` adds relative positions to the scores."""
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
@@ -182,7 +187,7 @@ class ProjectedAttention(Attention):
         return projected(self.output, self.context(hidden, tokens, state))
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
-        """What each token gathers, before the output projection: `(B, T, E)` → `(B, T, E)`. Here: by `pattern`."""
+        """Computes attention before the output projection, `(B, T, E)` → `(B, T, E)`; by default with `pattern`."""
         query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
         pattern, terms = self.shown(tokens), []
         if self.has_positions:
@@ -200,8 +205,9 @@ class ProjectedAttention(Attention):
         return self.merge_heads(context)
 
     def shown(self, tokens: Tokens) -> Pattern:
-        """What a query sees of these tokens: what their prefix shows, where they have one; and all of a buffer whose
-        order does not matter."""
+        """Returns the pattern for these tokens: that of their prefix if they have one, and `Full` for a buffer whose
+        order does not matter.
+        """
         if tokens.in_buffer:
             from longspan.attention.features.static_cache import reads_in_order
 
@@ -217,44 +223,43 @@ class ProjectedAttention(Attention):
         slots: Tensor | None = None,
         places: Tensor | None = None,
     ) -> tuple[Tensor, Pattern, list[Term], Any]:
-        """How scores know positions, of mechanisms with `has_positions`.
+        """Returns the relative positions as terms of the scores, for mechanisms with `has_positions`.
 
         Args:
-            query: of the last T of S positions, `(B, H, T, D)`.
-            key: of all of them, `(B, H, S, D)`.
-            tokens: what is known of each position, shared tables among it.
-            state: what holds the keys before the queries.
+            query: queries of the last T of S positions, `(B, H, T, D)`.
+            key: keys of all S positions, `(B, H, S, D)`.
+            tokens: properties of the positions, including shared tables.
+            state: the state with the keys before the queries.
             slots: `(B, G)` int64 positions of global tokens, −1 in unused slots.
-            places: `(B, S)` int64, where the tokens stand in their text as far as global ones are concerned, if not
-                one behind the other from 0 on.
+            places: `(B, S)` int64, the positions of the tokens in their text for the scores of global tokens; by
+                default 0, 1, 2, ….
 
         Returns:
-            The queries as keys are multiplied by them, the pattern, what is added to the scores, and what
-            `WindowedAttention.global_rows` needs to replace the rows of global queries, if it replaces any.
+            The queries to multiply with the keys, the pattern, the terms added to the scores, and the data that
+            `WindowedAttention.global_rows` needs to replace the rows of global queries, if any.
         """
         raise NotImplementedError
 
     def local_queries(self, query: Tensor, tokens: Tokens) -> Tensor:
-        """Projected queries as keys are multiplied by them, `(B, H, T, D)`; here as they are."""
+        """Transforms projected queries `(B, H, T, D)` before the product with the keys; unchanged by default."""
         return query
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
-        """Dense attention weights `(B, H, T, T)`."""
         tokens = tokens or Tokens()
         self.check_tokens(hidden, tokens)
         return self.context_weights(hidden, tokens)
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """The weights by which `context` gathers, `(B, H, T, T)`: quadratic, so never part of a forward pass."""
+        """Returns the attention weights of `context`, `(B, H, T, T)`: quadratic, so never part of a forward pass."""
         query, key, _ = self.project(hidden)
         return self.dense_weights(self.local_queries(query, tokens), key, tokens)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""
+        """Projects `(B, T, E)` to local queries, keys and values, `(B, H, T, D)` each."""
         return self.heads_of(self.query, hidden), self.heads_of(self.key, hidden), self.heads_of(self.value, hidden)
 
     def heads_of(self, projection: nn.Module, hidden: Tensor) -> Tensor:
-        """`(…, T, E)` through a projection, split into heads: `(…, H, T, D)`."""
+        """Projects `(…, T, E)` and splits the result into heads, `(…, H, T, D)`."""
         return projected(projection, hidden).unflatten(-1, (self.heads, self.head_width)).transpose(-3, -2)
 
     def split_heads(self, hidden: Tensor) -> Tensor:
@@ -268,7 +273,7 @@ class ProjectedAttention(Attention):
     def remember(
         self, hidden: Tensor, tokens: Tokens, state: LayerState | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, int]:
-        """Project `(B, T, E)` and continue `state` with the keys and values.
+        """Projects `(B, T, E)` and appends the keys and values to `state`.
 
         Returns the queries, the keys and values to attend to, the mask `(B, S)` of these, and the index of the first
         query among them.
@@ -281,7 +286,7 @@ class ProjectedAttention(Attention):
             return query, key, value, key_mask, key.shape[2] - 1
         if state is not None:
             key, value = state.update(key, value)
-            if state.is_compileable:  # a preallocated layer hands out places that are still empty
+            if state.is_compileable:  # a preallocated layer returns unused places too
                 length = int(state.get_seq_length())
                 key, value = key[:, :, :length], value[:, :, :length]
         offset = key.shape[2] - hidden.shape[1]
@@ -293,7 +298,9 @@ class ProjectedAttention(Attention):
     def dense_weights(
         self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
-        """Weights `(B, H, T, T)` of queries on keys, `(B, H, T, D)` both; a bias is added to the scaled scores."""
+        """Returns the weights `(B, H, T, T)` of queries on keys, both `(B, H, T, D)`; a bias is added to
+        the scaled scores.
+        """
         visible = dense_mask(
             self.shown(tokens),
             query.shape[2],
@@ -307,6 +314,6 @@ class ProjectedAttention(Attention):
 
 
 def without_weight_gradient(layer: nn.Module, hidden: Tensor) -> Tensor:
-    """What a layer gives, whose weights learn nothing from it."""
+    """Applies a layer without a gradient for its weights."""
     weights = {name: weight.detach() for name, weight in layer.named_parameters()}
     return torch.func.functional_call(layer, weights, (hidden,))

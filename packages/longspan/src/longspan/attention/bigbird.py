@@ -1,4 +1,4 @@
-"""BigBird: blocks that see their neighbours, blocks drawn at random, and global tokens; and its published form."""
+"""BigBird: blocks that attend to their neighbours, to random blocks, and to global tokens; and its published form."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ if TYPE_CHECKING:
     import numpy as np
 
 MOST_HEADS = 1024
-"""Heads that have random blocks of their own."""
+"""The number of heads with different random blocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BigBirdConfig(AttentionConfig):
-    """Blocks of tokens see themselves, their neighbours and some blocks drawn at random; global tokens see everything.
+    """Blocks of tokens attend to themselves, their neighbours and random blocks; global tokens attend to all tokens.
 
     The published "internal" construction (ITC) makes existing tokens global: those of the first and of the last block.
-    The "extended" one (ETC) puts `extra_tokens` more in front of the document, and usually has no random blocks and
-    `global_blocks=0`. Tokens that are marked as global are so in either.
+    The "extended" one (ETC) adds `extra_tokens` before the document, and usually has no random blocks and
+    `global_blocks=0`. Tokens that are marked as global are global in both.
 
     Attributes:
         block_tokens: tokens of a block.
-        side_blocks: neighbours that a block sees on each side; the published window of three blocks is 1.
+        side_blocks: neighbours that a block attends to on each side; the published window of three blocks is 1.
         global_blocks: blocks at each end of the document whose tokens are global.
-        extra_tokens: tokens in front of the document that are global; blocks are counted after them.
-        random_blocks: blocks that a block sees besides, or all that are left where these are fewer.
-        random: "paper" counts the real tokens of each row, so that a document gives the same alone, padded and in
-            company, and draws `random_blocks` for every block of queries and every head, uniformly among the blocks of
-            the document that are neither its neighbours nor global, by the number of blocks in the document: so the
-            beginning of a document draws otherwise in it than alone. "transformers" is what transformers'
-            `attention_type="block_sparse"` computes: up to (5 + 2·random_blocks)·block_tokens tokens full attention;
-            beyond, blocks of the padded input, of which random ones may coincide with others and then count twice. In
-            evaluation all of them are the first block, which therefore counts 1 + random_blocks times.
-        random_scope: which blocks "paper" draws among: "all"; "prefix1024" those within the first 1,024 tokens, as the
-            released models did at 1,024, 3,072 and 4,096 tokens; "plan" as they did at other lengths, mostly among the
-            first 2·random_blocks + 5, see `PlannedBlocks`.
-        seed: start of the draws; the published models draw from the number of the layer.
+        extra_tokens: global tokens before the document; blocks are counted after them.
+        random_blocks: random blocks that a block attends to, or all remaining ones if there are fewer.
+        random: "paper" counts the real tokens of each row, so that the result for a document is the same alone, padded
+            or batched, and draws `random_blocks` for every block of queries and every head, uniformly among the blocks
+            of the document that are neither its neighbours nor global. The draw depends on the number of blocks, so the
+            beginning of a document has other random blocks than the same text alone. "transformers" computes the same
+            as transformers' `attention_type="block_sparse"`: up to (5 + 2·random_blocks)·block_tokens tokens full
+            attention; beyond, blocks of the padded input, of which random ones can coincide with others and then count
+            twice. In evaluation all of them are the first block, which therefore counts 1 + random_blocks times.
+        random_scope: the blocks among which "paper" draws: "all"; "prefix1024" those within the first 1,024 tokens, as
+            in the released models at 1,024, 3,072 and 4,096 tokens; "plan" as in these at other lengths, mostly among
+            the first 2·random_blocks + 5, see `PlannedBlocks`.
+        seed: random seed; the published models use the number of the layer.
         drawn_tokens: with "transformers", the positions of the published model, on which its draws depend.
-        separate_global_projections: global queries use `global_query`, `global_key`, `global_value`.
+        separate_global_projections: whether global queries use `global_query`, `global_key`, `global_value`.
     """
 
     mechanism: ClassVar[str] = "bigbird"
@@ -92,7 +92,7 @@ class BigBirdConfig(AttentionConfig):
             self._check_scope()
 
     def _check_scope(self) -> None:
-        """Raise where `random_scope` would not be read, or leaves nothing to draw."""
+        """Raises if `random_scope` has no effect, or leaves nothing to draw."""
         scope = f"random_scope={self.random_scope!r}"
         if self.random == "transformers":
             raise InputError(f"{scope} belongs to random='paper', as 'transformers' draws where it does; leave it out")
@@ -113,7 +113,9 @@ class BigBirdConfig(AttentionConfig):
 
     @property
     def own_globals(self) -> int:
-        """Tokens that are global by their place in a long document: extra ones and the blocks at both ends."""
+        """The number of tokens that are global by their position in a long document: extra ones and the blocks
+        at both ends.
+        """
         return self.extra_tokens + 2 * self.global_blocks * self.block_tokens
 
     def lengthening(self, tokens: int = 1) -> Lengthening:
@@ -130,7 +132,7 @@ class BigBirdConfig(AttentionConfig):
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         if self.random_blocks or self.random == "transformers" or not needed.any():
-            # An upper bound: each head draws other blocks.
+            # An upper bound: the random blocks differ by head.
             return needed.any().expand(needed.shape)
         place = torch.arange(len(needed)) - self.extra_tokens
         block = place.div(self.block_tokens, rounding_mode="floor")
@@ -151,7 +153,7 @@ class BigBirdConfig(AttentionConfig):
 PUBLISHED = {"side_blocks": 1, "global_blocks": 1, "extra_tokens": 0, "separate_global_projections": False}
 """Options that the published form does not have."""
 PREFIX = 1024
-"""Tokens among which `random_scope="prefix1024"` draws."""
+"""The number of tokens among which `random_scope="prefix1024"` draws."""
 
 
 class BigBirdAttention(CountedAttention):
@@ -160,20 +162,20 @@ class BigBirdAttention(CountedAttention):
     config: BigBirdConfig
 
     def make_pattern(self) -> Pattern:
-        """Window and random blocks; the tokens at the document's ends, which are global, come as slots."""
+        """Returns the window and random blocks; the global tokens at the document's ends are slots."""
         config = self.config
         size, sides, start = config.block_tokens, config.side_blocks, config.extra_tokens
         window = Blocks(size, sides, sides, start)
         if not config.random_blocks:
             return window
-        after = start + config.global_blocks * size  # the global blocks in front are seen anyway
+        after = start + config.global_blocks * size  # the global blocks at the beginning are visible anyway
         seeds = [config.seed * MOST_HEADS + head for head in range(self.heads)]
         drawn = [(size, config.random_blocks, seed, after, sides) for seed in seeds]
         ends = config.global_blocks
         if config.random_scope == "plan":
-            return PerHead([window | PlannedBlocks(*each, ends=ends) for each in drawn])
+            return PerHead([window | PlannedBlocks(*draw, ends=ends) for draw in drawn])
         within = PREFIX // size - ends if config.random_scope == "prefix1024" else 0
-        return PerHead([window | DrawnBlocks(*each, ends=ends, within=within) for each in drawn])
+        return PerHead([window | DrawnBlocks(*draw, ends=ends, within=within) for draw in drawn])
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         return super().context(hidden, self.with_ends(hidden, tokens), state)
@@ -182,7 +184,7 @@ class BigBirdAttention(CountedAttention):
         return super().context_weights(hidden, self.with_ends(hidden, tokens))
 
     def with_ends(self, hidden: Tensor, tokens: Tokens) -> Tokens:
-        """What is known of the tokens of `hidden` `(B, T, E)`, with those that their place makes global."""
+        """Returns the tokens of `hidden` `(B, T, E)`, including those that are global by their position."""
         (batch, length), tokens = hidden.shape[:2], tokens.with_slots()
         if not length:
             return replace(tokens, is_global=None, global_slots=None)
@@ -203,8 +205,9 @@ def _slots_with_ends(
     mask: Tensor | None,
     others: Tensor | None,
 ) -> Tensor:
-    """Slots `(B, G)` of the `others` that are global, of the first `extra` and `each` real tokens behind them, and of
-    `each` in the last blocks of `size` tokens."""
+    """Returns slots `(B, G)` of the global `others`, of the first `extra` and the `each` following real tokens, and of
+    `each` in the last blocks of `size` tokens.
+    """
     count = torch.full((batch, 1), length, device=device) if mask is None else mask.sum(1, keepdim=True)
     first = torch.arange(extra + each, device=device).expand(batch, -1)
     block_after = torch.div(count - extra - 1, size, rounding_mode="floor") + 1
@@ -217,7 +220,7 @@ def _slots_with_ends(
 
 
 class PublishedBigBirdAttention(ProjectedAttention):
-    """The module of `BigBirdConfig` for `random="transformers"`: each block of queries with the blocks it sees."""
+    """The module of `BigBirdConfig` for `random="transformers"`: each block of queries with its blocks of keys."""
 
     config: BigBirdConfig  # pyright: ignore[reportIncompatibleVariableOverride]
     pattern = Full()
@@ -229,37 +232,41 @@ class PublishedBigBirdAttention(ProjectedAttention):
         return context if tokens.mask is None else context.masked_fill(~tokens.mask[:, :, None], 0)
 
     def _is_short(self, length: int) -> bool:
-        """Whether transformers would leave its block-sparse path at this length."""
+        """Whether transformers uses full attention at this length."""
         return length <= (5 + 2 * self.config.random_blocks) * self.config.block_tokens
 
     def _context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """What `(B, H, T, D)` queries gather: the first and last block from all keys, the others from their blocks."""
+        """Computes attention of `(B, H, T, D)` queries: the first and last block to all keys, the others
+        to their blocks.
+        """
         size, (batch, heads, length) = self.config.block_tokens, query.shape[:3]
-        table, present = (each.to(query.device) for each in self._blocks(length))
+        table, present = (tensor.to(query.device) for tensor in self._blocks(length))
         blocks = table.shape[1] + 2
         missing = blocks * size - length
         real = torch.ones(batch, length, dtype=torch.bool, device=query.device) if mask is None else mask
         real = F.pad(real, (0, missing))
-        query, key, value = (F.pad(each, (0, 0, 0, missing)) for each in (query, key, value))
+        query, key, value = (F.pad(tensor, (0, 0, 0, missing)) for tensor in (query, key, value))
         ends = torch.cat([query[:, :, :size], query[:, :, -size:]], 2)
         ends = attend(ends, key, value, pattern=self.pattern, key_mask=real)
         head = torch.arange(heads, device=query.device)[:, None, None]
         middle = query.unflatten(2, (blocks, size))[:, :, 1:-1].flatten(0, 2)[:, None]
-        # The gradient of a selection of rows is added up row by row, that of an index by pair number by number.
+        # The gradient of selected rows is added row by row, that of an index by pairs number by number.
         places = (head * blocks + table).flatten()
-        near = [each.unflatten(2, (blocks, size)).flatten(1, 2).index_select(1, places) for each in (key, value)]
-        near = [each.unflatten(1, table.shape).flatten(3, 4).flatten(0, 2)[:, None] for each in near]
+        near = [tensor.unflatten(2, (blocks, size)).flatten(1, 2).index_select(1, places) for tensor in (key, value)]
+        near = [tensor.unflatten(1, table.shape).flatten(3, 4).flatten(0, 2)[:, None] for tensor in near]
         visible = real.unflatten(1, (blocks, size))[:, table] & present[..., None]
         context = attend(middle, *near, pattern=self.pattern, key_mask=visible.flatten(3).flatten(0, 2))
         context = context.reshape(batch, heads, -1, context.shape[-1])
         return torch.cat([ends[:, :, :size], context, ends[:, :, size:]], 2)[:, :, :length]
 
     def _blocks(self, length: int) -> tuple[Tensor, Tensor]:
-        """Blocks `(H, N − 2, 5 + r)` that each block but the ends sees, and which of these are not there twice."""
+        """Returns the blocks `(H, N − 2, 5 + r)` that each block but the ends attends to, and which of these
+        are no duplicates.
+        """
         count, blocks = self.config.random_blocks, -(-length // self.config.block_tokens)
         row = torch.arange(1, blocks - 1)[:, None]
         columns = torch.cat([0 * row, row - 1, row, row + 1, 0 * row + blocks - 1], 1)
-        # The second block and the last but one have a global block for a neighbour, and see it once.
+        # The second block and the last but one have a global block as neighbour, and attend to it once.
         once = torch.cat([row > 0, row > 1, row > 0, row < blocks - 2, row > 0], 1)
         drawn = torch.zeros(self.heads, blocks - 2, count, dtype=torch.int64)
         if self.training:
@@ -272,7 +279,7 @@ class PublishedBigBirdAttention(ProjectedAttention):
         return table, F.pad(once, (0, count), value=True).expand(table.shape)
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """A key that is seen n times has n times the weight."""
+        """Counts a key that is visible n times with n times the weight."""
         length = hidden.shape[1]
         if self._is_short(length):
             return super().context_weights(hidden, tokens)
@@ -289,13 +296,14 @@ class PublishedBigBirdAttention(ProjectedAttention):
 
 @lru_cache(maxsize=64)
 def published_draws(seed: int, heads: int, count: int, size: int, blocks: int, most: int) -> np.ndarray:
-    """Random blocks `(H, N − 2, r)` as transformers draws them in training, for all rows but the first and the last.
+    """Returns random blocks `(H, N − 2, r)` as transformers draws them in training, for all rows but the first
+    and the last.
 
-    Its generator is numpy's, started anew from the `seed` of each layer, and asked for whole permutations in a fixed
-    order. N = `blocks` of `size` tokens make the padded input, `most` of them the longest input of the model.
+    They come from numpy's generator with the `seed` of each layer, in whole permutations in a fixed order. N = `blocks`
+    of `size` tokens make the padded input; `most` is the longest input of the model.
 
     Raises:
-        InputError: fewer than r = `count` blocks are left to draw from.
+        InputError: there are fewer than r = `count` blocks to draw from.
     """
     import numpy as np
 
@@ -307,14 +315,15 @@ def published_draws(seed: int, heads: int, count: int, size: int, blocks: int, m
                 blocks_of_row = generator.permutation(_early_blocks(row, size, most))[:count]
                 if row > blocks - 2:
                     continue
-                if len(blocks_of_row) not in (1, count):  # numpy writes one block into all places, and else as many
+                if len(blocks_of_row) not in (1, count):  # numpy broadcasts one block to all places
                     raise InputError(
                         f"random_blocks={count} are more than transformers can draw at {blocks * size} tokens; choose "
                         "fewer, smaller blocks, or random='paper'"
                     )
                 drawn[head, row - 1] = blocks_of_row
         return drawn
-    first = 2 * count + 5  # all others draw among so many blocks at the front: all heads of a row, then the next
+    # Others draw among a fixed number of blocks at the beginning: all heads of a row, then the next.
+    first = 2 * count + 5
     for row in range(1, blocks if count else 1):
         hidden = {0, row - 1, row, row + 1, first - 1} | {1: {first - 2}, first - 2: {1}}.get(row, set())
         for head in range(heads):
@@ -325,9 +334,10 @@ def published_draws(seed: int, heads: int, count: int, size: int, blocks: int, m
 
 
 def _early_blocks(row: int, size: int, most: int) -> np.ndarray:
-    """What transformers lets a row draw from: blocks of the first 1024 tokens that are not its neighbours.
+    """Returns the blocks among which transformers draws for a row: those of the first 1024 tokens
+    except its neighbours.
 
-    In the last rows it leaves the neighbours in.
+    The last rows do not exclude the neighbours.
     """
     import numpy as np
 

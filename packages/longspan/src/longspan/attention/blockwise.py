@@ -1,4 +1,4 @@
-"""Blockwise attention: a text is cut into blocks, and each head pairs every block of queries with one block of keys."""
+"""Blockwise attention: each head pairs every block of queries with one block of keys."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ from longspan.patterns import Full
 from longspan.settings import Count, Whole
 
 WIDE = 4096
-"""Blocks of at most so many tokens have their full size in compiled graphs, which do not know how long a text is."""
+"""Compiled graphs, which do not know the length, use full blocks up to this size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockwiseConfig(AttentionConfig):
-    """Block i of a text sees block `(i + shift) mod m`, by a shift of each head: 0 keeps to the own block.
+    """Block i of a text attends to block `(i + shift) mod m`, with a shift for each head; 0 is the block itself.
 
-    The m blocks of a row are counted in its real tokens and as equal as can be, so that none is left empty: a document
-    gives the same alone, padded and in company. Tokens that are marked as global see and are seen by all.
+    The m blocks of a row contain its real tokens and have sizes as equal as possible, so that none is empty: the result
+    for a document is the same alone, padded or batched. Global tokens attend to all tokens and are attended to by all.
 
     Attributes:
-        block_tokens: most tokens of a block. A text of T tokens has as few blocks as that allows.
-        least_blocks: fewest blocks, for texts that have as many tokens. The published models have 2 or 3, at any
-            length: `least_blocks=2` and a `block_tokens` that no text exceeds.
-        shifts: how many blocks further each head looks, one number for each head, modulo the number of blocks. Left
-            empty, the last sixth of the heads (one at least, of several) looks one block further, the others keep to
-            their own: 10 and 2 of 12, as published for two blocks.
+        block_tokens: most tokens of a block. A text of T tokens has the fewest blocks that this allows.
+        least_blocks: fewest blocks, for texts with at least that many tokens. The published models have 2 or 3, at any
+            length: set `least_blocks=2` and a `block_tokens` that no text exceeds.
+        shifts: one shift for each head, modulo the number of blocks. If empty, the last sixth of the heads (at least
+            one, of several) has shift 1 and the others 0: 2 and 10 of 12, as published for two blocks.
     """
 
     mechanism: ClassVar[str] = "blockwise"
@@ -53,12 +52,13 @@ class BlockwiseConfig(AttentionConfig):
     shifts: tuple[Whole, ...] = ()
 
     def blocks_of(self, tokens: int) -> int:
-        """How many blocks m a text of so many tokens has."""
+        """Returns the number of blocks m of a text of `tokens` tokens."""
         return min(tokens, max(self.least_blocks, -(-tokens // self.block_tokens)))
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Edges are counted; with heads as for six of them where `shifts` is left empty. With globals, every query sees
-        them and they see every key; a global in a block that is seen counts for both."""
+        """Includes the edges; assumes six heads if `shifts` is empty. Every query attends to global tokens, and they to
+        every key; a global token in a visible block counts for both.
+        """
         if not length:
             return 0.0
         edges = torch.arange(self.blocks_of(length) + 1) * length // self.blocks_of(length)
@@ -67,7 +67,7 @@ class BlockwiseConfig(AttentionConfig):
         return min(float(length), pairs / len(shifts) / length + 2 * global_tokens)
 
     def activations(self) -> Activations:
-        """Queries, keys, values and what they gather also in the order of the blocks."""
+        """Queries, keys, values and outputs also in the order of the blocks."""
         return Activations(copies=4)
 
     def lengthening(self, tokens: int = 1) -> Lengthening:
@@ -118,16 +118,16 @@ class BlockwiseAttention(ProjectedAttention):
         return merged if tokens.mask is None else merged.masked_fill(~tokens.mask[:, :, None], 0)
 
     def _blocks_context(self, query: Tensor, key: Tensor, value: Tensor, cut: Cut, slots: Tensor | None) -> Tensor:
-        """What `(B, H, T, D)` queries gather from the block that they see, and from global keys beside it."""
+        """Computes attention of `(B, H, T, D)` queries to their blocks of keys, and to global keys."""
         paired = cut.paired(_on_device(tuple(self.shifts), query.device))
-        near = [_gathered(each, paired) for each in (key, value)]
+        near = [_gathered(tensor, paired) for tensor in (key, value)]
         real = paired.flatten(0, 2) >= 0
         if slots is not None:
             beside = ~mask_of_slots(slots, query.shape[2])[:, None].expand(-1, self.heads, -1)
             real = real & _gathered(beside, paired)[:, 0]
             places = slots[:, None, None].expand(*paired.shape[:3], -1)
             near = [
-                torch.cat([each, _gathered(all_, places)], 2) for each, all_ in zip(near, (key, value), strict=True)
+                torch.cat([tensor, _gathered(all_, places)], 2) for tensor, all_ in zip(near, (key, value), strict=True)
             ]
             real = torch.cat([real, places.flatten(0, 2) >= 0], 1)
         mask = None if cut.is_even and slots is None else real
@@ -153,7 +153,7 @@ class BlockwiseAttention(ProjectedAttention):
 
 @cached
 def _on_device(shifts: tuple[int, ...], device: torch.device) -> Tensor:
-    """The shifts of heads, `(H,)`, copied once for all calls."""
+    """Returns the shifts of heads, `(H,)`, copied to the device once for all calls."""
     return torch.tensor(shifts, device=device)
 
 
@@ -162,11 +162,11 @@ class Cut:
 
     Attributes:
         mask: `(B, T)` bool, True where a token is real.
-        count: `(B,)` how many blocks a row has, one at least.
-        block: `(B, T)` the block of each real token.
-        blocks: `(B, M, W)` the places of the tokens of each block, −1 where there are fewer.
-        slots: `(B, T)` where each real token stands among the M·W.
-        is_even: whether no place is −1, known without looking at the data.
+        count: `(B,)`, the number of blocks of a row, at least one.
+        block: `(B, T)`, the block of each real token.
+        blocks: `(B, M, W)`, the positions of the tokens of each block, −1 if there are fewer.
+        slots: `(B, T)`, the index of each real token among the M·W places.
+        is_even: whether no place is −1, known without reading the data.
     """
 
     def __init__(self, config: BlockwiseConfig, mask: Tensor | None, hidden: Tensor) -> None:
@@ -186,7 +186,7 @@ class Cut:
         place = (self.mask.cumsum(1) - 1).clamp(min=0)
         self.block = ((place + 1) * count - 1) // total
         self.slots = self.block * width + place - self.block * total // count
-        # Where each block begins, and the place in the padded row of each of its tokens.
+        # The first token of each block, and the position in the padded row of each of its tokens.
         number, inside = torch.arange(most, device=device), torch.arange(width, device=device)
         first = torch.minimum(number * total // count, tokens[:, None])
         last = torch.minimum((number + 1) * total // count, tokens[:, None])
@@ -198,7 +198,7 @@ class Cut:
         self.blocks = torch.where(counted < last[:, :, None], taken, -1)
 
     def paired(self, shifts: Tensor) -> Tensor:
-        """`(B, H, M, W)`: the places of the keys that each block of queries sees, by `(H,)` shifts."""
+        """Returns the positions of the keys for each block of queries, `(B, H, M, W)`, with the shifts `(H,)`."""
         number = torch.arange(self.blocks.shape[1], device=shifts.device)
         other = (number + shifts[:, None]) % self.count[:, None, None]
         rows = torch.arange(self.blocks.shape[0], device=shifts.device)[:, None, None]
@@ -206,9 +206,9 @@ class Cut:
 
 
 def _gathered(tensor: Tensor, places: Tensor) -> Tensor:
-    """`(B, H, T, …)` at places `(B, H, M, W)`, −1 for any: `(B·H·M, 1, W, …)`.
+    """Gathers `(B, H, T, …)` at positions `(B, H, M, W)`, −1 for any, as `(B·H·M, 1, W, …)`.
 
-    Gathered as W·M, since a compiled graph can divide by W, which it knows, and not by M.
+    Gathered as W·M, since a compiled graph can divide by W, which is static, but not by M.
     """
     index, width = places.clamp(min=0).transpose(2, 3).flatten(2), places.shape[3]
     if tensor.ndim == 4:

@@ -1,4 +1,4 @@
-"""Cluster: tokens are sorted by the centroid nearest to their state, and see the chunk in which they then stand."""
+"""Cluster: tokens are sorted by their nearest centroid, and attend to the chunk of their sorted position."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from longspan.settings import Count, Seed, Share, Whole
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig(AttentionConfig):
-    """Tokens of similar states see each other, wherever they stand: the layers between those with a window.
+    """Tokens with similar states attend to each other at any distance, in layers between those with a window.
 
-    All real tokens of a text are sorted by cluster, those of a cluster in the order of the text, and cut into chunks; a
-    large cluster fills several, and small ones share one. Centroids are buffers that follow the states of training
+    All real tokens of a text are sorted by cluster, those of a cluster in the order of the text, and split into chunks;
+    a large cluster fills several, and small ones share one. Centroids are buffers that follow the states of training
     batches without gradients, see `Centroids`.
 
     Attributes:
-        clusters: centroids, which all heads share (paper: k).
-        chunk_tokens: tokens of a chunk; only real ones are counted.
-        side_chunks: chunks that are seen on each side, besides a token's own; the published form has none.
-        decay: share of a centroid that stays at each step of training.
-        first_iterations: rounds of k-means on the first training batch; 0 keeps the draw of the seed as the start.
-        seed: start of what is drawn for the centroids.
+        clusters: number of centroids, which all heads share (paper: k).
+        chunk_tokens: real tokens of a chunk.
+        side_chunks: chunks that a token attends to on each side of its own; the published form has none.
+        decay: weight of the old centroid at each step of training.
+        first_iterations: rounds of k-means on the first training batch; 0 keeps the random centroids.
+        seed: random seed of the centroids.
     """
 
     mechanism: ClassVar[str] = "cluster"
@@ -54,7 +54,9 @@ class ClusterConfig(AttentionConfig):
     seed: Seed = 0
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Mean pairs per token, those of the shorter last chunk counted exactly; 2G more for G global tokens."""
+        """Returns the mean pairs per token, with those of the shorter last chunk counted exactly; 2G more for
+        G global tokens.
+        """
         size, chunks = self.chunk_tokens, -(-length // self.chunk_tokens)
         sides = min(self.side_chunks, max(chunks - 1, 0))
         pairs = size**2 * pairs_within(chunks, -sides, sides)
@@ -64,11 +66,11 @@ class ClusterConfig(AttentionConfig):
         return min(float(length), pairs / max(length, 1) + 2 * global_tokens)
 
     def activations(self) -> Activations:
-        """The sorted states, and what is gathered in their order, besides."""
+        """The sorted states, and the outputs in their order."""
         return Activations(copies=2)
 
     def covers(self, tokens: int) -> bool:
-        """Whether a chunk and its neighbours on one side hold a text of so many tokens."""
+        """Whether a chunk and its neighbours on one side contain a text of `tokens` tokens."""
         return tokens <= self.chunk_tokens * (1 + self.side_chunks)
 
     def lengthening(self, tokens: int = 1) -> Lengthening:
@@ -76,7 +78,7 @@ class ClusterConfig(AttentionConfig):
         return replace(super().lengthening(tokens), covers=self.covers(tokens), widened=wide)
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """The products of states and centroids are part of `mixing`."""
+        """`mixing` includes the products of states and centroids."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         return replace(cost, mixing=cost.mixing + width * self.clusters * length)
 
@@ -99,7 +101,7 @@ class ClusterAttention(CentroidAttention):
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if not torch.compiler.is_compiling() and self.config.covers(hidden.shape[1]):
-            # Every token sees every other, in whatever order they stand: nothing is sorted.
+            # Every token attends to every other, in any order, so sorting is not needed.
             if self.training:
                 self.centroids.note(normal(hidden)[1][:, None], tokens.mask)
             options = {"key_mask": tokens.mask, "dropout_prob": self.dropout_prob}
@@ -117,7 +119,7 @@ class ClusterAttention(CentroidAttention):
         return in_order(weights, back, 2, 3)
 
     def _sorted(self, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor]:
-        """The same with the tokens sorted by cluster, padding at the end, and the way back."""
+        """Sorts the tokens by cluster, padding last; also returns the inverse order."""
         unit = normal(hidden)[1][:, None]
         self.centroids.note(unit, tokens.mask)
         clusters = self.centroids.nearest(unit)[:, 0]

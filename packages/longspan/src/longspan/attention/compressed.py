@@ -1,4 +1,4 @@
-"""Memory-compressed attention: keys and values shortened by a strided convolution, queries at full length."""
+"""Memory-compressed attention: keys and values compressed by a strided convolution, queries at full length."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CompressedConfig(AttentionConfig):
-    """Every token attends to blocks of `stride` tokens, each made one key and one value, and to a learned null.
+    """Every token attends to blocks of `stride` tokens, each compressed to one key and one value, and to
+    a learned null.
 
-    In the causal form a query sees a block once all of it lies behind, or ends at the query itself; the null stands for
-    the first of them, which see no block yet. A row's real tokens make its blocks, wherever its padding stands. Global
-    tokens change nothing here, because every token is in a block that every query sees.
+    In the causal form a query attends to a block that ends before or at the query; the null is for the first queries,
+    before any such block. Blocks consist of a row's real tokens, for any padding. Global tokens change nothing, because
+    every token is in a block that every query attends to.
 
     Attributes:
         stride: tokens of a block, which is the kernel of the convolution and its stride (paper: 3).
-        pooling: what makes a key or a value of a block: `"conv"`, a learned matrix for each place of a block, in each
-            head, at first a mean; or `"mean"`, `"max"`.
+        pooling: how a block is compressed to a key or a value: `"conv"`, a learned matrix for each position of a block,
+            in each head, initially a mean; or `"mean"`, `"max"`.
     """
 
     mechanism: ClassVar[str] = "compressed"
@@ -49,7 +50,7 @@ class CompressedConfig(AttentionConfig):
     pooling: Literal["conv", "mean", "max"] = "conv"
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Mean slots per token: the null, and the blocks of `stride` tokens that a query sees."""
+        """Returns the mean slots per token: the null, and the blocks of `stride` tokens that a query attends to."""
         blocks = length // self.stride
         if not causal:
             return 1.0 - (-length // self.stride)
@@ -57,10 +58,10 @@ class CompressedConfig(AttentionConfig):
         return 1 + pairs / max(length, 1)
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Keys and values are each pooled: a token costs E, or ED in a convolution, of which the last is filled up."""
+        """Keys and values are each pooled: a token costs E, or ED in a convolution, whose last block is padded."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
-        each = -(-length // self.stride) * self.stride * width // heads if self.pooling == "conv" else length
-        return replace(cost, pooling=2 * each * width)
+        per_tensor = -(-length // self.stride) * self.stride * width // heads if self.pooling == "conv" else length
+        return replace(cost, pooling=2 * per_tensor * width)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         if not causal or not needed.any():
@@ -94,7 +95,7 @@ class CompressedAttention(ProjectedAttention):
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """The null is zero, and a convolution a mean."""
+        """Initialises the null with zero, and a convolution as a mean."""
         for name in ("key", "value"):
             nn.init.zeros_(getattr(self, f"null_{name}"))
             if self.config.pooling == "conv":
@@ -114,8 +115,9 @@ class CompressedAttention(ProjectedAttention):
         return context if mask is None else context.masked_fill(~mask[:, :, None], 0)
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """What a query takes of each token: its weights of the blocks times the tokens' shares in these; what it takes
-        of the null is missing."""
+        """Returns each query's weight of each token: its weights of the blocks times the tokens' shares in these; the
+        weight of the null is not included.
+        """
         order, mask = _order(tokens.mask)
         query, key, value = self.project(in_order(hidden, order))
         slots, length = self._slots("key", key, mask), hidden.shape[1]
@@ -132,11 +134,11 @@ class CompressedAttention(ProjectedAttention):
         return weights if tokens.mask is None else weights.masked_fill(~tokens.mask[:, None, :, None], 0)
 
     def _whole(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """What a whole text gathers, real tokens in the order in which they stand: `(B, T, E)`."""
+        """Computes a whole text, with the real tokens in order, `(B, T, E)`."""
         order, mask = _order(mask)
         query, key, value = self.project(in_order(hidden, order))
-        # In the causal form no query sees the last, unfinished block, so its padding need not be known.
-        slots = [self._slots(*each, None if self.causal else mask) for each in (("key", key), ("value", value))]
+        # In the causal form no query attends to the last, unfinished block, so its padding need not be known.
+        slots = [self._slots(*named, None if self.causal else mask) for named in (("key", key), ("value", value))]
         if self.causal:
             context = attend_blocks(query, *slots, size=self.config.stride, dropout_prob=self.dropout_prob)
         else:
@@ -146,7 +148,7 @@ class CompressedAttention(ProjectedAttention):
         return in_order(self.merge_heads(context), None if order is None else inverse_order(order))
 
     def _continued(self, hidden: Tensor, mask: Tensor | None, past: RecurrentLayer) -> Tensor:
-        """What the next tokens of a sequence gather, and the blocks that they finish: `(B, T, E)`."""
+        """Computes the next tokens of a sequence, `(B, T, E)`, and the blocks that they complete."""
         held, size, new = past.tensors or self._nothing(hidden), self.config.stride, hidden.shape[1]
         real = hidden.new_ones(hidden.shape[:2], dtype=torch.bool) if mask is None else mask
         count, before, opened = held["count"], held["keys"].shape[2], held["open_key"].shape[1]
@@ -159,17 +161,19 @@ class CompressedAttention(ProjectedAttention):
             name: torch.cat([held[f"open_{name}"], projected(getattr(self, name), hidden)], 1)
             for name in ("key", "value")
         }
-        local = {name: in_order(each, order) for name, each in local.items()}
-        slots = {f"{name}s": self._slots(name, self.split_heads(each), None) for name, each in local.items()}
+        local = {name: in_order(vectors, order) for name, vectors in local.items()}
+        slots = {f"{name}s": self._slots(name, self.split_heads(vectors), None) for name, vectors in local.items()}
         after = count + real.sum(1)
         blocks, finished = (past.cumulative_length + new) // size, after // size - count // size
         finished_slots = {
             name: _put(held[name], slots[name][:, :, 1:], count // size, finished, blocks) for name in slots
         }
         rest = (finished * size)[:, None] + torch.arange(size - 1, device=device)
-        left_open = {f"open_{name}": in_order(F.pad(each, (0, 0, 0, size - 1)), rest) for name, each in local.items()}
+        left_open = {
+            f"open_{name}": in_order(F.pad(vectors, (0, 0, 0, size - 1)), rest) for name, vectors in local.items()
+        }
         past.advance(new, **finished_slots, **left_open, count=after)
-        if new == 1:  # which sees every block that there is
+        if new == 1:  # which attends to all existing blocks
             keys, values = (torch.cat([slots[name][:, :, :1], finished_slots[name]], 2) for name in slots)
             slot_mask = None if mask is None else torch.arange(blocks + 1, device=device) <= after[:, None] // size
             context = attend(
@@ -192,15 +196,15 @@ class CompressedAttention(ProjectedAttention):
         return (context if order is None else in_order(context, inverse_order(order)))[:, opened:]
 
     def _nothing(self, hidden: Tensor) -> dict[str, Tensor]:
-        """What is held before the first token."""
-        batch, kind = hidden.shape[0], projected(self.key, hidden[:, :0]).dtype  # autocast's, where that is on
+        """Returns the state before the first token."""
+        batch, kind = hidden.shape[0], projected(self.key, hidden[:, :0]).dtype  # the dtype of autocast, if enabled
         none = hidden.new_zeros(batch, self.heads, 0, self.head_width, dtype=kind)
         opened = hidden.new_zeros(batch, 0, self.width, dtype=kind)
         count = hidden.new_zeros(batch, dtype=torch.int64)
         return {"keys": none, "values": none, "open_key": opened, "open_value": opened, "count": count}
 
     def _slots(self, name: str, vectors: Tensor, mask: Tensor | None) -> Tensor:
-        """The null and the blocks of keys or values `(B, H, T, D)`: `(B, H, 1 + M, D)`."""
+        """Returns the null and the blocks of keys or values `(B, H, T, D)`: `(B, H, 1 + M, D)`."""
         blocks = pool_blocks(vectors, mask=mask, **self._pooling(name))
         if self.config.pooling == "conv":
             blocks = blocks + getattr(self, f"pool_{name}_bias")[:, None].to(blocks.dtype)
@@ -208,21 +212,21 @@ class CompressedAttention(ProjectedAttention):
         return torch.cat([null, blocks], dim=2)
 
     def _pooling(self, name: str) -> dict:
-        """The options of the pools of keys or values."""
         weight = getattr(self, f"pool_{name}_weight") if self.config.pooling == "conv" else None
         return {"size": self.config.stride, "pooling": self.config.pooling, "weight": weight}
 
 
 def _order(mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """An order in which real tokens come first, and the mask in it."""
+    """Returns an order with the real tokens first, and the mask in it."""
     order = None if mask is None else real_first(mask)
     return order, mask if mask is None else in_order(mask, order)
 
 
 def _put(held: Tensor, new: Tensor, first: Tensor, count: Tensor, total: int) -> Tensor:
-    """The blocks `(B, H, P, D)` with the first `count` `(B,)` of the new ones behind the `first` ones of each row, in
-    room for so many in all."""
+    """Writes the first `count` `(B,)` new blocks `(B, H, P, D)` after the `first` ones of each row, with `total` places
+    in all.
+    """
     places = torch.arange(new.shape[2], device=new.device)
-    places = torch.where(places < count[:, None], first[:, None] + places, total)  # the last place is cut off
+    places = torch.where(places < count[:, None], first[:, None] + places, total)  # the last place is dropped
     places = places[:, None, :, None].expand_as(new)
     return F.pad(held, (0, 0, 0, total + 1 - held.shape[2])).scatter(2, places, new)[:, :, :total]

@@ -1,8 +1,8 @@
-"""The configuration of an attention mechanism: what it says of itself, and the small objects in which it says more.
+"""The base configuration of attention mechanisms, and the dataclasses that it returns.
 
-`AttentionConfig` returns such an object where somebody asks, whose defaults are right for most mechanisms:
-`activations()` and `costs()` for costs and plans of memory, `reach()` for models that read piece by piece,
-`lengthening()` for `longspan lengthen`, `shared_tables()` for encoders whose layers share tables.
+`AttentionConfig` returns them from methods whose defaults are right for most mechanisms: `activations()` and `costs()`
+for costs and memory planning, `reach()` for models that read piece by piece, `lengthening()` for `longspan lengthen`,
+`shared_tables()` for encoders whose layers share tables.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from longspan.errors import InputError
 from longspan.settings import Dropout, check
 
 Module = Any
-"""An `Attention`, which has its configuration and so comes after it."""
+"""An `Attention`, whose module imports this one."""
 Config = Any
-"""An `AttentionConfig`, which returns what stands here and so comes after it."""
+"""An `AttentionConfig`, which is defined below."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Activations:
-    """What a layer computes for every token, besides scores.
+    """Activations of a layer for every token, besides scores.
 
     Attributes:
-        projections: the linear maps `(E, E)` through which a token passes, one name for each time that it does.
-        copies: tensors as large as a projection's output that training saves besides one for each of these.
+        projections: the linear maps `(E, E)` of a token, one name for each application.
+        copies: further tensors of the size of a projection's output that training saves.
     """
 
     projections: tuple[str, ...] = ("query", "key", "value", "output")
@@ -38,7 +38,7 @@ class Activations:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionCost:
-    """The cost of one layer over one text without global tokens; counts are exact, the ends of the text included.
+    """The cost of one layer over one text without global tokens; counts are exact, including the ends of the text.
 
     Attributes:
         tokens: length of the text, T.
@@ -46,9 +46,9 @@ class AttentionCost:
         projections: multiply-adds of the linear projections, the output's included.
         mixing: multiply-adds of scores, with all their terms, and of the weighted sums over values, all heads.
         pooling: multiply-adds of pooling keys and values, the prediction of LDConv's weights included.
-        weights: attention weights of all heads, which is what an implementation stores that keeps them for backward.
-        saved_activations: numbers that the layer saves for its backward pass, its input not counted: queries, keys and
-            values of every level and what they gather. Attention weights are mostly computed again.
+        weights: attention weights of all heads, which an implementation stores if it keeps them for the backward pass.
+        saved_activations: numbers that the layer saves for its backward pass, without its input: queries, keys and
+            values of every level and the attention outputs. Attention weights are mostly recomputed.
     """
 
     tokens: int
@@ -61,19 +61,19 @@ class AttentionCost:
 
     @property
     def multiply_adds(self) -> int:
-        """Projections, mixing and pooling together."""
+        """Returns the sum of projections, mixing and pooling."""
         return self.projections + self.mixing + self.pooling
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """How far one output of one layer depends on its input, without global tokens.
+    """The receptive field of one output of one layer, without global tokens.
 
     Attributes:
-        left, right: how many tokens to each side at most, wherever the output stands; `None` where nothing bounds it.
-        period: shifting a text by so many tokens shifts the outputs with it, where the reach is bounded.
+        left, right: the most tokens on each side, for any output; `None` if unbounded.
+        period: shifting a text by this number of tokens shifts the outputs with it, if the reach is bounded.
         dilations: distance between neighbours of a window, one for all heads or one per head.
-        longest: the most real tokens that a text may have; `None` where nothing bounds them.
+        longest: the most real tokens that a text may have; `None` if unbounded.
     """
 
     left: int | None = None
@@ -84,19 +84,20 @@ class Reach:
 
 
 LONGER = "poolingformer"
-"""The mechanism of a lengthened model where none is asked for."""
+"""The default mechanism of a lengthened model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lengthening:
-    """How a mechanism relates to others with the same weights, on texts of a given number of tokens.
+    """Relations of a mechanism to others with the same weights, on texts of a certain number of tokens.
 
     Attributes:
-        covers: whether no window ends inside such a text, so that wider ones would give the same.
-        widened: the mechanism with windows that cover such a text, if they can.
-        first_level: the mechanism without further levels, whose weights are some of its own; itself where it has one.
-        exact: what it approximates; itself where it approximates nothing.
-        starts_active: whether further levels, when their weights are new, change the output of the first.
+        covers: whether the windows cover such a text, so that wider ones would compute the same.
+        widened: the mechanism with windows that cover such a text, if possible.
+        first_level: the mechanism without further levels, whose weights are a subset; the mechanism itself if it has
+            one level.
+        exact: the mechanism that this one approximates; itself if it is exact.
+        starts_active: whether newly initialised further levels change the output of the first.
     """
 
     covers: bool
@@ -107,8 +108,9 @@ class Lengthening:
 
 
 def full_inputs(needed: Tensor, *, causal: bool = False) -> Tensor:
-    """The inputs `(T,)` bool that the `needed` outputs depend on where every token sees every token: all if there is
-    any, or in the causal form all up to the last."""
+    """Returns the inputs `(T,)` bool that the `needed` outputs depend on with full attention: all if any is needed, or
+    in the causal form all up to the last needed one.
+    """
     return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
 
 
@@ -122,22 +124,21 @@ def _as_it_is(name: str, table: Tensor, source: Config) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedTables:
-    """Tables, of relative positions or others, that all layers of an encoder share.
+    """Tables, such as those of relative positions, that all layers of an encoder share.
 
-    The encoder makes them, calls `share_positions` of each layer's attention, and passes what the tables give, a tuple
+    The encoder builds them, calls `share_positions` of each layer's attention, and passes the tables' output, a tuple
     of tensors, in `Tokens(relative=…)`.
 
     Attributes:
         build: `(width, heads)` → the module, for a model width E and H heads.
-        agreed: options on which all layers that share the tables must agree.
-        trained: options that trained weights decide, so that a longer model made from them cannot choose others.
-        handed_on: options with their values that a layer with trained weights hands on to the one that takes its place
-            in a longer model.
-        what: what the tables are, in words.
-        start: `(tables, missing)` starts those tensors that are missing in a source, in place, and gives the names of
-            those that start from others; it raises `InputError` where they could not start without disturbing what the
-            source has learned.
-        carry: `(name, table, source)` gives a tensor of the tables of another configuration as these have it.
+        agreed: options that must be equal in all layers that share the tables.
+        trained: options that trained weights determine, so that a longer model made from them cannot change them.
+        handed_on: options that a layer with trained weights passes, with their values, to its replacement in
+            a longer model.
+        what: description of the tables for messages.
+        start: `(tables, missing)` initialises in place the tensors that are missing in a source, and returns the names
+            of those that start from others. It raises `InputError` if new values would disturb the trained ones.
+        carry: `(name, table, source)` converts a tensor of the tables of another configuration to this one.
     """
 
     build: Callable[[int, int], nn.Module]
@@ -151,7 +152,7 @@ class SharedTables:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig:
-    """Base of every mechanism's configuration: frozen, keyword-only, every field with a default.
+    """Base class of the configurations: frozen, keyword-only, every field with a default.
 
     A mechanism that is a pattern derives from `PatternConfig`. Any other defines its key and fields, `build`, what its
     outputs depend on (`sees_everything` or `depends_on`), `scores_per_token`, and its `source`. All other members have
@@ -159,7 +160,7 @@ class AttentionConfig:
     """
 
     mechanism: ClassVar[str]
-    """The key under which `MECHANISMS` lists it."""
+    """The key in `MECHANISMS`."""
     source: ClassVar[str]
     """Paper and equation."""
     cost: ClassVar[str] = "see scores_per_token"
@@ -169,59 +170,63 @@ class AttentionConfig:
     incremental: ClassVar[bool] = False
     """Whether `state=` is supported for token-by-token decoding (causal builds only)."""
     sees_everything: ClassVar[bool] = False
-    """Whether every token sees every token, or in the causal form all up to itself."""
+    """Whether every token attends to every token, or in the causal form to all up to itself."""
     chooses: ClassVar[bool] = False
-    """Whether the states decide what a query sees: `depends_on` is then an upper bound, and rounding can decide too."""
+    """Whether the pattern depends on the states: `depends_on` is then an upper bound, and rounding can
+    change the pattern.
+    """
     support: ClassVar[Mapping[str, Support]] = {}
-    """Rows of the table of support (`longspan.attention.support.FEATURES`) of which the default is not right: True, why
-    not, or `Unless`."""
+    """Rows of the table of support (`longspan.attention.support.FEATURES`) with a wrong default: True, the reason for
+    no support, or `Unless`.
+    """
     replaces: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Option → the options that it takes the place of, beside which it is refused."""
+    """Option → the options that it replaces and with which it cannot be combined."""
 
     dropout: Dropout = 0.0
     """Probability of dropping an attention weight during training."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not of its field's type, or outside its limits."""
+        """Raises `InputError` if a value does not have its field's type, or is outside its limits."""
         check(self)
 
-    # What every mechanism says, besides its key, its fields and its paper: `build`, the scores, and what it sees, by
-    # `sees_everything` or `depends_on`.
+    # Every mechanism overrides `build`, `scores_per_token`, and `sees_everything` or `depends_on`.
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> Module:
-        """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
+        """Builds the module for the model width E (`width`) and H `heads`, E = H·D."""
         raise NotImplementedError
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Mean attention scores per token of `length` real tokens, `global_tokens` of them global: `cost`, counted."""
+        """Returns the mean number of attention scores per token, for `length` real tokens of which
+        `global_tokens` are global.
+        """
         raise NotImplementedError
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        """The inputs of one layer, with its residual connection, that the `needed` ones of its outputs depend on.
+        """Returns the inputs of one layer, with its residual connection, on which the `needed` outputs depend.
 
-        Exact, or all that there can be where states decide (`chooses`), over a text of T real tokens: `(T,)` bool all,
-        `is_global` True at the global tokens.
+        All are `(T,)` bool over a text of T real tokens; `is_global` is True at the global tokens. Exact, or an upper
+        bound if the pattern depends on the states (`chooses`).
 
         Raises:
-            InputError: nobody has said for this mechanism.
+            InputError: the mechanism does not define it.
         """
         if self.sees_everything:
             return full_inputs(needed, causal=causal)
         raise InputError(f"attention {self.mechanism!r} has no known receptive field; define its depends_on()")
 
-    # What a mechanism may say besides.
+    # Optional members.
 
     @property
     def own_head_width(self) -> int | None:
-        """Width D of a head that is not the model's width over the number of heads: projections are then `(E, H·D)`."""
+        """Width D of a head if it is not the model's width E over the number of heads H: projections are `(E, H·D)`."""
         return None
 
     def activations(self) -> Activations:
-        """What a layer computes for every token besides scores, for costs and plans of memory."""
+        """Returns the activations of a layer for every token besides scores, for costs and memory planning."""
         return Activations()
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Count the cost of a layer, model width E and H heads, on a text of T tokens.
+        """Counts the cost of a layer, model width E and H heads, on a text of T tokens.
 
         A projection costs E² per token and a score 2E in all heads: D each for the product and for the sum over values.
         """
@@ -239,37 +244,38 @@ class AttentionConfig:
         )
 
     def reach(self) -> Reach:
-        """How far an output depends on its input, and how long a text may be."""
+        """Returns the receptive field of an output, and the maximal length of a text."""
         return Reach()
 
     def lengthening(self, tokens: int = 1) -> Lengthening:
-        """How it relates to mechanisms with the same weights, on texts of so many tokens, which only `covers` and
-        `widened` ask for."""
+        """Returns the relations to mechanisms with the same weights; only `covers` and `widened` depend on `tokens`."""
         covers = self.sees_everything or tokens <= 1
         return Lengthening(covers=covers, widened=self, first_level=self, exact=self)
 
     def windows_instead(self, tokens: int) -> Mapping[str, Any] | None:
-        """Windows of so many tokens that take its place in longer texts, as a spec; `None` where it stays."""
+        """Returns the spec of windows of this number of tokens that replace the mechanism in longer texts; `None` to
+        keep it.
+        """
         return None
 
     def shared_tables(self) -> SharedTables | None:
-        """The tables that all layers of an encoder share, `None` if there are none."""
+        """Returns the tables that all layers of an encoder share, or `None`."""
         return None
 
     @property
     def idle(self) -> frozenset[str]:
-        """Options that mean nothing beside the values of the others, which `describe` leaves out."""
+        """Options without an effect for the values of the others; `describe` omits them."""
         return frozenset()
 
     @classmethod
     def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Options whose default follows the longest input of a model, where `given` ones leave them open."""
+        """Returns options whose default depends on the longest input of a model, unless they are in `given`."""
         return {}
 
-    # What follows from these answers.
+    # Derived from the members above.
 
     def describe(self) -> str:
-        """The mechanism with the options that differ from its defaults, and its windows."""
+        """Describes the mechanism by its windows and the options that differ from the defaults."""
         default, hidden = asdict(type(self)()), {"dropout", *self.idle}
         shown = [
             f"{name}={getattr(self, name)}"
@@ -281,10 +287,10 @@ class AttentionConfig:
 
     @classmethod
     def beside(cls, options: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Options, those of which `given` ones take the place left out."""
+        """Returns `options` without those that options in `given` replace."""
         out = {other for name, others in cls.replaces.items() if given.get(name) is not None for other in others}
         return {name: value for name, value in options.items() if name not in out}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with the mechanism's name first; `attention_config` reverses it."""
+        """Returns plain data with the mechanism's name first; `attention_config` reverses it."""
         return {"mechanism": self.mechanism, **asdict(self)}

@@ -1,4 +1,4 @@
-"""ETC: a long part that sees its neighbourhood, a global part that sees everything, and structure between the two."""
+"""ETC: a long part with local attention, a global part with full attention, and structure between the two."""
 
 from __future__ import annotations
 
@@ -25,33 +25,34 @@ from longspan.patterns.random_blocks import MOST_BLOCKS
 from longspan.settings import Count, Range
 
 MOST_HEADS = 1024
-"""Heads that have random blocks of their own."""
+"""Number of heads with different random blocks."""
 LABEL_STD = 0.5
-"""Standard deviation of labels that start anew, as published: that of keys, not that of weights."""
+"""Standard deviation of new labels, as published: that of keys, not that of weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EtcConfig(AttentionConfig):
-    """Global tokens and the others, the long part, read each other in four pieces, of two softmaxes.
+    """Global tokens and the other tokens, the long part, attend to each other in four pieces with two softmaxes.
 
-    A long token sees the long tokens within a radius and the global tokens; a global token sees everything. Distances
-    are counted within a part. A label of each pair has a learned key a and bias b, `q·(k + a_label) + b_label`: its
-    clipped distance within a part, or whether the long token belongs to the global one (`Tokens.belongs_to`). Long and
-    global queries have labels of their own.
+    A long token attends to the long tokens within a radius and to the global tokens; a global token attends to all.
+    Distances are counted within a part. A label of each pair has a learned key a and bias b, `q·(k + a_label) +
+    b_label`: its clipped distance within a part, or whether the long token belongs to the global one
+    (`Tokens.belongs_to`). Long and global queries have separate labels.
 
     Attributes:
-        radius_tokens: r, how many long tokens a long token sees on each side.
-        window: "radius" counts them from each token; "blocks" is BigBird's: a block of tokens sees itself and the
-            neighbours that the radius reaches, whole.
+        radius_tokens: r, how many long tokens a long token attends to on each side.
+        window: "radius" counts them from each token; "blocks" as in BigBird: a block of tokens attends to itself and to
+            the whole neighbouring blocks within the radius.
         block_tokens: tokens of such a block.
-        random_blocks: blocks that each block sees besides, drawn anew for each head and length of the long part.
-        seed: start of the draws.
-        clamp_tokens: k, distances above this count as this one; `None` has no labels at all.
-        hard_global_to_long: a global token sees of the long part what belongs to it, and what belongs to none.
-        hard_long_to_global: a long token sees of the global part what it belongs to, or all where that is none.
-        projections: "shared" has one query, key and value for both parts; "parts" one for the queries of each, with
-            the keys and values that they read; "pieces" has keys and values for each of the four pieces.
-        shared_output: whether both parts have the same output projection.
+        random_blocks: further blocks that each block attends to, drawn for each head and length of the long part.
+        seed: random seed of the blocks.
+        clamp_tokens: k, the maximal distance, to which larger ones are clamped; `None` for no labels.
+        hard_global_to_long: a global token attends only to long tokens that belong to it or to none.
+        hard_long_to_global: a long token attends only to the global token it belongs to, or to all if it
+            belongs to none.
+        projections: "shared" has one query, key and value for both parts; "parts" has a set for the queries of each
+            part, with separate keys and values; "pieces" has keys and values for each of the four pieces.
+        shared_output: whether both parts share the output projection.
     """
 
     mechanism: ClassVar[str] = "etc"
@@ -90,7 +91,7 @@ class EtcConfig(AttentionConfig):
 
     @property
     def side_blocks(self) -> int:
-        """Neighbours of a block that the radius reaches on each side."""
+        """The number of neighbouring blocks within the radius on each side."""
         return -(-self.radius_tokens // self.block_tokens)
 
     def reach(self) -> Reach:
@@ -102,7 +103,7 @@ class EtcConfig(AttentionConfig):
         return Reach(left=furthest, right=furthest, period=self.block_tokens)
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Edges are counted around a radius, and not where blocks end."""
+        """Includes the ends of the text for a radius, but not the edges of blocks."""
         long = max(length - global_tokens, 0)
         near = pairs_within(long, -self.radius_tokens, self.radius_tokens)
         if self.window == "blocks":
@@ -116,7 +117,7 @@ class EtcConfig(AttentionConfig):
         return replace(cost, mixing=cost.mixing + labels)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        if self.random_blocks and needed.any():  # an upper bound: each head draws other blocks
+        if self.random_blocks and needed.any():  # an upper bound: the random blocks differ by head
             return torch.ones_like(needed)
         is_global = torch.zeros_like(needed) if is_global is None else is_global
         long = needed[~is_global]
@@ -143,8 +144,8 @@ class EtcConfig(AttentionConfig):
 class EtcAttention(FurtherWeights, ProjectedAttention):
     """The module of `EtcConfig`.
 
-    Both softmaxes read the keys of the global part and, behind them, those of the long part, so that one call serves
-    the long queries and one the global ones.
+    Keys of the global part come before those of the long part in both softmaxes, so that one call serves the long
+    queries and one the global ones.
     """
 
     config: EtcConfig  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -166,7 +167,7 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
 
     @property
     def starts_from(self) -> Mapping[str, str]:
-        """All start as copies of the long part's, as weights of a plain Transformer are lifted in the paper."""
+        """All start as copies of the long part's, as the paper initialises from a plain Transformer."""
         config, names = self.config, {}
         if config.projections != "shared":
             names = {f"global_{name}": name for name in ("query", "key", "value")}
@@ -184,7 +185,9 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Labels start from a normal distribution cut at two deviations, whatever the other weights start with."""
+        """Initialises labels from a normal distribution truncated at two deviations, for any `std` of
+        the other weights.
+        """
         super().init_extra_weights(std)
         for name in self.label_names:
             table = getattr(self, name)
@@ -197,7 +200,7 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
 
     @torch.no_grad()
     def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
-        """Labels that a source lacks start at 0, since it has learned to do without."""
+        """Initialises labels that a source lacks with 0, since it was trained without them."""
         started = super().warm_start(missing, std)
         for name in set(self.label_names) & set(started):
             getattr(self, name).zero_()
@@ -214,13 +217,15 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
 
     @property
     def pad_globals(self) -> int:
-        """The number of slots is filled up to a multiple of this: blocks behind them are fastest that begin at a
-        multiple of their size."""
+        """The number of slots is padded to a multiple of this: blocks of long tokens are fastest at a multiple
+        of their size.
+        """
         return self.config.block_tokens if self.config.window == "blocks" else 1
 
     def gathered(self, parts: Parts, **changes: Any) -> tuple[Tensor, Tensor | None]:
-        """What the long queries gather, `(B, H, T, D)`, and what the global ones do, `(B, H, G, D)`, if there are any.
-        Changes are to the arguments of `attend`."""
+        """Computes the outputs of the long queries, `(B, H, T, D)`, and of the global ones, `(B, H, G, D)`, if any.
+        `changes` are arguments of `attend`.
+        """
         long, rows = self.calls(parts)
         context = attend(**(long | changes))[:, :, parts.beside :]
         if parts.mask is not None:
@@ -228,7 +233,7 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
         return context, None if rows is None else attend(**(rows | changes))
 
     def calls(self, parts: Parts) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """The arguments of `attend` for long queries, behind a row for each global key, and for global queries."""
+        """Returns arguments of `attend` for long queries, after a row for each global key, and for global queries."""
         query, key, value = self.project(parts.long)
         count, options = parts.beside, {"dropout_prob": self.dropout_prob, "scale": self.scale}
         terms = self.near_terms(query)
@@ -256,9 +261,9 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
         rows = {"query": query, "key": long["key"], "value": long["value"]}
         if self.config.projections != "shared":
             for name in names:
-                own = projected(getattr(self, f"global_{name}"), parts.globals)
+                projected_globals = projected(getattr(self, f"global_{name}"), parts.globals)
                 far = projected(self.layer(f"global_to_long_{name}", f"global_{name}"), parts.long)
-                rows[name] = torch.cat([self.split_heads(own), self.split_heads(far)], 2)
+                rows[name] = torch.cat([self.split_heads(projected_globals), self.split_heads(far)], 2)
         bias = self.row_bias(query, parts)
         return long, rows | options | {
             "pattern": Full(),
@@ -267,11 +272,11 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
         }
 
     def layer(self, name: str, otherwise: str) -> nn.Module:
-        """A projection, or that whose place it would take."""
+        """Returns the projection `name`, or `otherwise` if it does not exist."""
         return getattr(self, name if name in self.starts_from else otherwise)
 
     def pattern_behind(self, count: int) -> Pattern:
-        """What a long query sees of the long part, which begins behind so many places."""
+        """Returns the pattern of a long query over the long part, which begins after `count` places."""
         config = self.config
         if config.window == "radius":
             return Window(config.radius_tokens, config.radius_tokens)
@@ -283,7 +288,7 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
         return PerHead([near | DrawnBlocks(size, config.random_blocks, seed, count, sides) for seed in seeds])
 
     def near_terms(self, query: Tensor) -> list[Term]:
-        """The labels of long queries on long keys, by offset from −k to k."""
+        """Returns the labels of long queries on long keys, by offset from −k to k."""
         if self.config.clamp_tokens is None:
             return []
         table, bias = self.long_labels[:, :-2], self.long_label_bias[:, :-2]
@@ -293,7 +298,7 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
         ]
 
     def cross_bias(self, query: Tensor, parts: Parts) -> Tensor | None:
-        """What is added to the scores of long queries on global keys, `(B, H, T, G)`; −∞ hides one."""
+        """Returns the bias of the scores of long queries on global keys, `(B, H, T, G)`; −∞ masks a pair."""
         belongs, shown = relations(parts)
         bias = None
         if self.config.clamp_tokens is not None:
@@ -301,8 +306,10 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
         return hidden_outside(bias, query, shown if self.config.hard_long_to_global else None)
 
     def row_bias(self, query: Tensor, parts: Parts) -> Tensor | None:
-        """What is added to the scores of global queries on global and long keys, `(B, H, G, G + T)`; −∞ hides one."""
-        belongs, shown = (None if each is None else each.transpose(1, 2) for each in relations(parts))
+        """Returns the bias of the scores of global queries on global and long keys, `(B, H, G, G + T)`; −∞
+        masks a pair.
+        """
+        belongs, shown = (None if flags is None else flags.transpose(1, 2) for flags in relations(parts))
         bias, most, place = None, self.config.clamp_tokens, torch.arange(query.shape[2], device=query.device)
         assert belongs is not None
         if most is not None:
@@ -314,12 +321,12 @@ class EtcAttention(FurtherWeights, ProjectedAttention):
         return hidden_outside(bias, query, F.pad(shown, (query.shape[2], 0), value=True))
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """Weights of both softmaxes, each token in its place."""
+        """Returns the weights of both softmaxes, each token at its own position."""
         parts = taken_apart(hidden, tokens, self.pad_globals)
         count, length = parts.beside, hidden.shape[1]
-        each = torch.eye(count + length, dtype=hidden.dtype, device=hidden.device)
-        each = each.expand(len(hidden), self.heads, -1, -1)
-        weights, rows = self.gathered(parts, value=each, backend="reference")
+        identity = torch.eye(count + length, dtype=hidden.dtype, device=hidden.device)
+        identity = identity.expand(len(hidden), self.heads, -1, -1)
+        weights, rows = self.gathered(parts, value=identity, backend="reference")
 
         def in_place(weights: Tensor) -> Tensor:
             near = in_order(weights[..., count:], parts.back, 3)

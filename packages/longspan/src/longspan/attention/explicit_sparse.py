@@ -1,4 +1,4 @@
-"""Explicit sparse attention: each query keeps the keys that it scores highest, and no others."""
+"""Explicit sparse attention: each query attends only to the keys with the highest scores."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from longspan.settings import Count, Share
 
 @dataclass(frozen=True, kw_only=True)
 class ExplicitSparseConfig(AttentionConfig):
-    """A query attends to the `top_k` keys with the highest scores in each head; what ties with the last of them stays.
+    """A query attends to the `top_k` keys with the highest scores in each head, and to keys that tie with the
+    last of them.
 
-    Scores tie when they are equal up to rounding, within 32 units of it (`longspan.ops.sorted.top_scores.ROUNDING`): so
-    tokens that repeat each other stay or go together, alone, padded, in a batch and step by step. In half precision the
-    projections are rounded to it before they are compared, by which equal tokens may come apart.
+    Scores tie if they are equal up to rounding, within 32 units of it (`longspan.ops.sorted.top_scores.ROUNDING`):
+    repeated tokens are then kept or dropped together, alone, padded, in a batch and step by step. In half precision the
+    projections are rounded before they are compared, so equal tokens can differ.
 
-    All pairs are scored: this is a method for quality, not for long texts. Memory is linear all the same, since scores
-    are computed for some queries at a time and never kept. Global tokens change nothing here, because every token may
-    attend everywhere.
+    All pairs are scored: this is a method for quality, not for long texts. Memory is still linear, since scores are
+    computed for some queries at a time and never stored. Global tokens change nothing, because every token may attend
+    to all.
 
     Attributes:
-        top_k: how many keys a query keeps (paper: k), all where there are fewer.
-        top_fraction: a query keeps at least this share of the keys that it may see, if that is more.
-        local_budget: half of the keys that are kept are the nearest, the other half the highest of the rest. Places
-            are counted in real tokens.
+        top_k: how many keys a query keeps (paper: k), all if there are fewer.
+        top_fraction: a query keeps at least this share of its visible keys, if that is more.
+        local_budget: half of the kept keys are the nearest, the other half the highest of the rest. Positions count
+            real tokens.
     """
 
     mechanism: ClassVar[str] = "explicit_sparse"
@@ -59,7 +60,7 @@ class ExplicitSparseConfig(AttentionConfig):
         return replace(super().lengthening(tokens), covers=covers, widened=wide)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        """An upper bound: the scores decide which of the visible keys stay."""
+        """An upper bound: the scores determine which of the visible keys are kept."""
         return full_inputs(needed, causal=causal)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> ExplicitSparseAttention:
@@ -74,13 +75,14 @@ class ExplicitSparseAttention(ProjectedAttention):
 
     @property
     def budget(self) -> Budget:
-        """How many of the keys that a query may see stay in its softmax."""
+        """Returns how many of a query's visible keys are kept in its softmax."""
         config = self.config
         return Budget(config.top_k, config.top_fraction, config.local_budget)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`(B, T, E)` → queries, keys and values `(B, H, T, D)`, without autocast: a rounded score would choose other
-        keys."""
+        """Projects `(B, T, E)` to queries, keys and values `(B, H, T, D)` without autocast, since rounded scores would
+        select other keys.
+        """
         with full_precision(hidden):
             wide = hidden.to(input_dtype(self.query))
             query, key = self.heads_of(self.query, wide), self.heads_of(self.key, wide)

@@ -1,4 +1,4 @@
-"""Full attention: every token sees every token, or, in the causal form, every token up to itself."""
+"""Full attention: every token attends to every token, or, in the causal form, to every token up to itself."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from longspan.patterns import Causal, Full, Pattern
 
 @dataclass(frozen=True, kw_only=True)
 class FullConfig(RelativeConfig):
-    """Scaled dot-product attention over the whole sequence: `softmax(QKᵀ/√D) V`; with `positions="relative"` that of
-    Transformer-XL, for options as in `RelativeConfig`.
+    """Scaled dot-product attention over the whole sequence, `softmax(QKᵀ/√D) V`; with `positions="relative"` that of
+    Transformer-XL, with the options of `RelativeConfig`.
 
     Global tokens change nothing here, because every token already attends everywhere.
     """
@@ -48,7 +48,7 @@ class FullConfig(RelativeConfig):
 
 
 class EveryToken(ProjectedAttention):
-    """Every token, or in the causal form all up to itself, by whatever scores."""
+    """Attention of every token to every token, or in the causal form to all up to itself, with any scores."""
 
     def __init__(self, config: Any, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal, bias=bias)
@@ -68,9 +68,11 @@ class FullAttention(EveryToken, RelativeAttention):
         self.add_positions()
 
     def forward_at(self, places: Tensor, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
-        """What `forward` returns at some places `(B, Q)` alone, `(B, T, E)` → `(B, Q, E)`; a state takes in all of T.
+        """Returns the outputs of `forward` at some positions `(B, Q)`, `(B, T, E)` → `(B, Q, E)`; a state is updated
+        with all T.
 
-        Queries are for themselves both ways, without positions; else all are computed, unless none is asked for."""
+        Bidirectional attention without positions computes only these queries; else all are computed, unless Q is 0.
+        """
         ordered = self.causal or self.config.positions != "none"
         if ordered and places.shape[1]:
             return in_order(self(hidden, tokens, state), places)

@@ -1,4 +1,4 @@
-"""Fusion: Poolingformer whose first level scores relative positions as DeBERTa does."""
+"""Fusion: Poolingformer whose first level has DeBERTa's relative position scores."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class FusionConfig(PoolingformerConfig):
     """Poolingformer's two levels, the first with DeBERTa's disentangled scores; other options as in Poolingformer.
 
     Attributes:
-        two_level: False leaves the second level out, for the lower layers of a model.
-        levels: as in Poolingformer; relative positions are those of the first.
-        relative_span: offsets up to this far have a row of their own in the table of relative positions (paper: k); the
-            window may not reach further.
+        two_level: False omits the second level, for the lower layers of a model.
+        levels: as in Poolingformer; the first has relative positions.
+        relative_span: offsets up to this have a row of their own in the table of relative positions (paper: k); the
+            window must not reach further.
         global_buckets: rows on each side of the second table, for pairs with a global token (thesis: k_g).
-        global_span: distance that these rows divide evenly; what is further shares the last row (thesis: N_max).
-        p2c_index: which row the position-to-content term of query i and key j reads: that of i − j as DeBERTa's code
-            and published weights, `"code"`, or that of j − i as its equation, `"paper"`.
+        global_span: distance that these rows divide evenly; larger ones share the last row (thesis: N_max).
+        p2c_index: the row of the position-to-content term of query i and key j: that of i − j as in DeBERTa's code and
+            published weights, `"code"`, or that of j − i as in its equation, `"paper"`.
         position_dropout: probability of dropping an element of the table of relative positions during training.
         position_buckets: DeBERTa-v2: rows on each side of that table, one per offset up to half of them and then
-            logarithmic buckets up to `relative_span`; what is further shares the last row, so windows have no limit.
+            logarithmic buckets up to `relative_span`; larger offsets share the last row, so windows have no limit.
             `None` gives each offset a row.
-        position_norm_eps: DeBERTa-v2: ε of a LayerNorm over the tables; `None` means that there is none.
-        tie_position_projections: DeBERTa-v2: the tables are projected as the tokens are, by local `key` and `query`.
+        position_norm_eps: DeBERTa-v2: ε of a LayerNorm over the tables; `None` for no LayerNorm.
+        tie_position_projections: DeBERTa-v2: the tables are projected by the tokens' local `key` and `query`.
     """
 
     mechanism: ClassVar[str] = "fusion"
@@ -96,7 +96,7 @@ class FusionConfig(PoolingformerConfig):
 
     @property
     def near_rows(self) -> int:
-        """Rows on each side of the table of the window."""
+        """The number of rows on each side of the table of the window."""
         return self.relative_span if self.position_buckets is None else self.position_buckets
 
     @property
@@ -108,7 +108,7 @@ class FusionConfig(PoolingformerConfig):
         return super().pools if self.two_level else ()
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """As Poolingformer; each pair of the window has two products more, and both tables of it are projected."""
+        """As Poolingformer; each pair of the window has two more products, and both of its tables are projected."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         pairs = round(self.level_scores(length)[0] * length)
         offsets = 1 + sum(min(side, max(length - 1, 0)) for side in (self.left_tokens, self.right_tokens))
@@ -121,12 +121,12 @@ class FusionConfig(PoolingformerConfig):
 
     @classmethod
     def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The buckets of pairs with a global token divide the longest input."""
+        """The buckets of pairs with a global token cover the longest input by default."""
         buckets = given.get("global_buckets", cls.global_buckets)
         return {"global_span": max(tokens, buckets) if isinstance(buckets, int) else tokens}
 
     def shared_tables(self) -> SharedTables:
-        """What is handed on belongs to the table of the window, with default windows that it can serve."""
+        """Hands on the options of the table of the window, with default windows within its span."""
         most = self.widest_window
         sides = {name: getattr(type(self), name) for name in ("left_tokens", "right_tokens")}
         sides = {name: side if most is None else min(side, most) for name, side in sides.items()}
@@ -141,7 +141,7 @@ class FusionConfig(PoolingformerConfig):
         )
 
     def _start_tables(self, positions: RelativePositions, missing: Collection[str]) -> set[str]:
-        """The table of global pairs starts from that of the window, each row at the middle of its bucket."""
+        """Initialises the table of global pairs from that of the window, each row at the middle of its bucket."""
         if "near.weight" in missing and self.tie_position_projections:
             raise InputError(
                 "tie_position_projections=True leaves nothing with which relative positions could start silently, "
@@ -153,7 +153,7 @@ class FusionConfig(PoolingformerConfig):
         return {"far.weight"}
 
     def _carry_tables(self, name: str, table: Tensor, source: AttentionConfig) -> Tensor:
-        """Other buckets of global pairs take over what the old ones had learned at the middles of their distances."""
+        """Copies the trained rows of other buckets of global pairs at the middles of their distances."""
         assert isinstance(source, FusionConfig)
         same = (source.global_buckets, source.global_span) == (self.global_buckets, self.global_span)
         if name != "far.weight" or same:
@@ -179,7 +179,7 @@ class FarRows(NamedTuple):
 
     Attributes:
         key, query: K^{r,g} and Q^{r,g} by bucket, `(H, 2k_g, D)`.
-        in_text: whether places are those of the tokens that are given, one behind the other from 0 on.
+        in_text: whether the positions are those of the input tokens, 0, 1, 2, ….
     """
 
     key: Tensor
@@ -190,10 +190,10 @@ class FarRows(NamedTuple):
 class FusionAttention(PoolingformerAttention):
     """The module of `FusionConfig`.
 
-    It owns tables of relative positions, `positions`, until an encoder that owns one for all of its layers calls
-    `share_positions` and passes that one in `Tokens(relative=…)`. `position_key` and `position_query` project the table
-    of the window, `global_position_key` and `global_position_query` that of pairs with a global token; where they are
-    tied, `key` and `query` project both.
+    The module owns its tables of relative positions, `positions`, until an encoder that shares one calls
+    `share_positions` and passes it in `Tokens(relative=…)`. `position_key` and `position_query` project the table of
+    the window, `global_position_key` and `global_position_query` that of pairs with a global token; if they are tied,
+    `key` and `query` project both.
     """
 
     config: FusionConfig  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -218,9 +218,9 @@ class FusionAttention(PoolingformerAttention):
 
     @torch.no_grad()
     def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
-        """A source without relative positions starts without any: their projections are zero, and queries grow by √3,
-        since the scores here are divided by √(3·D) and those of the source were by √D. Gradients reach the zeros at
-        the first step."""
+        """Starts a source without relative positions at 0: their projections are zero, and queries are scaled by √3,
+        since scores are divided by √(3·D) here and by √D in the source. Gradients reach the zeros at the first step.
+        """
         if "position_key.weight" in missing:
             self.query.weight.mul_(3**0.5)
             self.query.bias.mul_(3**0.5)
@@ -229,7 +229,7 @@ class FusionAttention(PoolingformerAttention):
         return super().warm_start(missing, std)
 
     def _projections_of(self, table: Literal["near", "far"]) -> tuple[nn.Linear, nn.Linear]:
-        """What makes keys and queries of the table of the window, or of that of pairs with a global token."""
+        """Returns the projections to keys and queries for the table of the window, or of pairs with a global token."""
         if self.config.tie_position_projections:
             return self.key, self.query
         if table == "near":
@@ -237,14 +237,14 @@ class FusionAttention(PoolingformerAttention):
         return self.global_position_key, self.global_position_query
 
     def share_positions(self) -> None:
-        """Give up the module's own tables: from now on they come in `Tokens(relative=…)`."""
+        """Deletes the module's own tables; from now on they are passed in `Tokens(relative=…)`."""
         self.positions = None
 
     def tables(self, tokens: Tokens) -> RelativeTables:
-        """The shared tables of `tokens`, or else the module's own.
+        """Returns the shared tables of `tokens`, or the module's own.
 
         Raises:
-            InputError: there are none, or they have another shape than the configuration says.
+            InputError: they are missing, or have another shape than the configuration requires.
         """
         tables = tokens.relative
         if tables is None:
@@ -297,23 +297,25 @@ class FusionAttention(PoolingformerAttention):
         return query, Window(left, right), terms, far
 
     def _near(self, table: Tensor, left: int, right: int) -> tuple[Tensor, Tensor]:
-        """K^r and Q^r by offset j − i, from −left to right, `(H, left + 1 + right, D)`; no other row is projected."""
+        """Returns K^r and Q^r by offset j − i, from −left to right, `(H, left + 1 + right, D)`; no other
+        row is projected.
+        """
         ahead = torch.arange(-left, right + 1, device=table.device)
         key, query = self._projections_of("near")
         key_rows = self._rows(-ahead)
         if self.config.p2c_index == "code" and self.config.position_buckets is None:
-            rows = self._dropped(table[key_rows])  # of these, no two are the same row
+            rows = self._dropped(table[key_rows])  # no two of these are the same row
             return self.heads_of(key, rows), self.heads_of(query, rows)
         query_rows = key_rows if self.config.p2c_index == "code" else self._rows(ahead)
         table = self._dropped(table)
         return self._projected(key, table, key_rows), self._projected(query, table, query_rows)
 
     def _rows(self, offset: Tensor) -> Tensor:
-        """Row of the table of the window for an offset query − key."""
+        """Returns the row of the table of the window for an offset query − key."""
         return near_row(offset, self.config.relative_span, self.config.position_buckets)
 
     def _projected(self, projection: nn.Linear, table: Tensor, rows: Tensor) -> Tensor:
-        """The projected rows `(H, R, D)`; whichever is shorter, the table or the list of rows, is projected."""
+        """Returns the projected rows `(H, R, D)`; projects the table or the list of rows, whichever is shorter."""
         if len(rows) <= len(table):
             return self.heads_of(projection, table[rows])
         return self.heads_of(projection, table)[:, rows]
@@ -325,10 +327,11 @@ class FusionAttention(PoolingformerAttention):
         return bucket(offset, self.config.global_buckets, self.config.global_span)
 
     def _far_scores(self, query: Tensor, key: Tensor, query_place: Tensor, key_place: Tensor, far: FarRows) -> Tensor:
-        """The relative scores of `(B, H, Q, D)` queries and `(B, H, K, D)` keys at their places `(B or 1, …)` through
-        P_g, scaled: `(B, H, Q, K)` in at least float32."""
+        """Returns the scaled relative scores through P_g of `(B, H, Q, D)` queries and `(B, H, K, D)` keys at their
+        positions `(B or 1, …)`: `(B, H, Q, K)` in at least float32.
+        """
         offset = query_place[:, :, None] - key_place[:, None, :]
-        if torch.compiler.is_compiling() or not far.in_text:  # whose graph serves every length, or places any
+        if torch.compiler.is_compiling() or not far.in_text:  # whose graph serves every length, or arbitrary positions
             codes = self._codes(offset)
         else:
             most = max(query.shape[2], key.shape[2])  # tokens of the text, or more
@@ -344,7 +347,7 @@ class FusionAttention(PoolingformerAttention):
     def global_rows(
         self, hidden: Tensor, local: tuple[Tensor, Tensor, Tensor], real: Tensor | None, slots: Tensor, far: Any
     ) -> Tensor:
-        """What each global query gathers from every real key, all pairs through P_g: `(B, G, E)`."""
+        """Computes attention of each global query to every real key, all pairs through P_g: `(B, G, E)`."""
         query, key, value = local
         if self.separate:
             query = self.heads_of(self.global_query, gather_slots(hidden[:, None], slots)[:, 0])
@@ -367,7 +370,7 @@ class FusionAttention(PoolingformerAttention):
     def dense_weights(
         self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
-        """Weights under one set of projections, from the formula: each pair reads its own row of a table."""
+        """Computes weights with one set of projections from the definition: each pair uses its own row of a table."""
         length, tables = query.shape[2], self.tables(tokens)
         place = torch.arange(length, device=query.device)
         behind = place[:, None] - place[None, :]
@@ -385,6 +388,7 @@ class FusionAttention(PoolingformerAttention):
 
 @cached
 def _codes_up_to(length: int, buckets: int, span: int, device: torch.device) -> Tensor:
-    """`(2·length − 1,)` the bucket of every offset of two of so many tokens: looked up, they are one step on a GPU, and
-    ten worked out."""
+    """Returns the bucket of every offset between `length` tokens, `(2·length − 1,)`: a look-up is one kernel on a GPU,
+    and the computation ten.
+    """
     return bucket(torch.arange(1 - length, length, device=device), buckets, span)

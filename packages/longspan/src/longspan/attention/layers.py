@@ -1,15 +1,15 @@
-"""Which layer has which mechanism, written once: ranges of layers, and options that differ from layer to layer.
+"""The mechanism of each layer, in a compact form: ranges of layers, and options that differ from layer to layer.
 
     attention:
       - {layers: "0-5", mechanism: longformer, left_tokens: {per_layer: [32, 32, 64, 64, 128, 128]}}
       - {layers: "6-", mechanism: poolingformer}
 
-`layers` is a number, a text such as `"0-5"`, `"6-"` (to the end) or `"0,2,-1"`, or a list of these; negative numbers
-count from the end. An option differs as `{per_layer: [...]}`, with a value for each layer of its entry in rising
-order, or by ranges, `{"0-2": 64, "3-5": 128}`. One mechanism for all layers, and a list with one for each, are written
-as such.
+`layers` is a number, a string such as `"0-5"`, `"6-"` (to the end) or `"0,2,-1"`, or a list of these; negative numbers
+count from the end. An option that differs is `{per_layer: [...]}`, with a value for each layer of its entry in rising
+order, or a mapping of ranges, `{"0-2": 64, "3-5": 128}`. One mechanism for all layers, and a list with one for each
+layer, are also accepted.
 
-What such layers see together follows from their configurations: `receptive_field` and `reach`.
+`receptive_field` and `reach` compute the receptive field of such layers from their configurations.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from longspan.settings import show
 
 Spec = dict[str, Any]
 Layer = str | Mapping[str, Any] | AttentionConfig
-"""One mechanism, as `attention_config` takes it."""
-_RANGE = re.compile(r"\s*(-?[0-9]{1,4})(?:(-)(-?[0-9]{1,4})?)?\s*")  # no model has 10 000 layers
+"""One mechanism, as accepted by `attention_config`."""
+_RANGE = re.compile(r"\s*(-?[0-9]{1,4})(?:(-)(-?[0-9]{1,4})?)?\s*")  # up to 9,999 layers
 
 
 def layer_specs(spec: Any, layers: int) -> list[Spec]:
-    """One mechanism per layer as plain JSON data with every option filled in, but a dropout that nobody chose left out.
+    """Returns one mechanism per layer as plain JSON data with every option, except a dropout that was not set.
 
     Raises:
         InputError: an unknown mechanism, option or layer, a layer named twice or not at all, or an option with another
@@ -48,7 +48,7 @@ def layer_specs(spec: Any, layers: int) -> list[Spec]:
 
 
 def spread(spec: Any, layers: int) -> list[Any]:
-    """What each of so many layers is given, `None` where no range names it; errors as in `layer_specs`."""
+    """Returns the value of each layer, `None` if no range contains it; errors as in `layer_specs`."""
     listed = _is_list(spec)
     entries = list(spec) if listed else [spec]
     ranged = [isinstance(entry, Mapping) and "layers" in entry for entry in entries]
@@ -65,26 +65,27 @@ def spread(spec: Any, layers: int) -> list[Any]:
             members = parse_layers(entry["layers"], layers)
         else:
             members = [number] if listed else list(range(layers))
-        for layer, own in _differing(entry, members, layers).items():
+        for layer, options in _differing(entry, members, layers).items():
             if specs[layer] is not None:
                 raise InputError(f"attention names layer {layer} twice (layers={show(entry['layers'])}); name it once")
-            specs[layer] = own
+            specs[layer] = options
     return specs
 
 
 def samples(spec: Any) -> list[Any]:
-    """Every mechanism that a spec names, without its layers and with the first value of each option that differs: what
-    can be checked before the number of layers is known."""
+    """Returns every mechanism of a spec, without its layers and with the first value of each option that differs, to be
+    checked before the number of layers is known.
+    """
     return [_sample(entry) for entry in (spec if _is_list(spec) else [spec])]
 
 
 def plain_layers(spec: Any, layers: int) -> Spec | list[Spec]:
-    """A spec of so many layers as short plain data, with every option filled in; errors as in `layer_specs`."""
+    """Returns a spec for `layers` layers as short plain data, with every option; errors as in `layer_specs`."""
     return ranges(layer_specs(spec, layers)) if layers or _is_list(spec) else plain_spec(spec)
 
 
 def ranges(specs: Sequence[Spec]) -> Spec | list[Spec]:
-    """The shortest way to write one spec per layer: one for all, or one for each range of equal layers."""
+    """Returns the shortest form of one spec per layer: one for all, or one for each range of equal layers."""
     groups: dict[int, list[int]] = {}
     for layer, spec in enumerate(specs):
         groups.setdefault(specs.index(spec), []).append(layer)
@@ -94,9 +95,9 @@ def ranges(specs: Sequence[Spec]) -> Spec | list[Spec]:
 
 
 def plain_spec(spec: Any, path: str = "attention") -> Spec:
-    """One mechanism as plain JSON data with every option filled in; `path` as in `attention_config`."""
+    """Returns one mechanism as plain JSON data with every option; `path` as in `attention_config`."""
     data = attention_config(spec, path).to_dict()
-    # A dropout that nobody chose is left open, so that `attention_dropout` of a model keeps deciding it.
+    # A dropout that was not set is omitted, so that the model's `attention_dropout` determines it.
     chosen = isinstance(spec, Mapping) and "dropout" in spec
     if not chosen and not data["dropout"]:
         del data["dropout"]
@@ -104,13 +105,15 @@ def plain_spec(spec: Any, path: str = "attention") -> Spec:
 
 
 def parse_layers(given: Any, layers: int) -> list[int]:
-    """`"0,2,6-"`, a number, or a list of these → rising layer numbers of so many layers.
+    """Parses `"0,2,6-"`, a number, or a list of these to rising layer numbers below `layers`.
 
     Raises:
-        InputError: something else, an empty range, or a layer that there is not.
+        InputError: another value, an empty range, or a layer that does not exist.
     """
     chosen: set[int] = set()
-    for part in (text for each in (given if _is_list(given) else [given]) for text in str(each).split(",")):
+    for part in (
+        text for part_of_list in (given if _is_list(given) else [given]) for text in str(part_of_list).split(",")
+    ):
         numbers = _RANGE.fullmatch(part)
         if numbers is None:
             raise InputError(
@@ -129,7 +132,7 @@ def parse_layers(given: Any, layers: int) -> list[int]:
 
 
 def check_shared_tables(configs: Sequence[AttentionConfig]) -> None:
-    """Raise `InputError` where layers that share tables ask for different ones."""
+    """Raises `InputError` if layers that share tables need different ones."""
     shared = [(layer, config, config.shared_tables()) for layer, config in enumerate(configs)]
     sharing = [(layer, config, tables) for layer, config, tables in shared if tables is not None]
     for layer, config, _ in sharing[1:]:
@@ -144,8 +147,9 @@ def check_shared_tables(configs: Sequence[AttentionConfig]) -> None:
 
 
 def check_longest(configs: Sequence[AttentionConfig], tokens: int, memory: int = 0) -> None:
-    """Raise `InputError` where a layer cannot take the `tokens` of the longest input of its model, and so many of a
-    `memory` beside them."""
+    """Raises `InputError` if a layer cannot process inputs of `tokens` tokens together with a `memory` of
+    that many tokens.
+    """
     for layer, config in enumerate(configs):
         longest = config.reach().longest
         if longest is not None and longest < tokens + memory:
@@ -158,32 +162,32 @@ def check_longest(configs: Sequence[AttentionConfig], tokens: int, memory: int =
 
 
 def receptive_field(layers: Sequence[Layer], *, length: int, token: int, is_global: Tensor | None = None) -> Tensor:
-    """The tokens of the input that the state of `token` depends on after each layer: `(L + 1, T)` bool.
+    """Returns the input tokens that the state of `token` depends on after each layer: `(L + 1, T)` bool.
 
-    Row l belongs to the state after the first l layers; row 0 is the token itself. Residual connections keep what a
-    token had, and the feed-forward layers move nothing from token to token. Exact, in time linear in the length: no
-    weight and no T × T tensor.
+    Row l is for the state after the first l layers; row 0 is the token itself. Includes the residual connections;
+    feed-forward layers do not mix tokens. Exact, in time linear in the length: no weight and no T × T tensor.
 
     Args:
-        layers: one mechanism for each layer, lowest first, as `attention_config` takes them.
+        layers: one mechanism for each layer, lowest first, as accepted by `attention_config`.
         length: tokens of the text, T.
-        token: which token, 0 … T − 1.
+        token: index of the token, 0 … T − 1.
         is_global: `(T,)` bool, True at the global tokens.
 
     Raises:
-        InputError: a token outside the text, flags that do not cover it, or a mechanism without a known field.
+        InputError: a token outside the text, flags that do not cover it, or a mechanism that does not define its
+            receptive field.
     """
     if not 0 <= token < length:
         raise InputError(f"token={token} is not in a text of length={length}; choose one of 0 to {length - 1}")
     if is_global is not None and (is_global.dtype != torch.bool or is_global.shape != (length,)):
         raise InputError(f"is_global is {is_global.dtype} of shape {tuple(is_global.shape)}; give bool ({length},)")
     configs = [attention_config(layer) for layer in layers]
-    own = torch.zeros(length, dtype=torch.bool)
-    own[token] = True
-    rows = [own]
+    single = torch.zeros(length, dtype=torch.bool)
+    single[token] = True
+    rows = [single]
     for top in range(1, len(configs) + 1):
-        # Row `top` goes from layer `top` down to the input, each layer adding what its outputs depend on.
-        needed = own
+        # Row `top` goes from layer `top` down to the input; each layer adds the inputs that its outputs depend on.
+        needed = single
         for config in reversed(configs[:top]):
             needed = config.depends_on(needed, is_global=is_global)
         rows.append(needed)
@@ -191,10 +195,11 @@ def receptive_field(layers: Sequence[Layer], *, length: int, token: int, is_glob
 
 
 def reach(layers: Sequence[Layer], *, length: int, token: int) -> list[tuple[int, int]]:
-    """How many tokens to the left and to the right a token's state reaches before the first layer, and after each.
+    """Returns the number of tokens to the left and right that a token's state depends on, before the first layer and
+    after each.
 
-    Without global tokens; arguments and errors as in `receptive_field`. Choose a length that the stack cannot span,
-    or the result is the distance to the ends of the text.
+    Without global tokens; arguments and errors as in `receptive_field`. Choose a length that the stack cannot span, or
+    the result is the distance to the ends of the text.
     """
     field = receptive_field(layers, length=length, token=token)
     first, last = field.int().argmax(1), length - 1 - field.flip(1).int().argmax(1)
@@ -225,18 +230,18 @@ def _place(text: str, layers: int) -> int:
 
 
 def _differing(entry: Any, members: list[int], layers: int) -> dict[int, Any]:
-    """The entry at each of its `members` of so many layers, with the value that each option has there."""
+    """Returns the entry for each layer in `members`, with the value that each option has there."""
     if not isinstance(entry, Mapping):
         return dict.fromkeys(members, entry)
     options = {name: value for name, value in entry.items() if name != "layers"}
     values = {
         name: _by_layer(name, value, members, layers) for name, value in options.items() if isinstance(value, Mapping)
     }
-    return {layer: options | {name: each[layer] for name, each in values.items()} for layer in members}
+    return {layer: options | {name: by_layer[layer] for name, by_layer in values.items()} for layer in members}
 
 
 def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: int) -> dict[int, Any]:
-    """The value of one option at each layer, from `{per_layer: [...]}` or from ranges."""
+    """Returns the value of one option for each layer, from `{per_layer: [...]}` or from ranges."""
     if set(value) == {"per_layer"}:
         listed = value["per_layer"]
         if not _is_list(listed) or len(listed) != len(members):
@@ -246,12 +251,12 @@ def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: i
             )
         return dict(zip(members, listed, strict=True))
     values: dict[int, Any] = {}
-    for text, each in value.items():
+    for text, option in value.items():
         for layer in parse_layers(text, layers):
             if layer in values or layer not in members:
                 reason = "named twice" if layer in values else "not among those of its mechanism"
                 raise InputError(f"attention.{name} is {show(value)}, where layer {layer} is {reason}; leave it out")
-            values[layer] = each
+            values[layer] = option
     missing = sorted(set(members) - set(values))
     if missing:
         raise InputError(
@@ -261,7 +266,6 @@ def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: i
 
 
 def _range_text(members: list[int]) -> str:
-    """Rising layer numbers as text: `"0-5"`, `"0-2,6"`."""
     parts: list[list[int]] = []
     for layer in members:
         if parts and layer == parts[-1][1] + 1:

@@ -1,6 +1,6 @@
-"""Linear attention: features in place of the softmax, so that one sum over the keys serves every query.
+"""Linear attention: features replace the softmax, so that one sum over the keys serves every query.
 
-`KernelConfig` and `KernelAttention` are all of it but the features, which `linear` and `performer` choose.
+`KernelConfig` and `KernelAttention` implement everything except the features, which `linear` and `performer` define.
 """
 
 from __future__ import annotations
@@ -20,30 +20,32 @@ from longspan.ops.kernels.linear import attend_linear, elu_features, linear_weig
 
 @dataclass(frozen=True, kw_only=True)
 class KernelConfig(AttentionConfig):
-    """Features φ in place of the softmax: `φ(Q) (φ(K)ᵀ V)`, divided by `φ(Q) · Σ φ(K)`.
+    """Features φ replace the softmax: `φ(Q) (φ(K)ᵀ V)`, divided by `φ(Q) · Σ φ(K)`.
 
-    Global tokens change nothing here, because every token already attends everywhere. `dropout` drops a token for all
-    queries of a head at once, because weights are never made one by one.
+    Global tokens change nothing, because every token already attends to all. `dropout` drops a token for all queries of
+    a head at once, because single weights are never computed.
     """
 
     causal: ClassVar[bool] = True
     incremental: ClassVar[bool] = True
     sees_everything: ClassVar[bool] = True
-    support: ClassVar[Mapping[str, Support]] = {"sharded": True}  # sums know no distance
+    support: ClassVar[Mapping[str, Support]] = {"sharded": True}  # sums have no distances
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """One: that of a query with the sum over the keys. Scores within chunks, by which the causal form computes many
-        tokens at once, are not part of the definition and not counted."""
+        """Returns 1: the score of a query with the sum over the keys. The scores within chunks, with which the causal
+        form computes many tokens at once, are not part of the definition and not counted.
+        """
         return 1.0
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """F features of a key times D numbers of its value are added to a sum in each head, and those of a query times
-        the D + 1 numbers that this sum has for each of them."""
+        """In each head, the F features of a key times the D numbers of its value are added to a sum; the F features of
+        a query are multiplied with the D + 1 numbers of this sum.
+        """
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         head_width = width // heads
-        each = self.feature_count(head_width) * (2 * head_width + 1) + 2 * self.feature_cost(head_width)
+        per_token = self.feature_count(head_width) * (2 * head_width + 1) + 2 * self.feature_cost(head_width)
         features = 2 * heads * self.feature_count(head_width) * length  # of queries and keys, saved too
-        return replace(cost, mixing=heads * each * length, saved_activations=cost.saved_activations + features)
+        return replace(cost, mixing=heads * per_token * length, saved_activations=cost.saved_activations + features)
 
     def feature_count(self, head_width: int) -> int:
         """Features of one query or key, F."""
@@ -55,12 +57,13 @@ class KernelConfig(AttentionConfig):
 
 
 class KernelAttention(ProjectedAttention):
-    """The module of a `KernelConfig`, which says `query_features` and `key_features`: `(B, H, T, D)` → `(B, H, T, F)`,
-    none below 0, in at least float32."""
+    """The module of a `KernelConfig`, which defines `query_features` and `key_features`: `(B, H, T, D)` → `(B, H, T,
+    F)`, non-negative, in at least float32.
+    """
 
     state_kind = "sums"
     epsilon: ClassVar[float] = 0.0
-    """What is added to the denominator."""
+    """Constant added to the denominator."""
 
     def query_features(self, query: Tensor) -> Tensor:
         raise NotImplementedError
@@ -97,10 +100,10 @@ class KernelAttention(ProjectedAttention):
 
 @dataclass(frozen=True, kw_only=True)
 class LinearConfig(KernelConfig):
-    """Features in place of the softmax, `φ(x) = elu(x) + 1`: `φ(Q) (φ(K)ᵀ V)`, divided by `φ(Q) · Σ φ(K)`.
+    """Features replace the softmax, `φ(x) = elu(x) + 1`: `φ(Q) (φ(K)ᵀ V)`, divided by `φ(Q) · Σ φ(K)`.
 
-    Queries and keys are not scaled by `1/√D`. Global tokens change nothing here, because every token already attends
-    everywhere. `dropout` drops a token for all queries of a head at once, because weights are never made one by one.
+    Queries and keys are not scaled by `1/√D`. Global tokens change nothing, because every token already attends to all.
+    `dropout` drops a token for all queries of a head at once, because single weights are never computed.
     """
 
     mechanism: ClassVar[str] = "linear"

@@ -1,4 +1,4 @@
-"""Linformer: keys and values are shortened along the length to a fixed number of slots, which every query sees."""
+"""Linformer: keys and values are projected along the length to a fixed number of slots."""
 
 from __future__ import annotations
 
@@ -23,28 +23,29 @@ from longspan.patterns import Full
 from longspan.settings import Count, Seed
 
 TRAINED = ("slots", "max_tokens", "projection", "seed")
-"""Options that trained tables decide."""
+"""Options that trained tables determine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinformerConfig(AttentionConfig):
-    """Every token sees every token through `slots` sums of them: `softmax(Q (E K)ᵀ/√D) (F V)`.
+    """Every token attends to every token through `slots` sums of them: `softmax(Q (E K)ᵀ/√D) (F V)`.
 
-    A row's real tokens are counted, from its first: token number t has column t of E and F, so a shorter text uses the
-    leading columns, wherever its padding stands. Global tokens change nothing here, because every slot holds every
-    token (or, in pools, every token is in a slot that every query sees).
+    Tables are indexed by real tokens of a row: token number t has column t of E and F, so a shorter text uses the first
+    columns, for any padding. Global tokens change nothing, because every slot contains every token (or, with pools,
+    every token is in a slot that every query attends to).
 
     Attributes:
-        slots: number of slots (paper: k), for pools the most that there can be; more than there are tokens are allowed.
+        slots: number of slots (paper: k), for pools the maximal number; it may exceed the number of tokens.
         max_tokens: the most real tokens of a text (paper: n).
-        projection: what makes slots: `"linear"`, learned sums of all tokens; `"random"`, sums drawn once from N(0, 1/k)
-            by `seed` and never trained; or blocks of ⌈max_tokens / slots⌉ tokens side by side, each pooled: `"mean"`,
-            `"max"`, or `"conv"`, a learned factor for each place of a block and each channel, at first a mean.
-        sharing: what is learned or drawn: two for each head, `"none"`; one for keys and one for values, `"headwise"`;
-            one for both, `"key_value"`; or one for both in all layers of an encoder, `"layerwise"`.
-        compress_input: shorten the layer's input and project what is left to keys and values, as fairseq does; cheaper,
-            and with another weight of the projections' biases.
-        seed: start of the draws of `"random"`.
+        projection: how slots are computed: `"linear"`, learned sums of all tokens; `"random"`, sums drawn once from
+            N(0, 1/k) with `seed` and never trained; or adjacent blocks of ⌈max_tokens / slots⌉ tokens, pooled by
+            `"mean"`, `"max"`, or `"conv"`, a learned factor for each position of a block and each channel,
+            initially a mean.
+        sharing: the number of tables: two for each head, `"none"`; one for keys and one for values, `"headwise"`; one
+            for both, `"key_value"`; or one for both in all layers of an encoder, `"layerwise"`.
+        compress_input: compress the layer's input before the projection to keys and values, as fairseq does; this is
+            cheaper, and weights the projections' biases differently.
+        seed: random seed of `"random"`.
     """
 
     mechanism: ClassVar[str] = "linformer"
@@ -77,7 +78,7 @@ class LinformerConfig(AttentionConfig):
 
     @property
     def block_tokens(self) -> int:
-        """Tokens of a pooled block, `⌈max_tokens / slots⌉`."""
+        """The number of tokens of a pooled block, `⌈max_tokens / slots⌉`."""
         return -(-self.max_tokens // self.slots)
 
     @property
@@ -87,7 +88,7 @@ class LinformerConfig(AttentionConfig):
 
     @property
     def has_tables(self) -> bool:
-        """Whether slots are made by tables: `"linear"`, `"random"` and `"conv"`."""
+        """Whether slots are computed with tables: `"linear"`, `"random"` and `"conv"`."""
         return self.projection not in ("mean", "max")
 
     @property
@@ -111,24 +112,24 @@ class LinformerConfig(AttentionConfig):
         return {"max_tokens": tokens}
 
     def slots_of(self, length: int) -> int:
-        """Slots of a text of so many tokens: one per block in pools, else always `slots`."""
+        """Returns the number of slots of a text of `length` tokens: one per block with pools, else always `slots`."""
         return min(self.slots, -(-length // self.block_tokens)) if self.pools else self.slots
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return float(self.slots_of(length))
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Keys and values are each shortened: a slot costs E for each token in it."""
+        """Keys and values are each compressed: a slot costs E for each token in it."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         slots = self.slots_of(length)
-        each = (length if self.pools else slots * length) * width
+        per_tensor = (length if self.pools else slots * length) * width
         projected = 2 * slots * width**2 if self.compress_input else 0
         times = 1 if self.compresses_once else 2
         return replace(
             cost,
-            pooling=times * each,
+            pooling=times * per_tensor,
             projections=cost.projections + projected,
-            saved_activations=cost.saved_activations + cost.weights,  # few, so that they are saved too
+            saved_activations=cost.saved_activations + cost.weights,  # few, so they are saved too
         )
 
     def shared_tables(self) -> SharedTables | None:
@@ -143,7 +144,7 @@ class LinformerConfig(AttentionConfig):
         )
 
     def make_tables(self, *, heads: int, head_width: int = 1) -> LengthTables:
-        """What is learned or drawn for one layer, or for all."""
+        """Returns the tables of one layer, or of all."""
         count = heads if self.sharing == "none" else 1
         shape = (self.block_tokens, head_width) if self.projection == "conv" else (self.slots, self.max_tokens)
         apart = self.sharing in ("none", "headwise")
@@ -157,8 +158,8 @@ class LinformerConfig(AttentionConfig):
 class LinformerAttention(ProjectedAttention):
     """The module of `LinformerConfig`.
 
-    What is learned or drawn is in `tables`, until an encoder that holds it for all layers calls `share_positions` and
-    passes it in `Tokens(relative=…)`.
+    The module owns its `tables` until an encoder that shares them calls `share_positions` and passes
+    them in `Tokens(relative=…)`.
     """
 
     config: LinformerConfig  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -170,12 +171,12 @@ class LinformerAttention(ProjectedAttention):
         self.tables = config.make_tables(heads=heads, head_width=self.head_width) if has else None
 
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Start the tables as `LengthTables` says."""
+        """Initialises the tables as `LengthTables` does."""
         if self.tables is not None:
             self.tables.init_extra_weights(std)
 
     def share_positions(self) -> None:
-        """Give up the module's own tables, if it is one of those that share them."""
+        """Deletes the module's own tables if the encoder shares them."""
         if self.config.shared_tables() is not None:
             self.tables = None
 
@@ -186,8 +187,9 @@ class LinformerAttention(ProjectedAttention):
         return self.merge_heads(attend(query, key, value, **options))
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """What a query takes of each token: its weights of the slots times the tokens' shares in these. Sums may make
-        it negative, and of `"max"` and `"conv"`, which take each channel by itself, it is a mean."""
+        """Returns each query's weight of each token: its weights of the slots times the tokens' shares in these. With
+        sums it can be negative; for `"max"` and `"conv"`, which treat each channel separately, it is a mean.
+        """
         key, _, key_mask, shares = self.shortened(hidden, tokens, dense=True)
         query = self.heads_of(self.query, hidden)
         visible = torch.ones(1, 1, 1, key.shape[2], dtype=torch.bool, device=key.device)
@@ -202,8 +204,9 @@ class LinformerAttention(ProjectedAttention):
     def shortened(
         self, hidden: Tensor, tokens: Tokens, *, dense: bool = False
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """Keys and values of the slots, `(B, H, M, D)` each, which slots hold a token `(B, M)`, and the values
-        again; where `dense`, in their place the share of each token in each slot, `(B, H, M, T)`."""
+        """Returns keys and values of the slots, `(B, H, M, D)` each, the mask of slots with a token `(B, M)`, and the
+        values again; with `dense`, the share of each token in each slot, `(B, H, M, T)`, in their place.
+        """
         order, mask = self._order(hidden, tokens.mask)
         hidden, tables = in_order(hidden, order), self._tables(tokens)
         slot_mask = None
@@ -212,7 +215,7 @@ class LinformerAttention(ProjectedAttention):
             slot_mask = None if slot_mask is None else slot_mask.expand(hidden.shape[0], -1)
         if not self.config.compress_input:
             vectors = [self.heads_of(layer, hidden) for layer in (self.key, self.value)]
-            key, value = (self._shorten(each, mask, table) for each, table in zip(vectors, tables, strict=True))
+            key, value = (self._shorten(vector, mask, table) for vector, table in zip(vectors, tables, strict=True))
         else:
             inputs, vectors = self.split_heads(hidden), [self.split_heads(hidden)] * 2
             first = self._shorten(inputs, mask, tables[0])
@@ -223,7 +226,7 @@ class LinformerAttention(ProjectedAttention):
         return key, value, slot_mask, shares
 
     def _order(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """An order in which real tokens come first, as many places of it as there are columns, and its mask.
+        """Returns an order with the real tokens first, limited to the number of columns, and its mask.
 
         Raises:
             InputError: a row has more real tokens than there are columns.
@@ -238,7 +241,7 @@ class LinformerAttention(ProjectedAttention):
         return order, in_order(mask, order)
 
     def _check_count(self, count: Tensor | int) -> None:
-        """Raise unless every row's count `(B,)` has its columns; a compiled program asserts it."""
+        """Raises unless every row's count `(B,)` is within the columns; a compiled program asserts it."""
         most = self.config.max_tokens
         if isinstance(count, Tensor) and torch.compiler.is_compiling():
             torch._assert_async((count <= most).all(), "max_tokens is fewer than the real tokens of a row")
@@ -251,10 +254,10 @@ class LinformerAttention(ProjectedAttention):
             )
 
     def _tables(self, tokens: Tokens) -> tuple[Tensor | None, Tensor | None]:
-        """What shortens keys and what values: the module's own, or those of `tokens`.
+        """Returns the tables of keys and values: the module's own, or those of `tokens`.
 
         Raises:
-            InputError: there are none, or they have another shape than the configuration says.
+            InputError: they are missing, or have another shape than the configuration requires.
         """
         config = self.config
         if not config.has_tables:
@@ -267,7 +270,7 @@ class LinformerAttention(ProjectedAttention):
                 )
             tables = self.tables()
             return tables[0], tables[-1]
-        shapes, wanted = [tuple(each.shape) for each in tokens.relative], (1, config.slots, config.max_tokens)
+        shapes, wanted = [tuple(table.shape) for table in tokens.relative], (1, config.slots, config.max_tokens)
         if shapes != [wanted]:
             raise InputError(
                 f"relative has tables of shapes {shapes}; attention 'linformer' with these options needs [{wanted}]"
@@ -275,7 +278,7 @@ class LinformerAttention(ProjectedAttention):
         return tokens.relative[0], tokens.relative[0]
 
     def _shorten(self, hidden: Tensor, mask: Tensor | None, table: Tensor | None) -> Tensor:
-        """`(B, H, T, D)` → `(B, H, M, D)`; padding counts nothing."""
+        """Compresses `(B, H, T, D)` to `(B, H, M, D)`, without padding."""
         if self.config.pools:
             options = {"size": self.config.block_tokens, "pooling": self.config.projection, "weight": table}
             return pool_blocks(hidden, mask=mask, **options)
@@ -288,7 +291,7 @@ class LinformerAttention(ProjectedAttention):
         return self.split_heads(columns @ self.merge_heads(hidden))  # all heads at once
 
     def _shares(self, hidden: Tensor, mask: Tensor | None, table: Tensor | None) -> Tensor:
-        """How much of each token is in each slot, `(B, H, M, T)`, for pictures."""
+        """Returns the share of each token in each slot, `(B, H, M, T)`, for plots."""
         if self.config.pools:
             options = {"size": self.config.block_tokens, "pooling": self.config.projection, "weight": table}
             return block_shares(hidden, mask=mask, **options)
@@ -298,8 +301,9 @@ class LinformerAttention(ProjectedAttention):
 
 
 def _leading(table: Tensor, length: int) -> Tensor:
-    """The columns `(H or 1, k, T)` of the first tokens, by padding back: a slice would hold an exported program to
-    lengths below the longest."""
+    """Returns the columns `(H or 1, k, T)` of the first tokens by negative padding: a slice would limit an exported
+    program to lengths below the longest.
+    """
     return F.pad(table, (0, length - table.shape[2]))
 
 
@@ -307,12 +311,12 @@ class LengthTables(nn.Module):
     """One table for keys and values, or one for each: `key` and `value`.
 
     Args:
-        shape: of a table: heads, or 1 for all; then slots and tokens, `(H or 1, k, n)`, whose rows are sums of tokens,
-            or places of a block and channels, `(H or 1, n, D)`, whose sums are weighted means.
-        apart: whether there are two.
-        seed: start of the draws of tables that are not learned, N(0, 1/k); `None` for learned ones. They are saved with
-            the weights, and the same wherever they are drawn.
-        mean: whether a table starts as a mean over its places, not as `U(±√(6 / (k + n)) / √2)` (fairseq).
+        shape: the shape of a table, with heads, or 1 for all, first: slots and tokens, `(H or 1, k, n)`, whose rows are
+            sums of tokens, or positions of a block and channels, `(H or 1, n, D)`, for weighted means.
+        apart: whether keys and values have separate tables.
+        seed: random seed of tables that are not learned, N(0, 1/k); `None` for learned ones. They are saved with the
+            weights, and do not depend on the device.
+        mean: whether a table is initialised as a mean over its positions, not as `U(±√(6 / (k + n)) / √2)` (fairseq).
     """
 
     def __init__(
@@ -331,10 +335,10 @@ class LengthTables(nn.Module):
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Start what transformers has not marked as loaded."""
+        """Initialises what transformers has not marked as loaded."""
         for number, name in enumerate(self.names):
             table = getattr(self, name)
-            if self.seed is not None:  # the same numbers for the same seed, whatever was drawn before and wherever
+            if self.seed is not None:  # the same numbers for the same seed, on any device and after any other draws
                 if not getattr(table, "_is_hf_initialized", False):
                     generator = torch.Generator().manual_seed(2 * self.seed + number)
                     drawn = torch.randn(table.shape, generator=generator, device="cpu")
@@ -346,5 +350,5 @@ class LengthTables(nn.Module):
                 nn.init.uniform_(table, -bound, bound)
 
     def forward(self) -> tuple[Tensor, ...]:
-        """The tables for `Tokens(relative=…)`: that of keys, and that of values where it is another."""
+        """Returns the tables for `Tokens(relative=…)`: that of keys, and that of values if it is separate."""
         return tuple(getattr(self, name) for name in self.names)

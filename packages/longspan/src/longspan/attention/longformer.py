@@ -19,16 +19,15 @@ from longspan.settings import Count
 class LongformerConfig(RelativeConfig, WindowedConfig):  # pyright: ignore[reportIncompatibleVariableOverride]
     """A window of `left_tokens` and `right_tokens` around each token, and global tokens.
 
-    A total width w, as published and in transformers' `attention_window`, is `left_tokens = right_tokens = w // 2`.
-    The causal form looks left only: `right_tokens` has no effect on it, and it takes no global tokens. Further options
-    as in `RelativeConfig`.
+    A total width w, as published and in transformers' `attention_window`, is `left_tokens = right_tokens = w // 2`. The
+    causal form ignores `right_tokens` and does not support global tokens. Further options as in `RelativeConfig`.
 
     Attributes:
-        left_tokens, right_tokens: how many tokens a token looks at on each side, itself not counted.
-        dilation: 1 looks at neighbours, d at every d-th token, so that the window reaches d times as far; one number,
-            or one per head. The paper's tables count gaps: their 0 is our 1.
-        separate_global_projections: global queries use `global_query`, `global_key`, `global_value`. A local query that
-            looks at a global token uses the local projections, as the official code does.
+        left_tokens, right_tokens: how many tokens a token attends to on each side, without itself.
+        dilation: with 1 the window has adjacent tokens, with d every d-th token, so that it reaches d times as far; one
+            number, or one per head. The paper's tables count gaps: their 0 is 1 here.
+        separate_global_projections: whether global queries use `global_query`, `global_key`, `global_value`. A local
+            query uses the local projections for global keys, as in the official code.
     """
 
     mechanism: ClassVar[str] = "longformer"

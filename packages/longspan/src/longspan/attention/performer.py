@@ -22,14 +22,15 @@ class PerformerConfig(KernelConfig):
     """Attention as in `linear`, with random features whose products approximate `exp(q·k/√D)` (FAVOR+).
 
     Attributes:
-        features: of a query or key in each head, F; more of them err less. `None` takes `D ln D`, rounded up to even,
-            but at least D: 268 for D = 64.
-        kernel: `"softmax"`, or `"relu"`, a kernel of its own: `relu(ω·x / D^¼) + 10⁻³`.
-        hyperbolic: draws half as many directions and also uses each of them the other way round.
-        orthogonal: draws directions at right angles to each other, D at a time.
-        redraw: steps of training after which the directions are drawn anew (`after_step`); `None` keeps them. In
-            evaluation they stay as they are, and they are saved with the weights.
-        seed: start of the draws. Layers with the same seed draw the same; `{per_layer: [0, 1, …]}` makes them differ.
+        features: number of features F of a query or key in each head; more reduce the error. `None` takes `D ln D`,
+            rounded up to even, but at least D: 268 for D = 64.
+        kernel: `"softmax"`, or `"relu"`, another kernel: `relu(ω·x / D^¼) + 10⁻³`.
+        hyperbolic: draw half as many directions and use each also with the opposite sign.
+        orthogonal: draw orthogonal directions, D at a time.
+        redraw: number of training steps after which the directions are drawn again (`after_step`); `None` keeps them.
+            They do not change in evaluation, and are saved with the weights.
+        seed: random seed. Layers with the same seed have the same directions; `{per_layer: [0, 1, …]}`
+            makes them differ.
     """
 
     mechanism: ClassVar[str] = "performer"
@@ -60,7 +61,7 @@ class PerformerConfig(KernelConfig):
         return wanted + wanted % 2
 
     def direction_count(self, head_width: int) -> int:
-        """Directions that are drawn: F, or half of it where each also serves the other way round."""
+        """Returns the number of drawn directions: F, or half of it if each is used with both signs."""
         return self.feature_count(head_width) // (2 if self.hyperbolic else 1)
 
     def feature_cost(self, head_width: int) -> int:
@@ -87,13 +88,14 @@ class PerformerAttention(KernelAttention):
         self.init_extra_weights()
 
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """The first draw, where no directions were loaded."""
+        """Draws the first directions, unless they were loaded."""
         if not getattr(self.directions, "_is_hf_initialized", False):
             self._draw(0)
 
     def after_step(self, step: int) -> None:
-        """Draw the directions anew if it is time. Which they are depends on the seed and the number of the draw alone,
-        so a run that is resumed sees the same ones."""
+        """Draws new directions every `redraw` steps. They depend only on the seed and the number of the draw, so a
+        resumed run uses the same ones.
+        """
         if self.config.redraw is not None and step % self.config.redraw == 0:
             self._draw(step // self.config.redraw)
 

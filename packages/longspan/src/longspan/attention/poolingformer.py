@@ -1,4 +1,4 @@
-"""Poolingformer: a sliding window with globals, then further, wider windows over pooled keys and values."""
+"""Poolingformer: a sliding window with global tokens, then wider windows over pooled keys and values."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from longspan.errors import InputError
 from longspan.settings import Whole, check, convert, hints_of
 
 WINDOWS = ("left_tokens", "right_tokens", "pooled_left_tokens", "pooled_right_tokens", "kernel", "stride", "pooling")
-"""Options that say of two levels what `levels` says of any number."""
+"""Options of two levels that `levels` replaces."""
 OF_THE_POOLS = frozenset((*WINDOWS[2:], "windows", "init", "tie_levels"))
-"""Options that say nothing of a layer without a second level."""
+"""Options without effect for a layer of one level."""
 OWN_WINDOWS = "windows='per_query' pools the window of every query anew, which is published for encoders"
-"""Why pools of every query's own have no causal form."""
+"""Why pools of every query's own window have no causal form."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -33,8 +33,8 @@ class Level:
 
     Attributes:
         left_tokens, right_tokens: the window on each side, in tokens.
-        kernel, stride: tokens per pool and from one pool to the next (5 and 4 where they are left out).
-        pooling: what makes a pool of its tokens (`"ldconv"` where it is left out).
+        kernel, stride: tokens per pool and from one pool to the next (default 5 and 4).
+        pooling: how a pool is computed from its tokens (default `"ldconv"`).
     """
 
     left_tokens: Whole
@@ -47,43 +47,44 @@ class Level:
         check(self)
 
     def __repr__(self) -> str:
-        """`128`, or `512/4 ldconv(5)`: the window by the stride, and the pools."""
+        """Returns `128`, or `512/4 ldconv(5)`: the window by the stride, and the pools."""
         left, right = self.left_tokens, self.right_tokens
         window = f"{left}" if left == right else f"{left}|{right}"
         return window if self.kernel is None else f"{window}/{self.stride} {self.pooling}({self.kernel})"
 
     def widened(self, side: int) -> Level:
-        """The same with a window of at least so many tokens to each side."""
+        """Returns the level with a window of at least `side` tokens on each side."""
         return replace(self, left_tokens=max(self.left_tokens, side), right_tokens=max(self.right_tokens, side))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, without what a level does not have."""
+        """Returns plain data, without unset options."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolingformerConfig(WindowedConfig):
-    """Levels, summed before the output: `(Y₁ + Y₂ + …) W_o`. The first is Longformer's window with globals; each
+    """Levels, summed before the output: `(Y₁ + Y₂ + …) W_o`. The first is Longformer's window with global tokens; each
     further one attends from the sum of those below it to pools of that sum, in a wider window. Two are published.
 
-    In the causal form each level looks left only, whatever the windows to the right, and a pool is seen from its last
-    token on. It takes no global tokens.
+    In the causal form every window is limited to the left, and a pool is visible from its last token on. It does not
+    support global tokens.
 
     Attributes:
         left_tokens, right_tokens: the first level's window (paper: w₁ = 128 on each side).
         pooled_left_tokens, pooled_right_tokens: the second level's window in tokens (paper: w₂ = 512 on each side); a
-            query sees the pools whose whole kernel lies inside it. Globals exist in the first level only.
+            query attends to the pools whose whole kernel lies inside it. Only the first level has global tokens.
         kernel, stride: tokens per pool and from one pool to the next (paper: κ = 5, ξ = 4).
-        pooling: `"ldconv"` weighs a pool's tokens by a softmax predicted from its centre; `"mean"`, `"max"`.
-        levels: any number of levels, in place of the options above: windows that grow, and from the second level on a
-            kernel, a stride and a pooling of each (5, 4 and `"ldconv"` where left out). One is a window alone.
+        pooling: `"ldconv"` weights a pool's tokens by a softmax predicted from its centre; `"mean"`, `"max"`.
+        levels: any number of levels, in place of the options above: windows of increasing size, and from the
+            second level on a kernel, a stride and a pooling (default 5, 4 and `"ldconv"`). One level is a
+            window without pools.
         windows: `"shared"` pools the sequence once, with centres at multiples of the stride from each row's first real
-            token (padding further on counts as places); `"per_query"` pools each query's own window, as the formula
-            reads, at stride times the pools, and has no causal form.
-        init: `"zero_value"` starts exactly as the first level alone (for published weights), `"normal"` draws all
-            projections of further levels (from scratch), `"copy"` copies the first level's.
+            token (later padding counts as positions); `"per_query"` pools each query's own window, as in the formula,
+            with stride times as many pools, and has no causal form.
+        init: `"zero_value"` initially computes exactly the first level alone (for published weights), `"normal"` draws
+            all projections of further levels (from scratch), `"copy"` copies the first level's.
         separate_global_projections: global queries have projections of their own, as in `longformer`.
-        tie_levels: further levels use the first level's projections.
+        tie_levels: whether further levels use the first level's projections.
     """
 
     mechanism: ClassVar[str] = "poolingformer"
@@ -116,17 +117,18 @@ class PoolingformerConfig(WindowedConfig):
             check_pools(self.kernel, self.stride, self.pooled_left_tokens, self.pooled_right_tokens)
         reason = self._not_causal()
         if reason and type(self).causal:
-            # Of these options, not of all; `getattr` finds what stands in the instance before what the class says.
+            # The instance attribute hides the class's: these options have no such form, although others do.
             support = {**self.support, "causal": reason}
             for name, value in {"causal": False, "incremental": False, "support": support}.items():
                 object.__setattr__(self, name, value)
 
     def _take_levels(self) -> None:
-        """Read `levels` from plain data, fill in what further levels leave out, and let the options that it replaces
-        say what it says, as far as they can."""
-        given = convert(hints_of(type(self))["levels"], self.levels, "levels")
+        """Reads `levels` from plain data, sets the defaults of further levels, and sets the options that `levels`
+        replaces to equal values if possible.
+        """
+        parsed = convert(hints_of(type(self))["levels"], self.levels, "levels")
         filled = {"kernel": 5, "stride": 4, "pooling": "ldconv"}
-        levels = given[:1] + tuple(Level(**(filled | level.to_dict())) for level in given[1:])
+        levels = parsed[:1] + tuple(Level(**(filled | level.to_dict())) for level in parsed[1:])
         check_levels(levels)
         says = {name: getattr(levels[0], name) for name in WINDOWS[:2]}
         if len(levels) > 1:
@@ -141,7 +143,7 @@ class PoolingformerConfig(WindowedConfig):
             object.__setattr__(self, name, value)
 
     def _not_causal(self) -> str:
-        """Why these options have no causal form; empty where they have one."""
+        """Returns why these options have no causal form; empty if they have one."""
         if self.pools and self.windows == "per_query":
             return OWN_WINDOWS
         narrow = next((pools for pools in self.pools if pools.kernel > pools.left_tokens + 1), None)
@@ -159,11 +161,11 @@ class PoolingformerConfig(WindowedConfig):
         return (Pools(**sides, kernel=self.kernel, stride=self.stride, pooling=self.pooling, shared=shared),)
 
     def pools_of(self, causal: bool) -> tuple[Pools, ...]:
-        """The levels beyond the first, which in the causal form look left only."""
+        """Returns the levels beyond the first; in the causal form without windows to the right."""
         return tuple(replace(pools, right_tokens=0) for pools in self.pools) if causal else self.pools
 
     def activations(self) -> Activations:
-        """For every further level, its projections, what it gathers, and the sum of both besides."""
+        """For every further level, its projections, its output, and the sum."""
         first = super().activations()
         # Tied ones save weights, but no work.
         names = tuple(f"{'' if self.tie_levels else 'pooled_'}{name}" for name in ("query", "key", "value"))
@@ -174,7 +176,7 @@ class PoolingformerConfig(WindowedConfig):
         return sum(self.level_scores(length, global_tokens=global_tokens, causal=causal))
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """As any mechanism; for keys and values alike, pooling costs κE per pool, twice that with LDConv."""
+        """As for any mechanism; for keys and values alike, pooling costs κE per pool, twice that with LDConv."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         taps = sum(
             (2 if pools.pooling == "ldconv" else 1) * pools.kernel * pools.pool_count(length) for pools in self.pools
@@ -182,12 +184,12 @@ class PoolingformerConfig(WindowedConfig):
         return replace(cost, pooling=2 * width * taps)
 
     def level_scores(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> tuple[float, ...]:
-        """Mean scores per token of each level, edges counted; globals are in the first only."""
+        """Returns the mean scores per token of each level, including edges; global tokens are in the first only."""
         first = super().scores_per_token(length, global_tokens=global_tokens, causal=causal)
         return (first, *(pools.pairs(length) / max(length, 1) for pools in self.pools_of(causal)))
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        # A level reads the sum of those below it, so those of every token in its pools are needed too.
+        # A level attends to the sum of those below it, so those of every token in its pools are needed too.
         for pools in reversed(self.pools_of(causal)):
             needed = needed | pools.tokens_of(pools.centres_of(needed))
         return super().depends_on(needed, is_global=is_global, causal=causal)
@@ -214,7 +216,9 @@ class PoolingformerConfig(WindowedConfig):
         return all(min(pools.centre_reach) >= tokens - 1 for pools in self.pools)
 
     def widened(self, side: int, tokens: int) -> PoolingformerConfig:
-        """The same with a first window of `side` at least, and further ones that cover a text of so many tokens."""
+        """Returns the configuration with a first window of at least `side`, and further ones that cover a text of
+        `tokens` tokens.
+        """
         if self.levels is not None:
             most = side if self._pools_cover(tokens) else tokens + max(pools.kernel for pools in self.pools)
             limit = most if self.widest_window is None else self.widest_window
@@ -229,7 +233,6 @@ class PoolingformerConfig(WindowedConfig):
         return replace(self, **first, **{name: max(getattr(self, name), tokens + self.kernel) for name in names})
 
     def with_levels(self, levels: tuple[Level, ...]) -> PoolingformerConfig:
-        """The same with other levels."""
         defaults = {name: getattr(PoolingformerConfig, name) for name in WINDOWS}
         return replace(self, levels=levels, **defaults)
 
@@ -239,7 +242,7 @@ class PoolingformerConfig(WindowedConfig):
         return idle if self.levels is None else idle | frozenset(WINDOWS)
 
     def to_dict(self) -> dict[str, Any]:
-        """Either the levels, or what they replace."""
+        """Returns plain data with either the levels, or the options that they replace."""
         data = super().to_dict()
         if self.levels is None:
             del data["levels"]
@@ -252,7 +255,7 @@ class PoolingformerConfig(WindowedConfig):
 
 
 def check_pools(kernel: int, stride: int, left: int, right: int, place: str = "") -> None:
-    """Refuse pools that skip tokens, or that no window of so many tokens to each side holds."""
+    """Raises `InputError` for pools that skip tokens, or do not fit into the window."""
     if stride > kernel:
         raise InputError(
             f"{place}stride={stride} exceeds {place}kernel={kernel} and would skip tokens; lower the stride"
@@ -265,7 +268,7 @@ def check_pools(kernel: int, stride: int, left: int, right: int, place: str = ""
 
 
 def check_levels(levels: Sequence[Level]) -> None:
-    """Refuse levels that see less than the one before, or leave a gap behind it."""
+    """Raises `InputError` for levels with a smaller window than the level below, or a gap after it."""
     if not levels:
         raise InputError("levels=() names no level; give one at least")
     for name in ("kernel", "stride", "pooling"):
@@ -313,13 +316,15 @@ class PoolingformerAttention(PooledAttention):
 
     @property
     def starts_from(self) -> Mapping[str, str]:
-        """The global projections, and with `init="copy"` those of further levels, are copies of the local ones."""
+        """The global projections, and with `init="copy"` those of further levels, start as copies of the local ones."""
         copied = self.levels if self.config.init == "copy" and not self.config.tie_levels else ()
         pooled = {numbered(f"pooled_{name}", level): name for level in copied for name in ("query", "key", "value")}
         return {**super().starts_from, **pooled}
 
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Global projections as in Longformer, those of further levels by `init`, pooling weights 0: a mean."""
+        """Initialises global projections as in Longformer, those of further levels by `init`, pooling weights with
+        0: a mean.
+        """
         super().init_extra_weights(std)
         for level in self.levels:
             for name in ("key", "value"):
@@ -338,7 +343,7 @@ class PoolingformerAttention(PooledAttention):
 
     @torch.no_grad()
     def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
-        """A level that is added to levels which a source has starts at zero, however the first of them started."""
+        """Initialises levels that the source lacks with zero values, however its first level was initialised."""
         started = super().warm_start(missing, std)
         old = [level for level in self.levels if numbered("pooled_value", level) + ".weight" not in missing]
         for level in self.levels if old and not self.config.tie_levels else ():

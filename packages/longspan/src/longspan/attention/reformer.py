@@ -1,4 +1,4 @@
-"""LSH attention: a query sees the tokens that random rotations put into its bucket; and local attention beside it."""
+"""LSH attention: a query attends to the tokens in its bucket of random rotations; and local attention."""
 
 from __future__ import annotations
 
@@ -32,42 +32,43 @@ if TYPE_CHECKING:
     from longspan.attention.parts.state import RecurrentLayer
 
 Factor = Annotated[int, Range(2, 65_536)]
-"""Buckets of one hash."""
+"""The number of buckets of one hash."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReformerConfig(AttentionConfig):
-    """Tokens whose queries point in similar directions fall into one bucket, in each of several rounds of hashing, and
-    attend to those of their bucket. A query is also the token's key, at length 1. No token attends to itself unless it
-    sees no other.
+    """Tokens whose queries have similar directions are hashed to one bucket, in each of several rounds, and attend to
+    the tokens of their bucket. A query is also the token's key, at length 1. A token attends to itself only if it can
+    attend to no other.
 
     Attributes:
         chunk_tokens: tokens of a chunk, m.
-        chunks_before: chunks that a query sees before its own.
-        chunks_after: chunks that it sees after its own; none in the causal form of `chunks="bucket"`.
-        rounds: hashes, each with other rotations; what is seen in any of them is one softmax.
-        buckets: their number in a round, one or even; `None` counts them from the length, by `bucket_tokens`. With
-            "published", a tuple has the even numbers of as many hashes, whose product they are.
-        bucket_tokens: real tokens of the row for each bucket, on average.
-        causal_tokens: the length that the causal form counts buckets for, since later tokens may not change their
-            number.
-        chunks: "bucket" cuts the tokens of every bucket into chunks, in the order of their positions, so that a
-            document gives the same alone, padded and in company, and a later token moves no earlier one. "published"
-            cuts all tokens, sorted by bucket, in 2·T/m buckets rounded down to a power of two, T being the padded
-            length; in its causal form the chunk of a token depends on later ones, which leaks, and there is no state.
-        attend_across_buckets: with "published", a query also sees tokens of other buckets in its chunks.
-        correct_duplicates: a key that is seen in several rounds counts once, and else once for each.
-        scaled: scores are divided by √D besides.
-        seed: of the rotations, which are saved with the weights; "published" draws them anew in every pass, as many as
-            it needs, which gives what transformers draws by a `hash_seed`.
-        resample: in training, every forward pass draws new rotations from torch's generator.
-        local: the local attention that alternates with the hashed one in published models: nothing is hashed, all
-            tokens are one bucket, keys have a projection of their own, scores are divided by √D, and a token sees
-            itself. What is said of buckets, rounds and rotations means nothing then.
+        chunks_before: chunks that a query attends to before its own.
+        chunks_after: chunks that it attends to after its own; none in the causal form of `chunks="bucket"`.
+        rounds: number of hashes with different rotations; the keys of all rounds share one softmax.
+        buckets: their number in a round, one or even; `None` computes it from the length, with `bucket_tokens`. With
+            "published", a tuple has the even numbers of several hashes, whose product is the number of buckets.
+        bucket_tokens: real tokens of the row per bucket, on average.
+        causal_tokens: the length for which the causal form computes the number of buckets, since later tokens must not
+            change it.
+        chunks: "bucket" splits the tokens of every bucket into chunks, in the order of their positions, so that the
+            result for a document is the same alone, padded or batched, and a later token moves no earlier one.
+            "published" splits all tokens, sorted by bucket, in 2·T/m buckets rounded down to a power of two, T being
+            the padded length; in its causal form the chunk of a token depends on later ones, which leaks, and there is
+            no state.
+        attend_across_buckets: with "published", whether a query also attends to tokens of other buckets in its chunks.
+        correct_duplicates: whether a key that is visible in several rounds counts once, or once for each.
+        scaled: whether scores are also divided by √D.
+        seed: random seed of the rotations, which are saved with the weights; "published" draws as many as needed in
+            every pass, the same as transformers with a `hash_seed`.
+        resample: in training, draw new rotations from torch's generator in every forward pass.
+        local: the local attention that alternates with the hashed one in published models: there are no hashes, all
+            tokens are in one bucket, keys have a separate projection, scores are divided by √D, and a token attends to
+            itself. The options of buckets, rounds and rotations have no effect.
         beside_tokens: with "published", the chunk of the model's other layers: its padded length is a multiple of both.
-        hash_buckets: with "published" and `buckets=None`, most buckets of one hash; more are those of two.
-        head_width: D, where it is not the model's width over the number of heads.
-        bias: whether the projections have biases, which the published ones do not.
+        hash_buckets: with "published" and `buckets=None`, the most buckets of one hash; more use two hashes.
+        head_width: D, if it is not the model's width over the number of heads.
+        bias: whether the projections have biases; the published ones have none.
     """
 
     mechanism: ClassVar[str] = "reformer"
@@ -120,7 +121,6 @@ class ReformerConfig(AttentionConfig):
 
     @property
     def idle(self) -> frozenset[str]:
-        """Options that mean nothing beside the values of the others."""
         counted, published = {"bucket_tokens", "causal_tokens"}, {"attend_across_buckets", "hash_buckets"}
         unread = counted if self.chunks == "published" else published
         if self.beside_tokens is None:
@@ -136,30 +136,31 @@ class ReformerConfig(AttentionConfig):
 
     @property
     def hashes(self) -> int:
-        """Rounds of hashing; 1 where nothing is hashed."""
+        """The number of rounds of hashing; 1 without hashing."""
         return 1 if self.local else self.rounds
 
     def padded(self, length: int) -> int:
-        """How many tokens the published form computes for a text of `length`."""
+        """Returns the number of tokens that the published form computes for a text of `length`."""
         size, other = self.chunk_tokens, self.beside_tokens or self.chunk_tokens
         return length if length <= min(size, other) else -(-length // lcm(size, other)) * lcm(size, other)
 
     def visible_chunks(self, causal: bool) -> int:
-        """How many chunks a query sees, its own included."""
+        """Returns the number of chunks that a query attends to, including its own."""
         after = 0 if causal and self.chunks == "bucket" else self.chunks_after
         return self.chunks_before + 1 + after
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """An upper bound, as if all chunks were full, which the last of a bucket may not be."""
+        """An upper bound for full chunks; the last chunk of a bucket can have fewer tokens."""
         return min(float(length), self.hashes * self.visible_chunks(causal) * float(self.chunk_tokens))
 
     def activations(self) -> Activations:
-        """No key where tokens are hashed: the query is one."""
+        """There is no key if tokens are hashed: the query is the key."""
         return Activations() if self.local else Activations(projections=("query", "value", "output"))
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         """Hashing multiplies every query by the directions of each round: half as many as there are buckets, or about
-        their root where these are more than 128, and none for one bucket."""
+        their root if there are more than 128, and none for one bucket.
+        """
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         if self.local:
             return cost
@@ -168,12 +169,14 @@ class ReformerConfig(AttentionConfig):
             columns = sum(self.factors(length)) // 2
         else:
             most = self.count_buckets(length, causal)
-            first, second = (int(each) for each in split(torch.tensor(most)))
+            first, second = (int(factor) for factor in split(torch.tensor(most)))
             columns = most // 2 if most <= MOST_PER_HASH else (first + second) // 2
         return replace(cost, mixing=cost.mixing + self.rounds * inner * columns * length)
 
     def factors(self, length: int) -> tuple[int, ...]:
-        """The buckets of each hash in the published form for a text of so many tokens; none for a single bucket."""
+        """Returns the buckets of each hash in the published form for a text of `length` tokens; empty for
+        a single bucket.
+        """
         padded = self.padded(length)
         if self.local or self.buckets == 1 or padded <= self.chunk_tokens:
             return ()
@@ -181,10 +184,10 @@ class ReformerConfig(AttentionConfig):
             return published_factors(padded, self.chunk_tokens, self.hash_buckets)
         if isinstance(self.buckets, tuple):
             return self.buckets
-        return tuple(int(each) for each in split(torch.tensor(self.buckets)) if each > 1)
+        return tuple(int(factor) for factor in split(torch.tensor(self.buckets)) if factor > 1)
 
     def count_buckets(self, length: int, causal: bool) -> int:
-        """Buckets of one round of hashing for a text of `length` tokens."""
+        """Returns the number of buckets of one round of hashing for a text of `length` tokens."""
         if self.chunks == "published":
             return prod(self.factors(length))
         if self.local or isinstance(self.buckets, int):
@@ -199,8 +202,8 @@ class ReformerConfig(AttentionConfig):
         if self.chunks == "published":
             covers = tokens <= 1 or self.padded(tokens) <= self.chunk_tokens
         else:
-            one = self.local or self.buckets == 1 or (self.buckets is None and tokens <= self.bucket_tokens)
-            covers = tokens <= 1 or (one and tokens <= self.chunk_tokens)
+            single_bucket = self.local or self.buckets == 1 or (self.buckets is None and tokens <= self.bucket_tokens)
+            covers = tokens <= 1 or (single_bucket and tokens <= self.chunk_tokens)
         sizes = {name: max(getattr(self, name), tokens) for name in ("chunk_tokens", "bucket_tokens")}
         wide = replace(self, **sizes, buckets=None if self.buckets is None else 1, beside_tokens=None)
         return replace(super().lengthening(tokens), covers=covers, widened=self if covers else wide)
@@ -233,9 +236,9 @@ class ReformerAttention(HashedAttention):
             from longspan.attention.parts.state import recurrent
 
             return self.merge_heads(self._continue(vectors, recurrent(state, "buckets")))
-        chunks, one = self._chunks(length)
+        chunks, single_chunk = self._chunks(length)
         options = {"dropout_prob": self.dropout_prob, "key": vectors.key}
-        if self.config.chunks == "bucket" or one:
+        if self.config.chunks == "bucket" or single_chunk:
             return self.merge_heads(
                 attend_hashed(vectors.query, vectors.value, vectors.ids, chunks, most=vectors.most, **options)
             )
@@ -246,21 +249,21 @@ class ReformerAttention(HashedAttention):
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         length, vectors = hidden.shape[1], self.vectors(hidden, tokens)
-        chunks, one = self._chunks(length)
+        chunks, single_chunk = self._chunks(length)
         times = None
-        if self.config.chunks == "published" and not one:
+        if self.config.chunks == "published" and not single_chunk:
             vectors = vectors.padded(self.config.padded(length))
             times = published_times(vectors.ids, chunks, across=self.config.attend_across_buckets)
         return hashed_weights(vectors.query, vectors.ids, chunks, times, vectors.key)[:, :, :length, :length]
 
     def _chunks(self, length: int) -> tuple[Chunks, bool]:
-        """What a query sees, and whether that is one chunk of everything, as published where the text is no longer."""
+        """Returns the chunks, and whether there is only one, as published for a text that is no longer than a chunk."""
         if self.config.chunks == "bucket" or self.config.padded(length) > self.config.chunk_tokens:
             return self.chunks, False
         return replace(self.chunks, size=max(length, 1), before=0, after=0), True
 
     def _continue(self, vectors: Vectors, state: RecurrentLayer) -> Tensor:
-        """What tokens that continue a sequence gather; the first ones as without a state."""
+        """Computes attention of tokens that continue a sequence; the first ones are computed as without a state."""
         (query, key, value, ids, most), rings = vectors, state.tensors
         if not rings:
             context = attend_hashed(query, value, ids, self.chunks, most=most, dropout_prob=self.dropout_prob, key=key)

@@ -1,4 +1,4 @@
-"""Routing: some heads see a window, the others the tokens of their own cluster, found by online k-means."""
+"""Routing: some heads attend to a window, the others to the tokens of their own cluster, found by online k-means."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RoutingConfig(AttentionConfig):
-    """Local heads see a window; routing heads see tokens of the same cluster, wherever these stand.
+    """Local heads attend to a window; routing heads attend to tokens of the same cluster at any distance.
 
     Queries and keys of routing heads are normalised, `q = LayerNorm(x W_q)` without weights. Centroids are buffers that
     follow the vectors of training batches without gradients, see `Centroids`.
 
     Attributes:
-        left_tokens: tokens before a query that the local heads see; the token itself is not counted.
-        right_tokens: tokens after it, both ways only.
+        left_tokens: tokens before a query that the local heads attend to, without the query itself.
+        right_tokens: tokens after it; bidirectional only.
         routing_share: share of the heads that route; the others are local.
         clusters: centroids of each routing head (paper: k).
-        selection: "nearest" puts every token into the cluster of its nearest centroid, where it sees the nearest
-            `cluster_tokens` others; queries are their own keys. "balanced" is published: every centroid takes as many
-            queries, and as many keys, ⌈n / clusters⌉ of n real tokens, so that a token may be in several clusters or in
-            none. That choice depends on the whole text.
-        causal_form: "exact" has no causal form of balanced clusters, since none of them is causal to the bit. With
-            "published" they have the paper's: queries are their own keys, a token sees those of its cluster before
-            itself, but **which tokens are in a cluster is chosen from the whole text, so that the future leaks**: a
-            later token that is more like the centroid pushes an earlier one out. Likelihoods of such a model are too
-            good, a token is written by a choice among those before it only, which is another than in training, and
-            there is no state, so that every step reads the whole text again. For comparisons with published numbers.
-        cluster_tokens: tokens of its cluster that a query sees before itself and, both ways, after itself; only with
-            "nearest" (paper: w, which is n / k there).
-        decay: share of a centroid that stays at each step of training (paper: λ).
-        first_iterations: rounds of k-means on the first training batch; 0 keeps the draw of the seed as the start.
-        seed: start of what is drawn for the centroids.
+        selection: "nearest" assigns every token to its nearest centroid, and in this cluster it attends to the nearest
+            `cluster_tokens` others; queries are their own keys. "balanced" is published: every centroid selects as many
+            queries, and as many keys, ⌈n / clusters⌉ of n real tokens, so a token can be in several clusters or in
+            none. The selection depends on the whole text.
+        causal_form: with "exact", balanced clusters have no causal form, since none is exactly causal. "published" is
+            the paper's: queries are their own keys, a token attends to earlier tokens of its cluster, but **the
+            clusters are selected from the whole text, so the future leaks**: a later token that is nearer to the
+            centroid replaces an earlier one. Likelihoods of such a model are too good, generation selects among the
+            earlier tokens only, unlike training, and there is no state, so that every step processes the whole text
+            again. For comparisons with published numbers.
+        cluster_tokens: tokens of its cluster that a query attends to before itself and, if bidirectional, after itself;
+            only with "nearest" (paper: w, which is n / k there).
+        decay: weight of the old centroid at each step of training (paper: λ).
+        first_iterations: rounds of k-means on the first training batch; 0 keeps the random centroids.
+        seed: random seed of the centroids.
     """
 
     mechanism: ClassVar[str] = "routing"
@@ -84,7 +84,7 @@ class RoutingConfig(AttentionConfig):
                 "an exact one; leave it out"
             )
         if self.selection == "balanced":
-            # Of these options, not of all; `getattr` finds what stands in the instance before what the class says.
+            # The instance attribute hides the class's: these options have no such form, although others do.
             support = BALANCED | ({"strict": LEAK, "state": WHOLE} if leaks else {"causal": WHOLE})
             for name, value in {"causal": leaks, "incremental": False, "support": support}.items():
                 object.__setattr__(self, name, value)
@@ -102,30 +102,32 @@ class RoutingConfig(AttentionConfig):
         return replace(super().lengthening(tokens), covers=covers, widened=replace(self, **wide))
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Counted for clusters of equal size; those with centroids are not among them."""
+        """Counted for clusters of equal size, without the products with centroids."""
         near = pairs_within(length, -self.left_tokens, 0 if causal else self.right_tokens) / max(length, 1)
         near = min((length + 1) / 2 if causal else float(length), near + 2 * global_tokens)
-        each, more = divmod(length, self.clusters)
-        sizes = ((each + 1, more), (each, self.clusters - more))
+        cluster_size, more = divmod(length, self.clusters)
+        sizes = ((cluster_size + 1, more), (cluster_size, self.clusters - more))
         if self.selection == "balanced":
-            size = each + bool(more)
+            size = cluster_size + bool(more)
             far = float(self.clusters * ((size * (size - 1) // 2 + min(size, 1)) if causal else size**2))
         else:
             far = float(sum(many * self._pairs_in_cluster(size, causal) for size, many in sizes))
         return (1 - self.routing_share) * near + self.routing_share * far / max(length, 1)
 
     def _pairs_in_cluster(self, size: int, causal: bool) -> int:
-        """Pairs of query and key in a cluster of `size` tokens; a token that sees no other sees itself."""
+        """Returns the pairs of query and key in a cluster of `size` tokens; a token without visible others
+        attends to itself.
+        """
         reach = min(self.cluster_tokens, size)
         pairs = pairs_within(size, -reach, 0 if causal else reach) - size
         return pairs + (min(size, 1) if causal else size == 1)
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """The products with the centroids are part of `mixing`, twice where queries and keys are two."""
+        """`mixing` includes the products with the centroids, twice if queries and keys are different."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         times = 2 if self.selection == "balanced" and not causal else 1
         products = times * round(self.routing_share * heads) * (width // heads) * self.clusters * length
-        saved = cost.saved_activations + 2 * cost.weights  # scores and weights within the clusters too
+        saved = cost.saved_activations + 2 * cost.weights  # also scores and weights within the clusters
         return replace(cost, mixing=cost.mixing + products, saved_activations=saved)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -138,7 +140,7 @@ class RoutingConfig(AttentionConfig):
 WHOLE = "balanced clusters choose their members from the whole text, later tokens included"
 LEAK = "the published causal form chooses the members of a cluster from the whole text, so that the future leaks"
 BALANCED: dict[str, Support] = {"linear": "balanced clusters grow with the text"}
-"""What no form of balanced clusters supports."""
+"""Features that no form of balanced clusters supports."""
 
 
 class RoutingAttention(CentroidAttention):
@@ -165,17 +167,17 @@ class RoutingAttention(CentroidAttention):
             from longspan.attention.parts.state import recurrent
 
             return self.merge_heads(self._continued(query, key, value, tokens.mask, recurrent(state, "clusters")))
-        near = (each[:, : self.near] for each in (query, key, value))
+        near = (tensor[:, : self.near] for tensor in (query, key, value))
         slots = tokens.with_slots().real_slots() if hidden.shape[1] else None
         options = {"key_mask": tokens.mask, "globals": slots, "dropout_prob": self.dropout_prob}
         contexts = [attend(*near, pattern=self.pattern, **options)]
         if self.near < self.heads:
-            query, key, value = (each[:, self.near :] for each in (query, key, value))
+            query, key, value = (tensor[:, self.near :] for tensor in (query, key, value))
             contexts.append(self._routed(query, key, value, tokens.mask))
         return self.merge_heads(torch.cat(contexts, 1))
 
     def _routed(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """What the routing heads gather: `(B, H', T, D)`."""
+        """Computes the routing heads, `(B, H', T, D)`."""
         query, unit = normal(query)
         if self.config.selection == "nearest":
             clusters = self._clusters(unit, mask)
@@ -192,7 +194,7 @@ class RoutingAttention(CentroidAttention):
         return attend_balanced(query, key, value, self.centroids.centres, real, **options)
 
     def _clusters(self, unit: Tensor, mask: Tensor | None) -> Tensor:
-        """The cluster of each token in each head, `(B, H', T)`, −1 where it is padded."""
+        """Returns the cluster of each token in each head, `(B, H', T)`, −1 for padding."""
         clusters = self.centroids.nearest(unit)
         return clusters if mask is None else clusters.masked_fill(~mask[:, None], -1)
 
@@ -201,7 +203,7 @@ class RoutingAttention(CentroidAttention):
         sizes = {"queries": hidden.shape[1], "keys": hidden.shape[1], "query_offset": 0, "device": hidden.device}
         visible = dense_mask(self.pattern, key_mask=tokens.mask, is_global=tokens.global_mask(hidden.shape[1]), **sizes)
         near = dense_weights(query[:, : self.near], key[:, : self.near], visible, scale=self.scale)
-        (query, unit), (key, _) = (normal(each[:, self.near :]) for each in (query, key))
+        (query, unit), (key, _) = (normal(tensor[:, self.near :]) for tensor in (query, key))
         if self.config.selection == "nearest":
             clusters = self._clusters(unit, tokens.mask)
             visible = cluster_mask(clusters, self.config.clusters, left=self.left, right=self.right)
@@ -215,16 +217,16 @@ class RoutingAttention(CentroidAttention):
     def _continued(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, state: RecurrentLayer
     ) -> Tensor:
-        """T new tokens `(B, H, T, D)` behind those of the state, which is brought up to date."""
+        """Computes T new tokens `(B, H, T, D)` after those of the state, which is updated."""
         held, new = state.tensors, query.shape[2]
-        near_query, keys, values = (each[:, : self.near] for each in (query, key, value))
+        near_query, keys, values = (tensor[:, : self.near] for tensor in (query, key, value))
         if held:
             keys, values = torch.cat([held["near_keys"], keys], 2), torch.cat([held["near_values"], values], 2)
         key_mask = None if mask is None else mask[:, mask.shape[1] - keys.shape[2] :]
         options = {"key_mask": key_mask, "query_offset": keys.shape[2] - new, "dropout_prob": self.dropout_prob}
         contexts = [attend(near_query, keys, values, pattern=self.pattern, **options)]
         first = max(0, keys.shape[2] - self.config.left_tokens)
-        # A view would keep all of them.
+        # a view would keep all of them alive
         tensors = {"near_keys": keys[:, :, first:].clone(), "near_values": values[:, :, first:].clone()}
         if self.near < self.heads:
             query, unit = normal(query[:, self.near :])
@@ -247,7 +249,7 @@ class RoutingAttention(CentroidAttention):
 
 
 def _real(query: Tensor, mask: Tensor | None) -> Tensor:
-    """The mask `(B, T)`, or that all tokens are real."""
+    """Returns the mask `(B, T)`, or one of all real tokens."""
     if mask is not None:
         return mask
     return torch.ones(query.shape[0], query.shape[2], dtype=torch.bool, device=query.device)

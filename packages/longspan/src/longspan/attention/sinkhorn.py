@@ -1,5 +1,4 @@
-"""Sparse Sinkhorn attention: a block of tokens attends to itself and to what a learned sorting of the blocks gives
-it."""
+"""Sparse Sinkhorn attention: a block of tokens attends to itself and to the blocks that a learned sorting assigns."""
 
 from __future__ import annotations
 
@@ -25,30 +24,31 @@ from longspan.patterns import Causal
 from longspan.settings import Count, Range
 
 TIES = 1024
-"""Units of rounding by which entries of a sorting may differ and still count as equal: a logit, its logarithm and the
-sums over rows and columns each lose some, by how many blocks there are, padded ones included."""
+"""Units of rounding within which entries of a sorting count as equal: the logit, its logarithm and the sums over rows
+and columns each lose some, depending on the number of blocks, including padded ones.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SinkhornConfig(AttentionConfig):
-    """Every block of tokens gets one mixture of all blocks besides itself, sorted for it by a matrix that is nearly
-    doubly stochastic. Blocks are counted over the real tokens of each row.
+    """Every block of tokens also attends to one mixture of all blocks, sorted for it by a matrix that is nearly doubly
+    stochastic. Blocks contain the real tokens of each row.
 
     Attributes:
         block_tokens: tokens of a block, b.
-        sort_net: what says how well block j suits block i. "bilinear" has no weights: the mean query of i times the
-            mean key of j, over √D. "linear" and "mlp" make a number for each place among `most_blocks` from the mean
-            query and key of block i; "mlp" by way of a layer of width 2D.
-        most_blocks: with "linear" and "mlp", blocks of the longest text.
-        iterations: how often rows, and after them columns, are normalised.
-        temperature: what logits are divided by, τ.
-        noise: in training, so much Gumbel noise is added to the logits; 0 for none.
-        hard_sort: each block gets the one block that suits it best, whole; gradients are those of the mixture. Of
-            blocks that suit it equally well, up to rounding, it gets the first.
-        target_attention: what the causal form shows to a token: "sorted", its own block and what the blocks before are
-            sorted to; or "full", everything before it. That is the layer of DialogLM's hybrid: a source
-            (`Tokens.prefix`) is read by sorted blocks, both ways, with queries, keys and values of its own
-            (`source_query` and so on, which start as copies), and all of it is seen by the target behind it.
+        sort_net: how the score of block j for block i is computed. "bilinear" has no weights: the mean query of i times
+            the mean key of j, over √D. "linear" and "mlp" predict a number for each of `most_blocks` from the mean
+            query and key of block i; "mlp" with a hidden layer of width 2D.
+        most_blocks: with "linear" and "mlp", the number of blocks of the longest text.
+        iterations: number of times that rows, and after them columns, are normalised.
+        temperature: divisor of the logits, τ.
+        noise: factor of the Gumbel noise that is added to the logits in training; 0 for none.
+        hard_sort: each block gets the block with the highest score instead of a mixture; gradients are those of the
+            mixture. If scores are equal up to rounding, it gets the first.
+        target_attention: the pattern of the causal form: "sorted", a token's own block and the blocks sorted to it from
+            before; or "full", all earlier tokens. The latter is the layer of DialogLM's hybrid: a source
+            (`Tokens.prefix`) is processed in sorted blocks, bidirectionally, with queries, keys and values of its own
+            (`source_query` and so on, initialised as copies), and the target after it attends to all of it.
     """
 
     mechanism: ClassVar[str] = "sinkhorn"
@@ -73,12 +73,12 @@ class SinkhornConfig(AttentionConfig):
 
     @property
     def idle(self) -> frozenset[str]:
-        """Options that mean nothing beside the values of the others."""
         return frozenset({"most_blocks"} if self.sort_net == "bilinear" else ())
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Those of a block's own tokens and of as many sorted ones, and the work of sorting: a pair of blocks is mixed
-        by as many multiply-adds as b scores take. A target, without a source, has those of full attention."""
+        """The scores of a block's own tokens and of as many sorted ones, and the work of sorting: mixing a pair of
+        blocks costs as many multiply-adds as b scores. A target without a source has the scores of full attention.
+        """
         if causal and self.target_attention == "full":
             return (length + 1) / 2
         return 2.0 * self.block_tokens + self._blocks(length) ** 2 * self.block_tokens / max(length, 1)
@@ -87,7 +87,7 @@ class SinkhornConfig(AttentionConfig):
         return -(-length // self.block_tokens)
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Scores, with the mixing of blocks among them; the sort net's own products are on top."""
+        """Scores, including the mixing of blocks; the sort net's own products are added."""
         cost, blocks = super().costs(length=length, width=width, heads=heads, causal=causal), self._blocks(length)
         if causal and self.target_attention == "full":
             return cost
@@ -116,7 +116,7 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
     """The module of `SinkhornConfig`."""
 
     config: SinkhornConfig  # pyright: ignore[reportIncompatibleVariableOverride]
-    state_kind = "keys"  # with the queries beside them, where a target does not see everything
+    state_kind = "keys"  # with the queries, unless a target attends to all earlier tokens
     source_query: nn.Linear
     source_key: nn.Linear
     source_value: nn.Linear
@@ -125,7 +125,7 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.shows_all = causal and config.target_attention == "full"
         self.sorts_causally = causal and not self.shows_all
-        self.pattern = Causal()  # of a target that sees everything before it
+        self.pattern = Causal()  # if the target attends to all earlier tokens
         for name in self.starts_from:
             setattr(self, name, nn.Linear(width, heads * self.head_width))
         pair = 2 * self.head_width
@@ -137,7 +137,7 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """N(0, std) for the sort net, so that a block is at first a mixture of all."""
+        """Initialises the sort net with N(0, std), so that a block initially gets a mixture of all."""
         super().init_extra_weights(std)
         for name in ("sort_inner", "sort_outer"):
             if hasattr(self, name):
@@ -145,7 +145,7 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
 
     @property
     def starts_from(self) -> Mapping[str, str]:
-        """A source's own projections start as those by which the target sees it."""
+        """A source's own projections start as copies of the target's."""
         return {f"source_{name}": name for name in ("query", "key", "value")} if self.shows_all else {}
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
@@ -155,7 +155,7 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
         query, key, value = self.project(hidden)
         if state is not None:
             both, value = state.update(torch.cat([query, key], -1), value)
-            if state.is_compileable:  # a preallocated layer hands out places that are still empty
+            if state.is_compileable:  # a preallocated layer returns unused places too
                 length = int(state.get_seq_length())
                 both, value = both[:, :, :length], value[:, :, :length]
             query, key = both.split(self.head_width, -1)
@@ -165,14 +165,15 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
         return self._in_blocks(query, key, value, mask, None if state is None else new)
 
     def _source_and_target(self, hidden: Tensor, tokens: Tokens, state: LayerState | None) -> Tensor:
-        """A source by sorted blocks, and what each token of the target gathers from everything before it, by the keys
-        and values that the state keeps: `(B, T, E)`."""
+        """Computes a source in sorted blocks, and the target's attention to all earlier tokens with the state's keys
+        and values, `(B, T, E)`.
+        """
         length = hidden.shape[1]
         count = 0 if tokens.prefix is None else min(tokens.prefix.count, length)
         key, value = self.heads_of(self.key, hidden), self.heads_of(self.value, hidden)
         if state is not None:
             key, value = state.update(key, value)
-            if state.is_compileable:  # a preallocated layer hands out places that are still empty
+            if state.is_compileable:  # a preallocated layer returns unused places too
                 filled = int(state.get_seq_length())
                 key, value = key[:, :, :filled], value[:, :, :filled]
         target = attend(
@@ -190,7 +191,7 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
         return torch.cat([source, self.merge_heads(target)], 1)
 
     def _of_source(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of a source, `(B, H, T, D)` each."""
+        """Projects queries, keys and values of a source, `(B, H, T, D)` each."""
         query, key, value = (
             projected(self.source_query, hidden),
             projected(self.source_key, hidden),
@@ -201,8 +202,9 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
     def _in_blocks(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, new: int | None = None
     ) -> Tensor:
-        """What tokens `(B, H, T, D)` gather from their block and the one sorted for it, `(B, T, E)`; of a text that is
-        continued, the `new` last ones."""
+        """Computes attention of `(B, H, T, D)` to their block and the one sorted for it, `(B, T, E)`; for a continued
+        text, of the last `new` tokens.
+        """
         size, length = self.config.block_tokens, query.shape[2]
         query, key, value, real, place = self._blocks(query, key, value, mask)
         order, first = self.order(query, key, real), 0
@@ -241,7 +243,6 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
         return torch.cat([source, weights[:, :, count:]], 2)
 
     def _sorted_weights(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """The dense form of `_in_blocks`, `(B, H, T, T)`."""
         blocks = self._blocks(query, key, value, mask)
         matrix, place = self.order(blocks[0], blocks[1], blocks[3]), blocks[4]
         if mask is not None:
@@ -250,8 +251,9 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
         return block_weights(query, key, place, matrix, size=size, scale=self.scale, causal=self.sorts_causally)
 
     def _blocks(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Any, ...]:
-        """Queries, keys and values `(B, H, T, D)` as blocks `(B, H, N, b, D)`, real tokens first; which are real,
-        `(B, N, b)`, or `None` where all are; and the place of every token among them, `(B, T)`."""
+        """Splits queries, keys and values `(B, H, T, D)` into blocks `(B, H, N, b, D)`, real tokens first. Also returns
+        the mask, `(B, N, b)`, or `None` if all are real; and the position of every token in the blocks, `(B, T)`.
+        """
         (batch, _, length), size = query.shape[:3], self.config.block_tokens
         if mask is None and not torch.compiler.is_compiling():
             return self._plain_blocks(query, key, value)
@@ -266,21 +268,24 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
         if mask is not None:
             order = real_first(mask)
             index, count, place = order[rows[..., None], index], mask.sum(1), inverse_order(order)
-        parts = (each.transpose(1, 2)[rows[..., None], index].permute(0, 3, 1, 2, 4) for each in (query, key, value))
+        parts = (
+            tensor.transpose(1, 2)[rows[..., None], index].permute(0, 3, 1, 2, 4) for tensor in (query, key, value)
+        )
         return (*parts, places < count[:, None, None], place)
 
     def _plain_blocks(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Any, ...]:
-        """`_blocks` without padding, whose blocks are views of the tokens, filled up."""
+        """Implements `_blocks` without padding; the blocks are views of the padded tokens."""
         (batch, _, length), size = query.shape[:3], self.config.block_tokens
         missing = (0, 0, 0, -length % size)
-        parts = [F.pad(each, missing) if missing[3] else each for each in (query, key, value)]
+        parts = [F.pad(tensor, missing) if missing[3] else tensor for tensor in (query, key, value)]
         place = torch.arange(length + missing[3], device=query.device)
         real = (place < length).view(-1, size).expand(batch, -1, -1) if missing[3] else None
-        return (*(each.unflatten(2, (-1, size)) for each in parts), real, place[:length].expand(batch, -1))
+        return (*(tensor.unflatten(2, (-1, size)) for tensor in parts), real, place[:length].expand(batch, -1))
 
     def order(self, query: Tensor, key: Tensor, real: Tensor | None) -> Tensor:
-        """The sorting of blocks `(B, H, N, b, D)`: `(B, H, N, N)`, a row for what each block gets; `real` `(B, N, b)`,
-        or `None` where all tokens are."""
+        """Returns the sorting of blocks `(B, H, N, b, D)`: `(B, H, N, N)`, a row for each block's mixture; `real` is
+        `(B, N, b)`, or `None` if all tokens are real.
+        """
         wide, config = torch.promote_types(query.dtype, torch.float32), self.config
         blocks, means = None if real is None else real[:, :, 0], means_so_far if self.sorts_causally else block_means
         with full_precision(query):
@@ -302,7 +307,9 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
         return best + (order - order.detach())
 
     def _logits(self, query: Tensor, key: Tensor, other: Tensor) -> Tensor:
-        """How well each block suits each, `(B, H, N, N)`, from means `(B, H, N, D)` of the one, keys of the other."""
+        """Returns the scores of all pairs of blocks, `(B, H, N, N)`, from the means `(B, H, N, D)` of the one and the
+        keys of the other.
+        """
         if self.config.sort_net == "bilinear":
             return query @ other.mT * self.scale
         count, most = query.shape[2], self.config.most_blocks
@@ -318,11 +325,11 @@ class SinkhornAttention(FurtherWeights, ProjectedAttention):
 
 
 def _first_best(order: Tensor) -> Tensor:
-    """The first column `(…, N, 1)` that has the largest entry of its row, or one that differs from it by rounding."""
+    """Returns the first column `(…, N, 1)` with the largest entry of its row, up to rounding."""
     ties = order >= order.amax(-1, keepdim=True) * (1 - TIES * torch.finfo(order.dtype).eps)
     return ties.to(torch.uint8).argmax(-1, keepdim=True)
 
 
 def _first(mask: Tensor | None, count: int) -> Tensor | None:
-    """Of the mask `(B, T)` that of the first tokens."""
+    """Returns the mask of the first tokens of the mask `(B, T)`."""
     return None if mask is None else mask[:, :count]

@@ -1,4 +1,4 @@
-"""Sparse Transformer: a token sees what is near, and one place in every stride of what is far."""
+"""Sparse Transformer: a token attends to nearby tokens, and to one position in every stride of distant ones."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from longspan.settings import Count
 
 @dataclass(frozen=True, kw_only=True)
 class SparseConfig(PatternConfig):
-    """Two sets of keys for each query, by which every token reaches every other in two steps.
+    """Two sets of keys for each query, with which every token reaches every other in two steps.
 
-    Places are counted in real tokens of a row: a document gives the same alone, padded and in company.
+    Positions count the real tokens of a row: the result for a document is the same alone, padded or batched.
 
     Attributes:
-        kind: "fixed" for text: the own block of `stride` tokens, and the last `summary_tokens` of every block.
-            "strided" for what repeats itself, such as images and music: the nearest `stride` tokens, itself among them,
-            and every `stride`-th token.
-        stride: tokens of a block, or between two places of a column (paper: l). About √T makes the cost T·√T in all;
-            with a stride that stays the same, it grows with the square of the length.
-        summary_tokens: with "fixed", how many places of a block all tokens see (paper: c).
-        heads: "merged": every head sees both sets. "per_head": with "strided", heads take turns between the two; with
-            "fixed", each head sees other `summary_tokens` of the blocks, besides its own block.
-        sub_blocks: with "fixed" and "per_head", how many sub-blocks of `summary_tokens` heads take in turns, counted
-            from the end of a block.
+        kind: "fixed" for text: the query's own block of `stride` tokens, and the last `summary_tokens` of every block.
+            "strided" for periodic data such as images and music: the nearest `stride` tokens, including itself, and
+            every `stride`-th token.
+        stride: tokens of a block, or between two positions of a column (paper: l). About √T makes the cost T·√T in all;
+            with a constant stride, it grows with the square of the length.
+        summary_tokens: with "fixed", how many positions of a block are visible to all tokens (paper: c).
+        heads: "merged": every head attends to both sets. "per_head": with "strided", heads alternate between the two;
+            with "fixed", each head attends to its own block and to other `summary_tokens` of the blocks.
+        sub_blocks: with "fixed" and "per_head", the number of sub-blocks of `summary_tokens` between which heads
+            alternate, counted from the end of a block.
     """
 
     mechanism: ClassVar[str] = "sparse"
@@ -63,12 +63,12 @@ class SparseConfig(PatternConfig):
             )
 
     def activations(self) -> Activations:
-        """One copy more with merged heads, for what the second set of keys gives."""
+        """Merged heads save the output of the second set of keys too."""
         return Activations(copies=1 if self.heads == "merged" else 0)
 
     @property
     def distinct_heads(self) -> int:
-        """How many patterns heads take in turns: 1 merged, 2 strided, `sub_blocks` fixed."""
+        """The number of patterns between which heads alternate: 1 merged, 2 strided, `sub_blocks` fixed."""
         return 1 if self.heads == "merged" else 2 if self.kind == "strided" else self.sub_blocks
 
     def reach(self) -> Reach:
@@ -81,7 +81,7 @@ class SparseConfig(PatternConfig):
 
     @classmethod
     def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """For inputs so long that the published stride costs more than the power of two next to their root."""
+        """The stride for inputs so long that the published one costs more than the power of two next to their root."""
         stride = 1 << max(0, round(tokens**0.5).bit_length() - 1)
         return {"stride": stride} if stride > cls.stride else {}
 

@@ -1,9 +1,9 @@
-"""The table of support: which feature goes with which mechanism, or why not.
+"""The table of support: the features that each mechanism supports, or the reason why it does not.
 
-A feature that crosses mechanisms (global tokens, packed documents, sharded rows, …) is a row of `FEATURES`. Whether a
-mechanism supports it follows from facts that its configuration states: its forms, its `reach()`. Where that is not
-right, the configuration states it in `AttentionConfig.support`: True, the reason why not, or `Unless`. Refusals, the
-page `docs/mechanisms/support.md` and the selection of forms in `tests/contract` of this package come from this table.
+A feature that concerns many mechanisms (global tokens, packed documents, sharded rows, …) is a row of `FEATURES`. By
+default, support follows from the configuration: its forms and its `reach()`. `AttentionConfig.support` overrides this
+with True, the reason for no support, or `Unless`. Error messages, the page `docs/mechanisms/support.md` and the
+selection of forms in `tests/contract` of this package use this table.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Literal
 from longspan.errors import InputError
 
 Config = Any
-"""An `AttentionConfig` or its class, which is then asked with its default options."""
+"""An `AttentionConfig`, or its class for the default options."""
 
 
 @dataclass(frozen=True)
 class Unless:
-    """Not supported, for a reason, unless options have these values."""
+    """No support, for a reason, unless options have these values."""
 
     reason: str
     options: Mapping[str, Any]
 
     def why_not(self, config: Config) -> str | None:
-        """The reason and the options that help; `None` where these have the values already."""
+        """Returns the reason and the options that help; `None` if the options have these values."""
         if all(getattr(config, name) == value for name, value in self.options.items()):
             return None
         needed = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
@@ -34,19 +34,19 @@ class Unless:
 
 
 Support = bool | str | Unless
-"""True, or why not; False where there is no reason to give."""
+"""True, or the reason for no support; False if no reason is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """A row of the table.
+    """A row of the table of support.
 
     Attributes:
-        title: its name on the page.
-        meaning: what a mechanism that supports it can do, as a sentence.
+        title: the feature's name on the page.
+        meaning: what a mechanism with the feature can do, as a sentence.
         refusal: what a mechanism without it does, as the verb of a sentence.
         remedy: what to do instead.
-        default: `(config, causal)` → whether a form supports it, where its configuration states nothing.
+        default: `(config, causal)` → whether a form supports it, unless `AttentionConfig.support` overrides it.
         form: the only form that can support it; "any" for both.
     """
 
@@ -71,7 +71,9 @@ def _globals(config: Config, causal: bool) -> Support:
 
 
 def _sharded(config: Config, causal: bool) -> Support:
-    """Within a bounded reach by a halo; by distance alone, whatever the distance, by all that comes before."""
+    """Whether rows can be sharded: with a halo for a bounded reach, or, if only the distance matters, with
+    all earlier positions.
+    """
     reach = config.reach()
     if causal and supports(config, "same_length", causal=True):
         return True
@@ -112,7 +114,7 @@ FEATURES: dict[str, Feature] = {
     "prefix": Feature(
         title="prefix",
         meaning="The first tokens of a causal form are read bidirectionally (`LongspanForPrefixLM`, `Tokens.prefix`).",
-        refusal="reads no prefix both ways",
+        refusal="supports no bidirectional prefix",
         remedy="pass prefix=None",
         default=_where_stated,
         form="causal",
@@ -177,19 +179,19 @@ FEATURES: dict[str, Feature] = {
         form="causal",
     ),
 }
-"""Feature → its row, in the order of the page."""
+"""Feature → row of the table, in the order of the page."""
 
 
 def why_not(config: Config, feature: str, *, causal: bool = False) -> str | None:
-    """Why a form of a mechanism does not support a feature, as the clause after "since".
+    """Returns why a form of a mechanism does not support a feature, as the clause after "since".
 
     Args:
         config: the mechanism's configuration, or its class for the default options.
         feature: a key of `FEATURES`.
-        causal: which form.
+        causal: whether the form is causal.
 
     Returns:
-        `None` where the feature is supported; an empty text where no reason is known.
+        `None` if the feature is supported; an empty string if no reason is known.
     """
     config = config() if isinstance(config, type) else config
     row = FEATURES[feature]
@@ -206,24 +208,24 @@ def why_not(config: Config, feature: str, *, causal: bool = False) -> str | None
 
 
 def supports(config: Config, feature: str, *, causal: bool = False) -> bool:
-    """Whether a form of a mechanism supports a feature; arguments as of `why_not`."""
+    """Returns whether a form of a mechanism supports a feature; arguments as in `why_not`."""
     return why_not(config, feature, causal=causal) is None
 
 
 def with_feature(kinds: Iterable[Config], feature: str, *, causal: bool = False) -> list[Config]:
-    """The mechanisms of these classes that support a feature, each with the options under which it does."""
+    """Returns the mechanisms of these classes that support a feature, each with the options that this needs."""
     stated = ((kind, kind.support.get(feature)) for kind in kinds)
     configs = [kind(**answer.options) if isinstance(answer, Unless) else kind() for kind, answer in stated]
     return [config for config in configs if supports(config, feature, causal=causal)]
 
 
 def since(reason: str | None) -> str:
-    """A reason of `why_not` as the end of a sentence."""
+    """Formats a reason of `why_not` as the end of a sentence."""
     return f", since {reason}" if reason else ""
 
 
 def check_support(config: Config, feature: str, *, causal: bool = False) -> None:
-    """Raise `InputError` with the reason and the remedy where a form does not support a feature."""
+    """Raises `InputError` with the reason and the remedy if a form does not support a feature."""
     reason = why_not(config, feature, causal=causal)
     if reason is not None:
         row = FEATURES[feature]

@@ -1,4 +1,4 @@
-"""Synthesizer: attention weights without comparing tokens, predicted from each token or learned for each place."""
+"""Synthesizer: attention weights without comparing tokens, predicted from each token or learned for each position."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ Member = Literal["vanilla", "dense", "random", "fixed_random", "factorised_dense
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesizerConfig(AttentionConfig):
-    """Weights of the softmax over scores that no two tokens are compared for: `softmax(B) V`, with B from `members`.
+    """Attention weights whose scores do not compare tokens: `softmax(B) V`, with B from `members`.
 
-    A row's real tokens are counted, from its first: token number t has row and column t of every table, so a shorter
-    text uses their beginning, wherever its padding stands. Global tokens change nothing here, because every token
-    already attends everywhere.
+    Tables are indexed by real tokens of a row: token number t has row and column t of every table, so a shorter text
+    uses the beginning of the tables, for any padding. Global tokens change nothing, because every token already attends
+    to all.
 
     Attributes:
-        members: where scores come from. `"dense"` predicts the scores of a token from itself, `W₂ relu(W₁ x + b₁) +
+        members: how scores are computed. `"dense"` predicts the scores of a token from its state, `W₂ relu(W₁ x + b₁) +
             b₂`; `"random"` learns a table for all texts, `"fixed_random"` draws it once; `"factorised_dense"` predicts
             two shorter vectors, of which one is tiled, the other repeated, and multiplies them; `"factorised_random"`
-            learns a table of a rank; `"vanilla"` compares tokens, `QKᵀ/√D`. Several are mixed by learned shares that
-            start equal.
+            learns a table of low rank; `"vanilla"` compares tokens, `QKᵀ/√D`. Several are mixed with learned shares
+            that are equal initially.
         max_tokens: the most real tokens of a text (paper: N).
         rank: of `"factorised_random"` (paper: k).
-        tile_tokens: length of the tiled vector of `"factorised_dense"` (paper: a); the repeated one is as long as it
-            takes. `None` takes √max_tokens, rounded up.
-        seed: start of the draws of `"fixed_random"`.
+        tile_tokens: length of the tiled vector of `"factorised_dense"` (paper: a), which determines the other's; `None`
+            takes √max_tokens, rounded up.
+        seed: random seed of `"fixed_random"`.
     """
 
     mechanism: ClassVar[str] = "synthesizer"
@@ -73,7 +73,7 @@ class SynthesizerConfig(AttentionConfig):
 
     @property
     def factors(self) -> tuple[int, int]:
-        """Lengths of the tiled and of the repeated vector of `"factorised_dense"`."""
+        """The lengths of the tiled and of the repeated vector of `"factorised_dense"`."""
         tiled = self.tile_tokens or math.isqrt(self.max_tokens - 1) + 1
         return tiled, -(-self.max_tokens // tiled)
 
@@ -83,9 +83,9 @@ class SynthesizerConfig(AttentionConfig):
         return frozenset(name for name, member in belongs.items() if member not in self.members)
 
     def activations(self) -> Activations:
-        """Predicted scores have a hidden layer, before and behind its activation, and its product."""
-        own = {"vanilla": ("query", "key"), "dense": ("dense",), "factorised_dense": ("tiled", "repeated")}
-        names = ("value", "output", *(name for member in self.members for name in own.get(member, ())))
+        """Predicted scores have a hidden layer, before and after its activation, and its product."""
+        projections = {"vanilla": ("query", "key"), "dense": ("dense",), "factorised_dense": ("tiled", "repeated")}
+        names = ("value", "output", *(name for member in self.members for name in projections.get(member, ())))
         return Activations(projections=names, copies=3 if "dense" in self.members else 0)
 
     @classmethod
@@ -96,12 +96,18 @@ class SynthesizerConfig(AttentionConfig):
         return (length + 1) / 2 if causal else float(length)
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """A score costs D in each head for the sum over values, and what its members take: D where tokens are compared,
-        D + 1 where it is predicted, the rank, one product of factors, or nothing."""
+        """A score costs D in each head for the sum over values, and the cost of its members: D if tokens are compared,
+        D + 1 if it is predicted, the rank, one product of factors, or nothing.
+        """
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         head_width = width // heads
-        each = {"vanilla": head_width, "dense": head_width + 1, "factorised_random": self.rank, "factorised_dense": 1}
-        mixing = heads * cost.scores * (head_width + sum(each.get(member, 0) for member in self.members))
+        score_cost = {
+            "vanilla": head_width,
+            "dense": head_width + 1,
+            "factorised_random": self.rank,
+            "factorised_dense": 1,
+        }
+        mixing = heads * cost.scores * (head_width + sum(score_cost.get(member, 0) for member in self.members))
         if "factorised_dense" in self.members:
             mixing += width * sum(self.factors) * length
         return replace(cost, mixing=mixing)
@@ -111,10 +117,10 @@ class SynthesizerConfig(AttentionConfig):
 
 
 class SynthesizerAttention(EveryToken):
-    """The module of `SynthesizerConfig`; `query` and `key` are there for `"vanilla"` only.
+    """The module of `SynthesizerConfig`; `query` and `key` exist for `"vanilla"` only.
 
-    Its tables have a row for each place: those that scores are products with become keys, so that attention over them
-    never makes a score per pair of tokens at once; of the others the scores are biases.
+    Its tables have a row for each position. Rows of factorised scores become keys, so that attention never stores a
+    score per pair of tokens; the scores of the others are biases.
     """
 
     config: SynthesizerConfig  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -140,7 +146,7 @@ class SynthesizerAttention(EveryToken):
         self.init_extra_weights()
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        """Every weight besides the projections, with its shape."""
+        """Returns the shapes of all weights besides the projections."""
         config, heads, width = self.config, self.heads, self.head_width
         most, rank, (tiled, repeated) = config.max_tokens, config.rank, config.factors
         members: dict[str, dict[str, tuple[int, ...]]] = {
@@ -159,8 +165,10 @@ class SynthesizerAttention(EveryToken):
         return shapes | ({"mixture": (len(config.members),)} if len(config.members) > 1 else {})
 
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Predicted scores start near 0, as the model's matrices do, those of tables with variance 1, shares equal."""
-        # In their order: that of a set changes from one process to the next, and with it what each is drawn.
+        """Initialises predicted scores near 0, as the model's matrices, those of tables with variance 1,
+        and shares equally.
+        """
+        # In this order: the order of a set, and with it the random draws, would change from one process to the next.
         for name in self.config.activations().projections:
             if name not in ("dense", "tiled", "repeated"):
                 continue
@@ -183,8 +191,9 @@ class SynthesizerAttention(EveryToken):
                 nn.init.normal_(weight, std=tables.get(name, std))
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys of `"vanilla"`; without it a state holds one number of each value in place of a key, since
-        it counts tokens by its keys."""
+        """Projects queries and keys of `"vanilla"`; without it, a state stores one number of each value in place of a
+        key, since it counts tokens by keys.
+        """
         if "vanilla" in self.config.members:
             return super().project(hidden)
         value = self.heads_of(self.value, hidden)
@@ -195,10 +204,10 @@ class SynthesizerAttention(EveryToken):
         places = self._places(key_mask, hidden, key.shape[2])
         queries, keys = self._products(hidden, query, key, places)
         biases = self._biases(hidden, places)
-        # The kernels that take no bias want one width for all.
+        # The kernels without a bias require one width for all.
         width = 0 if biases else max(queries.shape[-1], value.shape[-1])
         queries, keys, wide = (
-            F.pad(each.to(value.dtype), (0, max(0, width - each.shape[-1]))) for each in (queries, keys, value)
+            F.pad(tensor.to(value.dtype), (0, max(0, width - tensor.shape[-1]))) for tensor in (queries, keys, value)
         )
         context = attend(
             queries,
@@ -219,14 +228,16 @@ class SynthesizerAttention(EveryToken):
         return Places(mask, hidden.shape[1], keys, config.max_tokens, **options)
 
     def _shares(self) -> dict[str, Tensor | float]:
-        """Member → its share of the mixture."""
+        """Returns the share of each member in the mixture."""
         members = self.config.members
         if len(members) == 1:
             return {members[0]: 1.0}
         return dict(zip(members, self.mixture.softmax(0), strict=True))
 
     def _products(self, hidden: Tensor, query: Tensor, key: Tensor, places: Places) -> tuple[Tensor, Tensor]:
-        """Queries `(B, H, T, C)` and keys `(B, H, S, C)` whose products are the scores of all members that are such."""
+        """Returns queries `(B, H, T, C)` and keys `(B, H, S, C)` whose products are the scores of
+        all factorised members.
+        """
         shares, queries, keys = self._shares(), [], []
         if "vanilla" in shares:
             queries.append(query * (shares["vanilla"] * self.scale))
@@ -240,11 +251,11 @@ class SynthesizerAttention(EveryToken):
             keys.append(places.of_keys(self.random_right))
         if not queries:
             return query[..., :0], key[..., :0]
-        queries, keys = ([each.expand(query.shape[0], -1, -1, -1) for each in parts] for parts in (queries, keys))
+        queries, keys = ([tensor.expand(query.shape[0], -1, -1, -1) for tensor in parts] for parts in (queries, keys))
         return torch.cat(queries, -1), torch.cat(keys, -1)
 
     def _biases(self, hidden: Tensor, places: Places) -> list[Tensor]:
-        """Scores `(B or 1, H, T, S)` of the members that are tables, or products of factors."""
+        """Returns scores `(B or 1, H, T, S)` of the members that are tables, or products of factors."""
         shares, biases = self._shares(), []
         for name in ("random", "fixed_random"):
             if name in shares:
@@ -257,7 +268,7 @@ class SynthesizerAttention(EveryToken):
         return biases
 
     def _factors(self, hidden: Tensor) -> list[Tensor]:
-        """The two vectors that a token predicts in each head, `(B, H, T, a)` and `(B, H, T, b)`."""
+        """Returns the two vectors that a token predicts in each head, `(B, H, T, a)` and `(B, H, T, b)`."""
         factors = []
         for name in ("tiled", "repeated"):
             inner = self.heads_of(getattr(self, name), hidden).relu()
@@ -265,17 +276,17 @@ class SynthesizerAttention(EveryToken):
         return factors
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """Every member's scores for all N places by its definition, of which a text takes its own."""
+        """Computes every member's scores for all N positions from its definition, and selects those of the text."""
         query, key, _ = self.project(hidden)
         length, shares = hidden.shape[1], self._shares()
         places = self._places(tokens.mask, hidden, length)
         scores = torch.zeros((), device=hidden.device)
         for member, share in shares.items():
             if member == "vanilla":
-                own = self.scale * (query @ key.mT)
+                scores_of_member = self.scale * (query @ key.mT)
             else:
-                own = places.of_columns(self._table(member, hidden, places))
-            scores = scores + share * own
+                scores_of_member = places.of_columns(self._table(member, hidden, places))
+            scores = scores + share * scores_of_member
         visible = dense_mask(
             self.pattern, length, length, key_mask=tokens.mask, is_global=None, query_offset=0, device=hidden.device
         )
@@ -284,7 +295,7 @@ class SynthesizerAttention(EveryToken):
         return dense_weights(nothing, nothing, visible, scale=1.0, bias=scores)
 
     def _table(self, member: str, hidden: Tensor, places: Places) -> Tensor:
-        """Scores `(B, H, T, N)` of each token for all places."""
+        """Returns scores `(B, H, T, N)` of each token for all positions."""
         if member == "dense":
             inner = self.heads_of(self.dense, hidden).relu()
             return inner @ self.dense_weight.mT + self.dense_bias[:, None]
@@ -297,17 +308,17 @@ class SynthesizerAttention(EveryToken):
 
 
 class Places:
-    """The places of T queries and S keys in tables of so many entries, the queries being the last of the keys.
+    """The positions of T queries and S keys in tables of `most` entries, the queries being the last of the keys.
 
-    Without padding, tables are cut, not gathered; a compiled program, which serves every length, gathers.
+    Without padding, tables are sliced instead of gathered; a compiled program, which serves every length, gathers.
 
     Args:
         mask: `(B, S)` bool, True where a key is real; `None` means all are.
         queries: T.
         keys: S.
-        most: entries of the tables.
-        mechanism: whose tables they are, for the error.
-        device: where the tables are.
+        most: the number of entries of the tables.
+        mechanism: the mechanism's name, for the error.
+        device: the device of the tables.
 
     Raises:
         InputError: a row has more real tokens than the tables have entries; a compiled program asserts it.
@@ -332,26 +343,26 @@ class Places:
                 )
 
     def of_keys(self, table: Tensor) -> Tensor:
-        """Rows `(B or 1, H, S, C)` of a table `(H, N, C)`."""
+        """Returns rows `(B or 1, H, S, C)` of a table `(H, N, C)`."""
         if self.index is None:
             return table[None, :, : self.keys]
         return table[:, self.index].transpose(0, 1)
 
     def of_queries(self, table: Tensor) -> Tensor:
-        """Rows `(B or 1, H, T, C)` of a table `(H, N, C)`."""
+        """Returns rows `(B or 1, H, T, C)` of a table `(H, N, C)`."""
         if self.index is None:
             return table[None, :, self.first : self.keys]
         return table[:, self.index[:, self.first :]].transpose(0, 1)
 
     def of_pairs(self, table: Tensor) -> Tensor:
-        """Entries `(B or 1, H, T, S)` of a table `(H, N, N)`."""
+        """Returns entries `(B or 1, H, T, S)` of a table `(H, N, N)`."""
         if self.index is None:
-            whole = table.shape[1] == self.keys and not self.first  # the gradient of a cut would be copied
+            whole = table.shape[1] == self.keys and not self.first  # the gradient of a slice would be copied
             return table[None] if whole else table[None, :, self.first : self.keys, : self.keys]
         return table[:, self.index[:, self.first :, None], self.index[:, None, :]].transpose(0, 1)
 
     def of_columns(self, rows: Tensor) -> Tensor:
-        """For every query the entry of each key's place, `(B, H, T, S)`, from `(B or 1, H, T, N)`."""
+        """Returns the entry of each key's position for every query, `(B, H, T, S)`, from `(B or 1, H, T, N)`."""
         if self.index is None:
             return rows[..., : self.keys]
         rows = rows.expand(self.index.shape[0] if rows.shape[0] == 1 else -1, -1, -1, -1)

@@ -1,10 +1,10 @@
 """Hugging Face model classes with a long attention mechanism per layer.
 
 `import longspan` registers them: `AutoConfig`, `AutoModel`, `AutoModelForSeq2SeqLM`, … then load a saved Longspan model
-from its folder like any other. `AutoModel` gives the encoder, and refuses a folder without one; sentence scoring
-has no Auto class in transformers and is loaded with `LongspanForSentenceScoring.from_pretrained`.
+from its folder like any other. `AutoModel` loads the encoder, and raises for a folder without one. Sentence scoring has
+no Auto class in transformers; use `LongspanForSentenceScoring.from_pretrained`.
 
-Each class is imported when it is asked for: the networks in here run without transformers.
+Each class is imported on first access: the networks here run without transformers.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ _HOMES = {
     "SentenceEmbeddingOutput": "heads.sentence_embedding",
     "SentenceScoringOutput": "heads.sentence_scoring",
 }
-"""Public name → module that defines it; a model class with a head is known by the head's options."""
+"""Public name → module that defines it; the options of a head define its model class."""
 _OUTPUTS: Table[Any] = Table("outputs", {})
 """Outputs of heads that installed packages add."""
 
 
 def model_with(head: str) -> type[LongspanPreTrainedModel]:
-    """The model class with the head of that name in `HEADS`."""
+    """Returns the model class for the name of a head in `HEADS`."""
     return entry(HEADS, head, "head").model_class()
 
 
 def tell_transformers() -> None:
-    """Make the configuration and every model class known to transformers' Auto classes; `import longspan` does it."""
+    """Registers the configuration and all models with transformers' Auto classes; called by `import longspan`."""
     import transformers
 
     from longspan.models.card import KINDS
@@ -91,7 +91,7 @@ def tell_transformers() -> None:
 
 
 def tell_of_head(head: type[HeadSpec]) -> None:
-    """Have the Auto class of a head, if it has one, load its model class."""
+    """Registers the model class of a head with its Auto class, if it has one."""
     if head.auto is not None:
         import transformers
 

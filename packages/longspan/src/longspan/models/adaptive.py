@@ -1,10 +1,10 @@
-"""Large vocabularies: rare words have narrow embeddings, and are guessed in two steps (Grave et al. 2017, 1609.04309).
+"""Adaptive embeddings and softmax for large vocabularies (Grave et al. 2017, arXiv 1609.04309).
 
-Words are numbered by how often they occur, and `cutoffs` cut the numbers into clusters. The head guesses a word of the
-first cluster, the shortlist, or one of the others as a whole; the word within it comes second:
-`log p(word) = log p(cluster) + log p(word | cluster)`. In the form of Transformer-XL (Dai et al. 2019, 1901.02860): the
-embeddings of cluster i are F / divisorⁱ wide, taken to the model's width E by a projection, and both the embeddings and
-the projections serve the output too.
+Words are numbered by frequency, and `cutoffs` split the numbers into clusters. The head predicts a word of the
+first cluster, the shortlist, or one of the other clusters, and then the word within it: `log p(word) = log
+p(cluster) + log p(word | cluster)`. In the form of Transformer-XL (Dai et al. 2019, arXiv 1901.02860), the
+embeddings of cluster i are F / divisorⁱ wide and projected to the model's width E, and the output layer can share
+both the embeddings and the projections.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
 
 PROJECTION_STD = 0.01
-"""Standard deviation with which projections start, as in the authors' code."""
+"""Standard deviation of the initial projections, as in the authors' code."""
 
 
 def borders(config: ModelFields) -> list[int]:
-    """First words of the clusters, and the number of words."""
+    """Returns the first word of each cluster, and the number of words."""
     assert config.cutoffs is not None
     return [0, *config.cutoffs, config.vocab_size]
 
 
 def widths(config: ModelFields) -> list[int]:
-    """Width of the embeddings of each cluster."""
+    """Returns the width of each cluster's embeddings."""
     assert config.embedding_size is not None
     return [config.embedding_size // config.embedding_divisor**cluster for cluster in range(len(borders(config)) - 1)]
 
 
 def _tables(config: ModelFields) -> list[tuple[int, int]]:
-    """(words, width) of each table: one per cluster, or one for all where all are equally wide."""
+    """Returns (words, width) of each table: one per cluster, or one for all if they are equally wide."""
     if config.embedding_divisor == 1:
         return [(config.vocab_size, widths(config)[0])]
     counts = [stop - start for start, stop in pairwise(borders(config))]
@@ -49,13 +49,14 @@ def _tables(config: ModelFields) -> list[tuple[int, int]]:
 
 
 def _has_projections(config: ModelFields, width: int) -> bool:
-    """Whether embeddings are taken to that width by projections: wherever clusters differ, as published."""
+    """Whether embeddings are projected to that width: always for several clusters, as published."""
     return config.embedding_divisor > 1 or config.embedding_size != width
 
 
 class ReadWeights(nn.Linear):
-    """A projection whose weights are read by rows, or from the other side, and shared with a table. A type of its own,
-    since PyTorch's quantisation of `nn.Linear` would put a layer without such weights in its place."""
+    """A projection whose weights are accessed directly (by rows, transposed or shared). It has a type of its own, since
+    PyTorch's quantisation would replace an `nn.Linear` by a layer without such weights.
+    """
 
 
 class Projections(nn.ModuleList):
@@ -66,13 +67,13 @@ class Projections(nn.ModuleList):
 
     @torch.no_grad()
     def init_matrices(self) -> None:
-        """Draw what no file has brought."""
+        """Initialises what was not loaded from a file."""
         for matrix in self:
             nn.init.normal_(matrix.weight, std=PROJECTION_STD)  # pyright: ignore[reportArgumentType]
 
 
 class AdaptiveEmbedding(nn.Module):
-    """The token table of a model with `cutoffs`."""
+    """The token embeddings of a model with `cutoffs`."""
 
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
@@ -84,18 +85,18 @@ class AdaptiveEmbedding(nn.Module):
         self.projections = Projections(projected, width)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Ids `(…)` int64 → vectors `(…, E)`: each from the table of its cluster, projected to the model's width."""
+        """Maps ids `(…)` int64 to vectors `(…, E)`, with the table of each cluster and its projection."""
         if len(self.tables) == 1:
             return self._project(0, self.tables[0](ids))
         flat = ids.flatten()
         parts, places = [], []
         last = len(self.tables) - 1
         for cluster, (start, stop) in enumerate(pairwise(self.borders)):
-            # The tables at the ends get ids beyond them too, which they raise for, as any table does.
+            # The first and last table also get ids out of range, for which they raise, as any table does.
             rows = (((flat >= start) | (cluster == 0)) & ((flat < stop) | (cluster == last))).nonzero().squeeze(1)
             parts.append(self._project(cluster, self.tables[cluster](flat[rows] - start)))
             places.append(rows)
-        # Every cluster takes part, even with no word of it, so that all weights have a gradient in every process.
+        # Every cluster is used, even without a word, so that all weights have a gradient in every process.
         hidden = torch.cat(parts)
         return torch.empty_like(hidden).index_copy(0, torch.cat(places), hidden).view(*ids.shape, -1)
 
@@ -104,11 +105,11 @@ class AdaptiveEmbedding(nn.Module):
 
 
 class AdaptiveHead(nn.Module):
-    """The language-model head of a model with `cutoffs`; called, it gives log-probabilities of all words.
+    """The language-model head of a model with `cutoffs`; its `forward` returns log-probabilities of all words.
 
     Args:
-        config: its `cutoffs`, `embedding_size` and `embedding_divisor` say how words are guessed.
-        width: of the states.
+        config: `cutoffs`, `embedding_size` and `embedding_divisor` define the clusters.
+        width: width of the states.
     """
 
     def __init__(self, config: ModelFields, width: int) -> None:
@@ -121,11 +122,11 @@ class AdaptiveHead(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The weights `(words, F)` of the shortlist, from which callers read dtype and device."""
+        """The weights `(words, F)` of the shortlist, for their dtype and device."""
         return self.words[0].weight  # pyright: ignore[reportReturnType]
 
     def forward(self, states: Tensor) -> Tensor:
-        """`(…, E)` → `(…, V)` log-probabilities: for generation; the loss needs no such table."""
+        """Maps `(…, E)` to `(…, V)` log-probabilities, for generation; the loss does not need them."""
         head = self._head(states)
         parts = [head[..., : self.shortlist]]
         for cluster in range(1, len(self.borders) - 1):
@@ -133,7 +134,7 @@ class AdaptiveHead(nn.Module):
         return torch.cat(parts, dim=-1)
 
     def nats(self, states: Tensor, words: Tensor) -> Tensor:
-        """`−log p` `(N,)` of words `(N,)` after states `(N, E)`; each tail is computed where its words are."""
+        """Returns `−log p` `(N,)` of words `(N,)` after states `(N, E)`; each tail is computed only for its words."""
         head, predicted = self._head(states), []
         for cluster, rows in self._rows(words):
             ids = (words[rows] - self.borders[cluster])[:, None]
@@ -146,7 +147,9 @@ class AdaptiveHead(nn.Module):
         return -torch.zeros_like(values).index_copy(0, rows, values)
 
     def loss(self, states: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Tensor:
-        """Mean cross-entropy of `(B, T)` labels, −100 for none, after states `(B, T, E)`; `count` is the divisor."""
+        """Returns the mean cross-entropy of `(B, T)` labels, −100 for none, after states `(B, T, E)`; `count`
+        is the divisor.
+        """
         check_labels(labels, states.shape[:-1])
         real = labels != IGNORED
         words = labels[real]
@@ -156,7 +159,7 @@ class AdaptiveHead(nn.Module):
         return total / (real.sum().clamp(min=1) if count is None else count)
 
     def best(self, states: Tensor) -> Tensor:
-        """The likeliest word `(N,)` after states `(N, E)`; a tail is looked at only where it could win."""
+        """Returns the most likely word `(N,)` after states `(N, E)`; a tail is computed only if it can contain it."""
         head = self._head(states)
         value, word = head[:, : self.shortlist].max(-1)
         for cluster in range(1, len(self.borders) - 1):
@@ -168,27 +171,27 @@ class AdaptiveHead(nn.Module):
         return word
 
     def _rows(self, words: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Each cluster and the places of its words; none of them is left out, see `AdaptiveEmbedding.forward`."""
+        """Yields each cluster and the positions of its words, also without any (see `AdaptiveEmbedding.forward`)."""
         for cluster, (start, stop) in enumerate(pairwise(self.borders)):
             yield cluster, ((words >= start) & (words < stop)).nonzero().squeeze(1)
 
     def _head(self, states: Tensor) -> Tensor:
-        """`(…, E)` → `(…, shortlist + tails)` log-probabilities."""
+        """Maps `(…, E)` to `(…, shortlist + tails)` log-probabilities."""
         weight, bias = self._matrix(0)
         if self.clusters is not None:
             weight, bias = torch.cat([weight, self.clusters.weight]), torch.cat([bias, self.clusters.bias])
         return _log_softmax(linear(self._project(0, states), weight, bias))
 
     def _tail(self, cluster: int, states: Tensor) -> Tensor:
-        """`(…, E)` → `(…, words)` log-probabilities within the cluster."""
+        """Maps `(…, E)` to `(…, words)` log-probabilities within the cluster."""
         return _log_softmax(linear(self._project(cluster, states), *self._matrix(cluster)))
 
     def _cluster(self, head: Tensor, cluster: int) -> Tensor:
-        """`(…)` log-probability that the word is in the cluster."""
+        """Returns the log-probability `(…)` of the cluster."""
         return head[..., self.shortlist + cluster - 1]
 
     def _matrix(self, cluster: int) -> tuple[Tensor, Tensor]:
-        """Weight `(words, F)` and bias of a cluster."""
+        """Returns weight `(words, F)` and bias of a cluster."""
         if len(self.words) > 1:
             return self.words[cluster].weight, self.words[cluster].bias  # pyright: ignore[reportReturnType]
         start, stop = self.borders[cluster : cluster + 2]
@@ -196,14 +199,14 @@ class AdaptiveHead(nn.Module):
         return only.weight[start:stop], only.bias[start:stop]  # pyright: ignore[reportIndexIssue]
 
     def _project(self, cluster: int, states: Tensor) -> Tensor:
-        """From the states' width to the cluster's."""
+        """Projects from the states' width to the cluster's."""
         if not len(self.projections):
             return states
         return states @ self.projections[cluster].weight  # pyright: ignore[reportOperatorIssue]
 
 
 def tied_weights(config: ModelFields) -> dict[str, str]:
-    """Weight of the head → the weight of the embeddings that it is, where they are tied."""
+    """Returns weight of the head → the embedding weight that it is tied to."""
     assert config.cutoffs is not None
     head, token = "lm_head", "decoder.embeddings.token"
     tables = len(_tables(config))

@@ -1,6 +1,6 @@
-"""Caches of transformers, filled with what each layer keeps between steps.
+"""Caches of transformers, filled with the states of the layers.
 
-A cache is created without the model, so `states_in_cache` fills it with the layers that the blocks create. In a static
+A cache is created without the model, so `states_in_cache` fills it with the states that the blocks create. In a static
 cache (`cache_implementation="static"`) they have a fixed size (`attention.features.static_cache`), and one compiled
 graph of a decoding step serves every length of the text: `buffered_step`.
 """
@@ -23,14 +23,14 @@ from longspan.stacks.sequential import Layers
 
 
 def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[BlockState]:
-    """The state of every block in a cache of transformers, which holds them from now on; a block that runs several
-    times is there as often.
+    """Returns the state of every block in a cache of transformers, which stores them from now on; a block that runs
+    several times has several states.
 
-    A cache is made without knowing the model. Layers of it that are still empty give way to what each block keeps, in a
-    static cache with room for as many tokens as it was made for; layers of another kind stay.
+    A cache is created without the model. Its empty layers are replaced by the blocks' states, in a static cache with as
+    many places as the cache has; other layers stay.
 
     Raises:
-        InputError: no cache at all, one for another kind of model, or one that moves its layers to the CPU.
+        InputError: not a cache, one for another kind of model, or one that moves its layers to the CPU.
     """
     own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
     if not isinstance(cache, EncoderDecoderCache if source else Cache) or (own is not cache) != source:
@@ -38,7 +38,7 @@ def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[BlockS
         raise InputError(f"cache is a {type(cache).__name__}; give a transformers {wanted}")
     if own.offloading:
         raise InputError("cache is offloaded, which Longspan's layers do not follow; leave offloading out")
-    layers: list[Any] = own.layers  # no `cast`, behind which a compiled graph forgets what changes
+    layers: list[Any] = own.layers  # no `cast`, after which a compiled graph loses mutations
     count = len(stack.applied)
     for index in range(count):
         layer = layers[index] if index < len(layers) else None
@@ -52,7 +52,7 @@ def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[BlockS
 
 
 def _source_layers(cache: EncoderDecoderCache, blocks: list[Any]) -> list[CacheLayerMixin]:
-    """The layers that keep the source, one for each block: what a block keeps of it is the same whenever it runs."""
+    """Returns the layers for the source, one for each block: a block that runs repeatedly uses the same."""
     layers: list[Any] = cache.cross_attention_cache.layers
     if not all(isinstance(layer, SourceLayer) for layer in layers) or len(layers) < len(blocks):
         cache.cross_attention_cache = DynamicCache()
@@ -64,22 +64,22 @@ def _source_layers(cache: EncoderDecoderCache, blocks: list[Any]) -> list[CacheL
 
 
 class BufferedStep(NamedTuple):
-    """One new token in each row over states of a fixed size, which have room for S tokens."""
+    """One new token in each row with states of a fixed size, which have S places."""
 
     mask: Tensor
     """`(B, S)` bool, as in `Tokens(in_buffer=True)`."""
     place: Tensor
-    """`(1, 1)` int64, where the token stands in the input, counted from 0."""
+    """`(1, 1)` int64, the position of the token in the input, from 0."""
 
 
 def buffered_step(
     states: list[BlockState] | None, written: Tensor | None, mask: Tensor | None, mask_name: str
 ) -> BufferedStep | None:
-    """What is known of a step whose graph is to serve every length, of ids `(B, 1)` or embeddings `(B, 1, E)`: one that
-    is being compiled, over states of a fixed size alone; `None` for any other call.
+    """Returns the inputs of a step that is compiled for every length, for ids `(B, 1)` or embeddings `(B, 1, E)`, if
+    all states have a fixed size; `None` for any other call.
 
     Raises:
-        InputError: the mask covers more than there is room for. A cache that is full fails in the graph.
+        InputError: the mask is longer than the cache. A full cache fails in the graph.
     """
     if not torch.compiler.is_compiling() or not states or written is None or written.shape[1] != 1:
         return None
@@ -88,10 +88,10 @@ def buffered_step(
     if not all(isinstance(state.own, FixedLayer) for state in states):
         return None
     layer: Any = states[0].own
-    # A message of one text: in the graph of a second size the room for tokens is a symbol.
+    # A constant message: in the graph of a second size the number of places is a symbol.
     full = "cache is full; give a StaticCache of a larger max_cache_len"
     torch._assert_async(layer.cumulative_length < layer.tokens, full)
-    before, rows = layer.cumulative_length.clone(), written.shape[0]  # a clone, since the layer counts on in place
+    before, rows = layer.cumulative_length.clone(), written.shape[0]  # a clone, since the layer increments it in place
     if mask is not None:
         if mask.ndim != 2 or mask.shape[0] != rows or mask.shape[1] > layer.tokens:
             raise InputError(
@@ -103,8 +103,9 @@ def buffered_step(
 
 
 def fixed_state(stack: Layers, step: int, layer: StaticLayer) -> CacheLayerMixin | None:
-    """What one of the `applied` blocks keeps, with room for as many tokens as an empty layer of a static cache has;
-    `None` where the layer is not empty, or no step over a state of a fixed size is known."""
+    """Returns the state of one of the `applied` blocks, with as many places as an empty layer of a static cache; `None`
+    if the layer is not empty, or the block does not support a state of a fixed size.
+    """
     compiles = supports(stack.applied[step].attention.config, "static_cache", causal=True)
     if not compiles or (layer.is_initialized and int(layer.get_seq_length())):
         return None
@@ -117,7 +118,7 @@ def fixed_state(stack: Layers, step: int, layer: StaticLayer) -> CacheLayerMixin
 
 
 def room_of(cache: Cache | None) -> int | None:
-    """How many tokens a static cache has room for; `None` for others."""
+    """Returns the number of places of a static cache; `None` for others."""
     if not isinstance(cache, Cache) or not cache.is_compileable:
         return None
     own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
@@ -125,8 +126,9 @@ def room_of(cache: Cache | None) -> int | None:
 
 
 def tokens_before(cache: Cache | None) -> int:
-    """How many tokens a cache holds; 1 for any number in the graph of a step over a static cache, which is never asked
-    to read the first."""
+    """Returns the number of tokens in a cache; 1 for any number in the graph of a step with a static cache, which never
+    processes the first token.
+    """
     if cache is None:
         return 0
     if torch.compiler.is_compiling() and cache.is_compileable:

@@ -1,4 +1,4 @@
-"""The model card that lies in every saved folder: what the model is, where it came from, and how it is loaded."""
+"""The model card in every saved folder: the model's properties, its origin, and how to load it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ KINDS: dict[str, tuple[str | None, str | None]] = {
     "LongspanForPrefixLM": (None, "summarization"),
     "LongspanTrunk": (None, "feature-extraction"),
 }
-"""Our class without a head → the Auto class that loads it, and the Hub's name for what it does."""
+"""Model class without a head → the Auto class that loads it, and the Hub's name of its task."""
 
 
 def auto_and_pipeline(name: str) -> tuple[str | None, str | None]:
-    """The Auto class that loads one of our classes, and the Hub's name for what it does, where there are such."""
+    """Returns the Auto class of a model class, and the Hub's name of its task, each `None` if there is none."""
     heads = {spec.model: (spec.auto, spec.pipeline) for spec in HEADS.values()}
     return {**KINDS, **heads}.get(name, (None, None))
 
 
 def write_card(model: Any, folder: Path) -> None:
-    """Write the card into a folder, unless a card of somebody else lies there."""
+    """Writes the card into a folder, unless it has a card that somebody else wrote."""
     if may_write_card(folder):
         (folder / NAME).write_text(model_card(model), encoding="utf-8")
 
 
 def may_write_card(folder: Path) -> bool:
-    """Whether a folder has no card, or one that was written here."""
+    """Whether a folder has no card, or one written by Longspan."""
     file = folder / NAME
     if file.is_symlink() or (file.exists() and not file.is_file()):
         return False
@@ -44,9 +44,9 @@ def may_write_card(folder: Path) -> bool:
 
 
 def model_card(model: Any) -> str:
-    """The card of a model, with the front matter that the Hub reads; what is not known is left out."""
+    """Returns the card of a model, with the front matter for the Hub; unknown values are omitted."""
     config = model.config
-    name = type(model).__name__.removeprefix("FSDP")  # of a model whose weights are divided, PyTorch makes a class
+    name = type(model).__name__.removeprefix("FSDP")  # PyTorch creates a class for a model with sharded weights
     auto, task = auto_and_pipeline(name)
     stack = stack_config(config.stack)
     mechanisms = [
@@ -57,7 +57,7 @@ def model_card(model: Any) -> str:
     front += [f"pipeline_tag: {task}"] if task else []
     front += [f"base_model: {json.dumps(config.source_name)}"] if config.source_name else []
     front += ["tags:", *(f"- {tag}" for tag in ("longspan", "long-context", *sorted(set(mechanisms))))]
-    report = getattr(model, "report", None)  # what `lengthen` reported, where this very model was lengthened
+    report = getattr(model, "report", None)  # the report of `lengthen`, if this very model was lengthened
     sections = [
         "---\n" + "\n".join(front) + "\n---\n" + MARK,
         f"# {name} for up to {config.max_position_embeddings:,} tokens",

@@ -1,4 +1,6 @@
-"""The configuration of every Longspan model as transformers saves and loads it, under the names of other models too."""
+"""The configuration of every Longspan model in the format of transformers, with aliases for the names of
+other models.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ _OTHER_NAMES = {
     "n_layer": "num_hidden_layers",
     "n_positions": "max_position_embeddings",
 }
-"""What BERT, RoBERTa, Longformer, BART, LED and GPT-2 call a field → the field; it may be given under either name."""
+"""Aliases of fields in BERT, RoBERTa, Longformer, BART, LED and GPT-2 → field."""
 
 _HALF_WINDOW = "a mapping with its 'mechanism' and half of the window as 'left_tokens' and as 'right_tokens'"
 _ELSEWHERE = {
@@ -71,19 +73,19 @@ _ELSEWHERE = {
     "sliding_window": f"a window is an option of its mechanism: give attention {_HALF_WINDOW}",
 }
 _ELSEWHERE |= dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), _ELSEWHERE["layerdrop"])
-"""Names of other configurations for what has another place here → which place."""
+"""Names in other configurations → where to set the same here."""
 
 
 class LongspanConfig(ModelFields, PreTrainedConfig):
-    """Configuration of every Longspan model: the fields of `ModelFields`, in a config.json of transformers.
+    """Configuration of every Longspan model: `ModelFields` in a config.json of transformers.
 
     Raises:
-        InputError: an unknown key, mechanism or option; heads that do not divide the width; a list of attentions
-            whose length is not `num_hidden_layers`; an unknown choice; a size below its minimum.
+        InputError: an unknown key, mechanism or option; heads that do not divide the width; a list of attentions whose
+            length is not `num_hidden_layers`; an unknown choice; a size below its minimum.
     """
 
     model_type = "longspan"
-    # What an evaluation need not gather (a transformers convention); encoder states of long documents are large.
+    # Keys that an evaluation does not gather (a transformers convention); encoder states of long documents are large.
     keys_to_ignore_at_inference = [  # noqa: RUF012
         "cache",
         "past_key_values",  # its name before transformers 5.24
@@ -94,17 +96,17 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
     attribute_map = _OTHER_NAMES
 
     def __post_init__(self, longspan_version: str | None = None, **kwargs: Any) -> None:
-        # The version that wrote a file is for those who read it; the one that writes the next is this one.
+        # A loaded file has the version that wrote it; the next one written has this version.
         for name in [name for name in kwargs if name in _OTHER_NAMES]:
             self._take(name, kwargs.pop(name))
         self._check_known(kwargs)
-        if self.id2label is not None:  # transformers takes it for a mapping unseen
+        if self.id2label is not None:  # transformers assumes a mapping
             check_kind(self.id2label, "id2label", Mapping, "a mapping from numbers to labels")
         self.settle()
         super().__post_init__(**kwargs)
 
     def __setattr__(self, key: str, value: Any) -> None:
-        """As transformers; what has its place elsewhere would change nothing here, and is refused."""
+        """As transformers; raises for names whose value belongs elsewhere, which would have no effect here."""
         if key in _ELSEWHERE:
             raise InputError(f"{key}={show(value)} is no field of LongspanConfig; {_ELSEWHERE[key]}")
         super().__setattr__(key, value)
@@ -113,8 +115,7 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Self:
         """As transformers, from the content of a config.json.
 
-        A key that means nothing here is kept, saved again, and warned of: it may be a note of somebody's, or a later
-        version's.
+        An unknown key is kept, saved again, and causes a warning: it may be a user's note, or from a later version.
         """
         known = {*(field.name for field in fields(cls)), *_own_keys(), *_OTHER_NAMES, *_ELSEWHERE, "longspan_version"}
         stored = dict(config_dict)
@@ -137,11 +138,11 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         return cls.from_dict(cls._dict_from_json_file(json_file))
 
     def to_dict(self) -> dict[str, Any]:
-        """As transformers, with the version of Longspan that writes it."""
+        """As transformers, with the current version of Longspan."""
         return {**super().to_dict(), "longspan_version": __version__}
 
     def _take(self, name: str, value: Any) -> None:
-        """Set a field by another name of it; `InputError` where it was given by its own too, and differs."""
+        """Sets a field by an alias; raises `InputError` if the field was set to another value."""
         field = _OTHER_NAMES[name]
         given, default = getattr(self, field), getattr(type(self), field)
         if given not in (default, value):
@@ -149,7 +150,7 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         setattr(self, field, value)
 
     def _check_known(self, given: dict[str, Any]) -> None:
-        """Raise `InputError` for the first keyword that means nothing here, with its right place or the near one."""
+        """Raises `InputError` for the first unknown keyword, with its right location or a similar name."""
         unknown = [key for key in given if key not in _own_keys() and not key.startswith("_")]
         for key in unknown:
             if key in _ELSEWHERE:
@@ -158,5 +159,5 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
 
 
 def _own_keys() -> set[str]:
-    """What transformers writes into a config.json besides fields."""
+    """Returns the keys besides fields that transformers writes into a config.json."""
     return {*_TRANSFORMERS_KEYS, *GenerationConfig().to_dict()}

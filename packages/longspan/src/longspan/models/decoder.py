@@ -1,6 +1,6 @@
-"""The decoder: causal attention over the output, attention over the source where there is one, in steps or at once.
+"""The decoder: causal self-attention, and cross-attention if there is a source; for single steps or whole sequences.
 
-`Decoder.forward` is all of it, from top to bottom. What its layers keep between steps lies in transformers' caches
+`Decoder.forward` has the complete computation. Its layers' states are stored in transformers' caches
 (`longspan.models.cache`).
 """
 
@@ -26,10 +26,10 @@ from longspan.patterns import Prefix
 
 
 class Decoder(Network):
-    """The blocks of `decoder_layers` beside an encoder, or else those of the encoder in their causal form.
+    """The blocks of `decoder_layers` after an encoder, or else those of the encoder in their causal form.
 
     Args:
-        config: of the model.
+        config: fields of the model.
         source: whether there is an encoder, to whose states the blocks attend.
     """
 
@@ -61,17 +61,17 @@ class Decoder(Network):
             input_ids: `(B·beams, T)`; `beams` consecutive rows attend to the same source.
             attention_mask: `(B·beams, past + T)` bool or int over output tokens; `None` means all real.
             cache: cache of earlier steps; changed in place.
-            use_cache: make a cache when none is passed; `None` means as configured, where every layer keeps a state.
-            output_hidden_states: also return the states of every layer; `None` means as configured.
+            use_cache: create a cache if none is passed; by default as configured, if every layer has a state.
+            output_hidden_states: also return the states of every layer; by default as configured.
             inputs_embeds: `(B·beams, T, E)` instead of `input_ids`.
-            position_ids: `(1 or B·beams, T)` places of the tokens, counted from 0.
+            position_ids: `(1 or B·beams, T)` positions of the tokens, from 0.
             source: `(B, S, E)` encoder states.
             source_mask: `(B, S)` bool or int, 1/True = real.
             prefix: the part of the input that is bidirectional; `None` for none.
             documents: `(B, T)` int64, packed sequences, as in `Tokens`; they have no cache.
 
         Raises:
-            InputError: packed sequences with a cache, or in a stack that does not take them.
+            InputError: packed sequences with a cache, or in a stack that does not support them.
         """
         config, shards, places = self.config, None, position_ids
         given = input_ids if inputs_embeds is None else inputs_embeds
@@ -95,7 +95,7 @@ class Decoder(Network):
             shards, position_ids = part_of_text(given, self.sequence_group, attention_mask, position_ids, **whole)
             places = None
 
-        # The cache, and how many tokens it holds.
+        # The cache, and its number of tokens.
         if cache is None and (config.use_cache and self.keeps_state if use_cache is None else use_cache):
             cache = DynamicCache()
             if self.has_source:
@@ -134,8 +134,8 @@ class Decoder(Network):
         )
 
     def source_of(self, encoded: Any, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The states that this decoder attends to, from the output of its encoder, and their mask: those of tokens with
-        the `mask` `(B, S)`, or `source_states` of a stack or memory that makes others.
+        """Returns the states for cross-attention from the output of the encoder, and their mask: those of tokens with
+        the `mask` `(B, S)`, or `source_states` of a stack or memory that has others.
 
         Raises:
             InputError: the output has no `source_states`, and the model needs them.
@@ -156,12 +156,13 @@ class Decoder(Network):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether every layer has a state that decoding step by step continues."""
+        """Whether every layer has a state for decoding step by step."""
         return self.layers.keeps_state
 
     def _mask(self, mask: Tensor | None, first: int, written: Tensor | None, room: int | None) -> Tensor | None:
-        """`(B, first + T)` bool, or `None` where all tokens are real; what is given may cover as many tokens as a
-        static cache has `room` for."""
+        """Returns `(B, first + T)` bool, or `None` if all tokens are real; the argument may cover the `room` of
+        a static cache.
+        """
         if mask is None or written is None:
             return None
         total = first + written.shape[1]
@@ -177,10 +178,10 @@ class Decoder(Network):
     def _rows(
         self, mask: Tensor | None, first: int, position_ids: Tensor | None, place: Tensor | None = None
     ) -> Tensor | None:
-        """Rows of the position table, `None` for those of the places in the input.
+        """Returns rows of the position table, `None` for the positions in the input.
 
-        Beside an encoder, the place in the output counts, padding included, as in BART: the `place` `(1, 1)` of a
-        buffered step. A model that only decodes counts real tokens, so that padding on the left changes nothing.
+        After an encoder, these are the positions in the output, including padding, as in BART: the `place` `(1, 1)` of
+        a buffered step. A decoder-only model counts real tokens, so that padding on the left changes nothing.
         """
         if self.embeddings.position is None:
             return None
@@ -192,7 +193,7 @@ class Decoder(Network):
 
 
 def _source_mask(hidden: Tensor, source: Tensor, mask: Tensor | None, *, check: bool) -> Tensor | None:
-    """`(B, S)` bool, after making sure that rows and source fit together."""
+    """Returns `(B, S)` bool, after a check that rows and source match."""
     rows, documents = hidden.shape[0], source.shape[0]
     if rows != documents and (documents == 0 or rows % documents):
         raise InputError(

@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
 
 class Sinusoids(nn.Module):
-    """Sines and cosines of a position, computed when needed: no table, hence no longest input.
+    """Sines and cosines of a position, computed when needed: there is no table, hence no longest input.
 
     `sin(p·10000^(-2i/E))` in channel 2i and the cosine in channel 2i + 1 (Vaswani et al. 2017, section 3.5), p the
     position and E the width of the embeddings: wavelengths from 2π to nearly 2π·10000 tokens, or to nearly
-    `position_period`, for which another number stands in place of 10000. The amplitude is 1 with `scale_embedding`, as
-    published, where token embeddings are as large; without it, it is their `init_std`, so that the two stand in the
-    same proportion.
+    `position_period`, which replaces the number 10000. The amplitude is 1 with `scale_embedding`, as published, since
+    token embeddings are then as large; without it, it is their `init_std`, which keeps the proportion.
     """
 
     def __init__(self, config: ModelFields) -> None:
@@ -46,8 +45,9 @@ class Sinusoids(nn.Module):
 
 
 class TwoToPeriodSinusoids(nn.Module):
-    """Those of the bundled encoder: wavelengths from 2 to exactly `position_period` tokens, all sines before all
-    cosines, of amplitude √2·`init_std` in every model. The first channel is always 0."""
+    """Sinusoids of the bundled encoder: wavelengths from 2 to exactly `position_period` tokens, all sines before all
+    cosines, of amplitude √2·`init_std` in every model. The first channel is always 0.
+    """
 
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
@@ -64,8 +64,9 @@ class TwoToPeriodSinusoids(nn.Module):
 
 
 class HalvedSinusoids(nn.Module):
-    """Those of Marian and Pegasus: as `Sinusoids`, but all sines before all cosines, and of amplitude 1 in every
-    model."""
+    """Sinusoids of Marian and Pegasus: as `Sinusoids`, but all sines before all cosines, and of amplitude 1
+    in every model.
+    """
 
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
@@ -78,13 +79,14 @@ class HalvedSinusoids(nn.Module):
 
 
 SINUSOIDS = {"paper": Sinusoids, "halves": HalvedSinusoids, "two_to_period": TwoToPeriodSinusoids}
-"""`sinusoids` of a configuration → what computes them."""
+"""`sinusoids` of a configuration → module."""
 
 
 class AxialPositions(nn.Module):
-    """Two tables side by side, of which position p reads row p // n₂ and row p mod n₂: n₁·n₂ positions by n₁ + n₂ rows.
+    """Two concatenated tables: position p has row p // n₂ of the first and row p mod n₂ of the second, n₁·n₂ positions
+    with n₁ + n₂ rows.
 
-    Kitaev et al. 2020, "Reformer", arXiv 2001.04451, appendix D, as the authors' code has it.
+    Kitaev et al. 2020, "Reformer", arXiv 2001.04451, appendix D, as in the authors' code.
     """
 
     def __init__(self, config: ModelFields) -> None:
@@ -98,24 +100,24 @@ class AxialPositions(nn.Module):
 
     @property
     def num_embeddings(self) -> int:
-        """How many positions there are."""
+        """The number of positions."""
         return self.rows.num_embeddings * self.columns.num_embeddings
 
     @torch.no_grad()
     def init_tables(self) -> None:
-        """Draw what no file has brought."""
+        """Initialises what was not loaded from a file."""
         for table in (self.rows, self.columns):
             nn.init.normal_(table.weight, std=self.std)
 
     def forward(self, position: Tensor) -> Tensor:
-        """Positions `(B, T)` int64 from 0 to n₁·n₂ − 1 → `(B, T, E)`, E being the sum of `axial_widths`."""
+        """Maps positions `(B, T)` int64 from 0 to n₁·n₂ − 1 to `(B, T, E)`, with E the sum of `axial_widths`."""
         count = self.columns.num_embeddings
         row = torch.div(position, count, rounding_mode="floor")
         return torch.cat([self.rows(row), self.columns(position - row * count)], dim=-1)
 
 
 class MemoryVectors(nn.Module):
-    """The M vectors of a model with `num_memory_tokens`, learned or sinusoidal."""
+    """The M memory tokens of a model with `num_memory_tokens`, learned or sinusoidal."""
 
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
@@ -124,14 +126,14 @@ class MemoryVectors(nn.Module):
         self.table = nn.Embedding(self.count, config.embedding_width) if learned else Sinusoids(config)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """`(B, M, F)`, the same in every row, in the type of `hidden` `(B, …)`."""
+        """Returns `(B, M, F)`, equal in every row, in the dtype of `hidden` `(B, …)`."""
         vectors = self.table(torch.arange(self.count, device=hidden.device)[None])
         return vectors.to(hidden.dtype).expand(hidden.shape[0], -1, -1)
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and type embeddings (the last two where the model has them), normalised, and taken to the
-    model's width E where they have another one, F; the vectors of a memory stand before them, where the model has one.
+    """Sum of token, position and type embeddings (the last two if the model has them), normalised, and projected from F
+    to the model's width E if they differ; memory tokens of the model come first.
 
     Args:
         config: its `position_embedding`, `position_offset`, `positions_skip_padding`, `type_vocab_size`,
@@ -167,7 +169,7 @@ class Embeddings(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """The longest input that the position table serves, or the configuration allows without a table."""
+        """The longest input of the position table, or of the configuration if there is no table."""
         if isinstance(self.position, nn.Embedding):
             return self.position.num_embeddings - self.offset
         if isinstance(self.position, AxialPositions):
@@ -185,19 +187,19 @@ class Embeddings(nn.Module):
         documents: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """`(B, T)` ids, or `(B, T, F)` embeddings instead, → `(B, M + T, E)`, M vectors of memory and the tokens, of
-        which token 0 stands at `first_position`.
+        """Maps `(B, T)` ids, or `(B, T, F)` embeddings, to `(B, M + T, E)`: M memory tokens and the tokens, of which
+        the first has the position `first_position`.
 
-        `position_ids` `(1 or B, T)` name the rows of the position table instead, as in transformers: `position_offset`
-        is that of a first token. Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose
-        embeddings add up. Positions are counted from the first real token of each row by a `mask` `(B, T)`, so that
-        padding before it changes nothing; from 0 again from the `border` `(B,)` of a row on, and in each of several
-        `documents` of a row, `(B, T)`, of which none may be longer than the table. Those of a published model count
-        from the beginning of the row, as in transformers.
+        `position_ids` `(1 or B, T)` are rows of the position table, as in transformers: `position_offset` is that of a
+        first token. Token types are `(B, T)`, or `(B, T, K)` for K types per token, whose embeddings are added.
+        Positions are counted from the first real token of each row by a `mask` `(B, T)`, so that padding before it
+        changes nothing. They restart from 0 at the `border` `(B,)` of a row, and in each of several `documents` of a
+        row, `(B, T)`, of which none may be longer than the table. Those of a published model count from the beginning
+        of the row, as in transformers.
 
         Raises:
-            InputError: neither or both inputs given; the input is longer than the position table; token types given
-                to a model without them; on a processor, ids or types that the tables have no row for.
+            InputError: neither or both inputs given; the input is longer than the position table; token types for a
+                model without them; on a CPU, ids or types out of range of the tables.
         """
         given = the_given(input_ids, inputs_embeds)
         rows, length = given.shape[:2]
@@ -215,7 +217,7 @@ class Embeddings(nn.Module):
             )
         if position_ids is not None:
             self._check_positions(position_ids, given)
-        try:  # a processor raises; a GPU, which would be waited for, aborts
+        try:  # a CPU raises; a GPU, which is not synchronised, aborts
             hidden = self.token(given) * self.scale if inputs_embeds is None else inputs_embeds
         except IndexError:
             raise self._beyond_vocabulary(given) from None
@@ -246,8 +248,8 @@ class Embeddings(nn.Module):
                 else:
                     first = first_position + self.offset
                     position_ids = torch.arange(first, first + length, device=hidden.device)[None]
-                    if mask is not None and mask.shape == (rows, length):  # others are refused with all masks
-                        # A compiled program cannot look, and a GPU would be waited for.
+                    if mask is not None and mask.shape == (rows, length):  # others are checked with all masks
+                        # A compiled program cannot check it, and a GPU would be synchronised.
                         unknown = torch.compiler.is_compiling() or mask.is_cuda
                         padded = unknown or not bool(mask[:, :1].all())
                         if padded and self.published is not None:
@@ -269,7 +271,7 @@ class Embeddings(nn.Module):
         return hidden if self.projection is None or self.project_first else projected(self.projection, hidden)
 
     def of_tokens(self, input_ids: Tensor) -> Tensor:
-        """`(B, T)` ids → `(B, T, F)`, what `inputs_embeds` stands for."""
+        """Maps `(B, T)` ids to `(B, T, F)`, the equivalent of `inputs_embeds`."""
         try:
             return self.token(input_ids) * self.scale
         except IndexError:
@@ -294,7 +296,7 @@ class Embeddings(nn.Module):
         table = self.position
         if torch.compiler.is_compiling() or not isinstance(table, nn.Embedding | AxialPositions):
             return
-        if not position_ids.numel() or position_ids.is_cuda:  # a GPU checks this itself, and would be waited for here
+        if not position_ids.numel() or position_ids.is_cuda:  # a GPU checks this itself, and would be synchronised here
             return
         lowest, highest = int(position_ids.min()), int(position_ids.max())
         if lowest < 0 or highest >= table.num_embeddings:
@@ -304,8 +306,9 @@ class Embeddings(nn.Module):
             )
 
     def _restarted(self, rows: Tensor, border: Tensor) -> Tensor:
-        """Rows of the position table `(1 or B, T)`, which from each border `(B,)` on begin with that of a first token;
-        padding that has a row of its own keeps it. `(B, T)`."""
+        """Returns rows of the position table `(1 or B, T)` that restart with that of a first token at each border
+        `(B,)`, `(B, T)`; padding with a row of its own keeps it.
+        """
         length = rows.shape[1]
         rows = rows.expand(border.shape[0], length)
         if length == 0:
@@ -316,8 +319,9 @@ class Embeddings(nn.Module):
 
 
 def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Module | None:
-    """Tables, the sinusoids, or nothing; a decoder has a length of its own, and no relative positions to do without: it
-    needs a table where its stack does not tell it places either."""
+    """Returns tables, the sinusoids, or `None`. A decoder has its own length. It has no relative positions, so it needs
+    a table unless its stack adds positions.
+    """
     if config.position_embedding == "axial" and not decoder:
         return AxialPositions(config)
     if config.position_embedding == "sinusoidal":
@@ -329,7 +333,7 @@ def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Modu
 
 @cache
 def warn_of_left_padding(model_type: str) -> None:
-    """Log once for a published architecture that padding on the left moves its positions."""
+    """Logs once, for a published architecture, that padding on the left shifts its positions."""
     logger.warning(
         "attention_mask has padding on the left: positions of %s count from the beginning of the row, as in "
         "transformers, so that a text comes out otherwise than alone; pad on the right",
@@ -338,12 +342,12 @@ def warn_of_left_padding(model_type: str) -> None:
 
 
 def first_beyond(numbers: Tensor, count: int) -> int:
-    """The first of whole numbers, one of which is not from 0 to `count` − 1, that is not."""
+    """Returns the first number outside 0, …, `count` − 1; there must be one."""
     return int(numbers[(numbers < 0) | (numbers >= count)][0])
 
 
 def the_given(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-    """Whichever of ids and embeddings is given; neither or both raise `InputError`, as what is no batch does."""
+    """Returns ids or embeddings, whichever is given; raises `InputError` for neither, both or other types."""
     for name, tensor, shape in (("input_ids", input_ids, "(B, T)"), ("inputs_embeds", inputs_embeds, "(B, T, E)")):
         if tensor is not None and tensor.dim() < 2:
             raise InputError(f"{name} has shape {tuple(tensor.shape)}; give {shape}")

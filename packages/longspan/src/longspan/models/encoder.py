@@ -1,7 +1,7 @@
-"""The encoder: token ids in, contextual states out, by embeddings, a stack of blocks and a final norm.
+"""The encoder: embeddings, a stack of blocks and a final norm, from token ids to contextual states.
 
-`Encoder.encode` is all of it, from top to bottom, and runs without transformers, which takes longer to import than a
-short document takes to encode. `Encoder.forward` has the arguments and outputs of transformers.
+`Encoder.encode` has the complete computation, and runs without transformers, whose import takes longer than encoding a
+short document. `Encoder.forward` has the arguments and outputs of transformers.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 class Network(nn.Module):
-    """Embeddings, a stack of blocks and, when pre-normalised, a final LayerNorm, unless the stack brings one.
+    """Embeddings, a stack of blocks and, when pre-normalised, a final LayerNorm, unless the stack has one.
 
     Args:
-        config: the fields of the model.
-        decoder: the blocks and positions of an encoder-decoder's decoder, instead of an encoder's.
-        causal: the blocks of an encoder in their causal form.
+        config: fields of the model.
+        decoder: build the decoder of an encoder-decoder, with its blocks and positions, instead of an encoder.
+        causal: build the blocks of an encoder in their causal form.
         block: the class of the blocks.
     """
 
     sequence_group: Any = None
-    """The processes of a sequence parallel model, as `divide` sets it; `None` where each has whole rows."""
+    """The processes of a sequence parallel model, set by `divide`; `None` if each has whole rows."""
 
     def __init__(
         self, config: ModelFields, *, decoder: bool = False, causal: bool = False, block: type[Block] = Block
@@ -50,7 +50,7 @@ class Network(nn.Module):
         super().__init__()
         if causal and config.num_memory_tokens:
             raise InputError(
-                f"num_memory_tokens={config.num_memory_tokens} is for models that read both ways, and this one is "
+                f"num_memory_tokens={config.num_memory_tokens} is for bidirectional models, and this one is "
                 "causal: its tokens would see the future through them; leave it out"
             )
         self.config = config
@@ -67,7 +67,7 @@ class Network(nn.Module):
         self.final_dropout = nn.Dropout(config.dropout) if self.returns.dropout else None
 
     def divide(self, group: Any) -> None:
-        """From now on compute this process's part of every row, for `divide_sequence`."""
+        """Computes only this process's part of every row from now on, for `divide_sequence`."""
         self.sequence_group = group
         self.layers.divided = group is not None
 
@@ -82,10 +82,11 @@ class Network(nn.Module):
         output_hidden_states: bool = False,
         through: Callable[..., StackOutput] | None = None,
     ) -> StackOutput:
-        """From the embeddings `(B, T, E)` to the final states; arguments as in `Sequential.forward`. `through` calls
-        the layers instead of the stack itself."""
+        """Maps the embeddings `(B, T, E)` to the final states; arguments as in `Sequential.forward`. `through` replaces
+        the call of the stack.
+        """
         tables = () if self.relative is None else self.relative()
-        # On a processor to derive the same again costs less than to look it up.
+        # On a CPU deriving it again costs less than a look-up.
         shared = hidden.is_cuda or tokens.documents is not None
         with one_pass() if shared and not torch.compiler.is_compiling() else nullcontext():
             output = (through or self.layers)(
@@ -98,7 +99,7 @@ class Network(nn.Module):
                 output_hidden_states=output_hidden_states,
             )
         if self.training:
-            loss = total_loss([output.aux.loss, self.layers.weights_loss()])  # of the weights, each layer's once
+            loss = total_loss([output.aux.loss, self.layers.weights_loss()])  # loss of the weights, each layer's once
             output = output._replace(aux=output.aux._replace(loss=loss))
         if self.final_norm is None and self.final_dropout is None:
             return output
@@ -110,19 +111,18 @@ class Network(nn.Module):
 
 
 class Encoder(Network):
-    """Every token attends to what its mechanism lets it see, before and after itself; and to the vectors of a memory in
-    front of the text, where the configuration has one."""
+    """The bidirectional encoder, with memory tokens before the text if configured."""
 
     main_input_name = "input_ids"
 
     def encode(
         self, inputs: EncoderInputs, *, first_position: int = 0, output_hidden_states: bool = False
     ) -> StackOutput:
-        """From ids or embeddings to the final states `(B, T, E)`; errors as in `LongspanModel.forward`.
+        """Maps ids or embeddings to the final states `(B, T, E)`; errors as in `LongspanModel.forward`.
 
         Args:
             inputs: the batch.
-            first_position: position of its first tokens in longer documents, of which it is a segment.
+            first_position: position of the first tokens in longer documents, if the input is a segment of them.
             output_hidden_states: also return the states before each layer and after the last.
         """
         config, reads, shards = self.config, self.reads, None
@@ -137,7 +137,7 @@ class Encoder(Network):
             check_packed(config, self.stack)
             position_ids = None  # they are counted in each document
 
-        # Embeddings. Where the stack alone adds positions, position_ids are for it.
+        # Embeddings. If only the stack adds positions, position_ids are passed to it.
         for_stack = reads.adds_positions and self.embeddings.position is None
         hidden = self.embeddings(
             inputs.input_ids,
@@ -150,7 +150,7 @@ class Encoder(Network):
             mask=inputs.attention_mask,
         )
 
-        # Everything that attention needs to know of the tokens.
+        # The properties of the tokens that attention needs.
         memory = config.num_memory_tokens
         text = hidden[:, memory:] if memory else hidden
         mask = is_global = slots = places = None
@@ -193,7 +193,9 @@ class Encoder(Network):
 
     @takes(EncoderInputs)
     def forward(self, inputs: EncoderInputs) -> EncoderOutput | tuple[Tensor, ...]:
-        """`encode` with transformers' outputs, as in `LongspanModel.forward`; `generate()` calls it once per source."""
+        """Returns `encode` in transformers' outputs, as in `LongspanModel.forward`; `generate()` calls it
+        once per source.
+        """
         from longspan.models.outputs import EncoderOutput
 
         config: Any = self.config
@@ -224,13 +226,14 @@ class Encoder(Network):
 
     @property
     def reads_packed(self) -> bool:
-        """Whether a row may hold several documents."""
+        """Whether the encoder supports packed sequences."""
         return "packed" in self.stack.supports and not self.config.num_memory_tokens
 
     def first_states(self, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        """State of each row's first real token, `(B, T, E)` and `(B, T)` → `(B, E)`, in every process of a sequence
-        parallel model; errors as in `first_token`. Where the last states are those of a memory, it is the memory's
-        first."""
+        """Returns the state of each row's first real token, `(B, T, E)` and mask `(B, T)` → `(B, E)`, in every process
+        of a sequence parallel model; errors as in `first_token`. If the last states are memory tokens only, it is the
+        first of these.
+        """
         if self.config.compress_after is not None:
             mask = None
         if self.sequence_group is None:
@@ -241,27 +244,28 @@ class Encoder(Network):
 
 
 def first_token(hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-    """State of each row's first token, real by a mask `(B, T)` where it has one, `(B, T, E)` → `(B, E)`; `InputError`
-    for an empty input."""
+    """Returns the state of each row's first token, or first real token by a mask `(B, T)`, `(B, T, E)` → `(B, E)`;
+    raises `InputError` for an empty input.
+    """
     if hidden.shape[1] == 0:
         raise InputError("input_ids has 0 tokens; this head reads the first token, so give at least one")
     if mask is None:
         return hidden[:, 0]
-    first = mask.to(hidden.device).bool().int().argmax(1)  # the first of several highest
+    first = mask.to(hidden.device).bool().int().argmax(1)  # the first of several maxima
     return hidden.gather(1, first[:, None, None].expand(-1, 1, hidden.shape[-1]))[:, 0]
 
 
 def global_tokens(
     config: ModelFields, inputs: EncoderInputs, hidden: Tensor, mask: Tensor | None
 ) -> tuple[Tensor | None, int | None]:
-    """Which tokens are global, `(B, T)` bool, `None` for none, by a mask of the batch or else by the rule
+    """Returns the global tokens, `(B, T)` bool, `None` for none, from a mask of the batch or the rule
     `config.global_tokens`; and their static number of slots, `None` for as many as the batch needs.
 
     Args:
-        config: of the model.
-        inputs: the batch, whose ids the rules "question" and a list of ids look at.
+        config: fields of the model.
+        inputs: the batch, with the ids that the rules "question" and a list of ids need.
         hidden: `(B, T, E)`, for shape and device.
-        mask: `(B, T)` bool, True where a token is real.
+        mask: `(B, T)` bool, True for real tokens.
     """
     rule, slots = config.global_tokens, config.max_global_tokens
     input_ids, documents = inputs.input_ids, inputs.seq_idx
@@ -291,7 +295,7 @@ def global_tokens(
 
 
 def _questions(config: ModelFields, input_ids: Tensor, documents: Tensor | None) -> Tensor:
-    """`(B, T)` bool, the tokens before the first separator of each row, or of each document in it."""
+    """Returns the tokens before the first separator of each row, or of each document in it, `(B, T)` bool."""
     is_separator = input_ids == config.sep_token_id
     if documents is None:
         question = is_separator.cumsum(1) == 0
@@ -308,10 +312,10 @@ def _questions(config: ModelFields, input_ids: Tensor, documents: Tensor | None)
 
 
 def second_part(config: ModelFields, inputs: EncoderInputs) -> Tensor:
-    """`(B,)` int64, the place at which the second part of each row begins, for stacks that encode parts apart.
+    """Returns the position of the second part of each row, `(B,)` int64, for stacks that encode parts separately.
 
     In a model with several token types, it begins with the first real token of another type than 0; otherwise with the
-    first real token after the first separator. A row without one has T here.
+    first real token after the first separator. For a row without one it is T.
 
     Raises:
         InputError: there are neither types nor a separator.
@@ -334,10 +338,10 @@ def second_part(config: ModelFields, inputs: EncoderInputs) -> Tensor:
 
 
 def checked_importance(stack: StackConfig, importance: Tensor | None, hidden: Tensor) -> Tensor:
-    """How important each token of states `(B, T, E)` is, `(B, T)`, on their device.
+    """Returns the importance of each token of states `(B, T, E)`, `(B, T)`, on their device.
 
     Raises:
-        InputError: the stack does not weigh tokens, or it does and the weights are missing; they are of another shape,
+        InputError: the stack does not weight tokens; or it does, and the weights are missing, have another shape, are
             negative, or not finite.
     """
     if not stack.reads().importance:
@@ -362,10 +366,10 @@ def checked_importance(stack: StackConfig, importance: Tensor | None, hidden: Te
 
 
 def checked_structure(stack: StackConfig, belongs_to: Tensor, hidden: Tensor) -> Tensor:
-    """To which global token each token of states `(B, T, E)` belongs, `(B, T)` int64, on their device.
+    """Returns the global token of each token of states `(B, T, E)`, `(B, T)` int64, on their device.
 
     Raises:
-        InputError: the stack does not pass it to its blocks; it is of another shape, or not of whole numbers.
+        InputError: the stack does not support it; it has another shape, or is not integer.
     """
     if "structure" not in stack.supports:
         raise InputError(f"belongs_to was given, but the stack {stack.stack!r} hands no structure on; leave it out")
@@ -388,9 +392,10 @@ def make_block(
     cross_attention: nn.Module | None = None,
     norm_before_sum: bool = False,
 ) -> Block:
-    """Block `layer` of the encoder, or, where `causal`, of a model that has a decoder only; or else, of the decoder of
-    an encoder–decoder: causal, and with attention to the source. A stack may ask for another `mechanism` than the
-    layer's own, and for something that reads a source, as `Block` has it."""
+    """Returns block `layer` of the encoder, of a decoder-only model (`causal`), or of the decoder of an encoder-decoder
+    (`decoder`), which is causal with cross-attention. A stack may replace the layer's `mechanism`, and the
+    cross-attention as in `Block`.
+    """
     heads = config.decoder_attention_heads if decoder else config.num_attention_heads
     inner = config.decoder_intermediate_size if decoder else config.intermediate_size
     assert heads is not None
@@ -414,7 +419,7 @@ def make_block(
 
 
 def sizes_of(config: ModelFields, *, decoder: bool = False, causal: bool = False) -> Sizes:
-    """What a stack makes layers of its own by; arguments as in `make_block`."""
+    """Returns the sizes for the layers that a stack creates; arguments as in `make_block`."""
     heads = config.decoder_attention_heads if decoder else config.num_attention_heads
     inner = config.decoder_intermediate_size if decoder else config.intermediate_size
     assert heads is not None
@@ -433,14 +438,16 @@ def sizes_of(config: ModelFields, *, decoder: bool = False, causal: bool = False
 
 
 def _shared_positions(layers: nn.Module) -> nn.Module | None:
-    """The tables of all layers that share some, as DeBERTa's, checked to be equal; `None` without any."""
+    """Returns the tables that layers share, as DeBERTa's, after a check that they are equal; `None` if
+    there are none.
+    """
     shared, mechanisms = None, [module for module in layers.modules() if isinstance(module, Attention)]
     attention: Any
     for attention in mechanisms:
         tables = attention.config.shared_tables()
         if tables is not None:
             attention.share_positions()
-            # For every layer, though one is enough: weights that are drawn later depend on it.
+            # Built for every layer, though one is enough: the random state of later weights depends on it.
             built = tables.build(attention.width, attention.heads)
             shared = shared or built
     return shared

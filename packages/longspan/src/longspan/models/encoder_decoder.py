@@ -1,4 +1,4 @@
-"""Documents in, text out: the encoder and a decoder with `generate()`."""
+"""The encoder-decoder model, with `generate()`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SOURCE_INPUTS = (
 
 
 class LongspanForConditionalGeneration(LongspanWriter):
-    """Encoder, decoder and a language-model head tied to the token embeddings (BART, mBART and LED fit into it)."""
+    """Encoder, decoder and a language-model head tied to the token embeddings (compatible with BART, mBART and LED)."""
 
     _tied_weights_keys = {  # noqa: RUF012 (a transformers convention)
         "decoder.embeddings.token.weight": "encoder.embeddings.token.weight",
@@ -59,7 +59,9 @@ class LongspanForConditionalGeneration(LongspanWriter):
             nn.init.zeros_(module.final_logits_bias)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor | None) -> Tensor:
-        """`(B, T)` labels shifted right behind the start token; −100 becomes padding. Data collators call this."""
+        """Returns `(B, T)` labels shifted right after the start token; −100 becomes padding. Data collators
+        call this.
+        """
         if labels is None:
             raise InputError("give labels, decoder_input_ids or input_ids (none given); to write text, call generate()")
         start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
@@ -76,12 +78,12 @@ class LongspanForConditionalGeneration(LongspanWriter):
 
     @takes(Seq2SeqLMInputs)
     def forward(self, inputs: Seq2SeqLMInputs, **others: Any) -> TextFromSourceOutput | tuple[Any, ...]:
-        """Teacher-forced logits `(B·beams, T, V)`, and the loss when `labels` are given.
+        """Returns teacher-forced logits `(B·beams, T, V)`, and the loss if there are `labels`.
 
         `**others` are further arguments of transformers' classes, which must be `None` or without effect here.
 
         Raises:
-            InputError: neither labels nor ids of any kind; shapes that do not fit; inputs longer than the positions.
+            InputError: neither labels nor ids; shapes that do not match; inputs longer than the positions.
         """
         cache = cache_from(inputs.cache, others)
         refuse_others(others)
@@ -119,7 +121,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
         return self.finish(output, inputs.return_dict)
 
     def _as_other_processes(self, ids: Tensor | None) -> AbstractContextManager[None]:
-        """Where processes hold a part of each source, they decode the same targets, and drop the same out of them."""
+        """Synchronises dropout if processes have parts of each source, since they decode the same targets."""
         group = self.encoder.sequence_group
         if group is None:
             return nullcontext()
@@ -137,10 +139,10 @@ class LongspanForConditionalGeneration(LongspanWriter):
         input_ids: torch.LongTensor | None = None,
         **model_kwargs: Any,
     ) -> tuple[Any, dict[str, Any]]:
-        """Repeat the output rows per beam, and leave the source at one row per document (see `CrossAttention`).
+        """Repeats the output rows per beam, with one row of the source per document (see `CrossAttention`).
 
-        transformers calls this hook once per `generate()`; without the override every beam would hold its own copy of
-        the encoder states and of the keys and values made from them.
+        transformers calls this once per `generate()`; without the override, every beam would have a copy of the encoder
+        states and of their keys and values.
         """
         source = {name: model_kwargs.pop(name) for name in _SOURCE_INPUTS if name in model_kwargs}
         parent: Any = super()
@@ -150,7 +152,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
         return rows, {**repeated, **source}
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """Change the vocabulary as transformers does, and `final_logits_bias` with it."""
+        """Resizes the vocabulary as transformers does, including `final_logits_bias`."""
         embedding = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
         missing = embedding.num_embeddings - self.final_logits_bias.shape[1]
         # A negative pad crops; new tokens get no bias.

@@ -1,4 +1,4 @@
-"""The encoder as a model of transformers, with a pooler where the configuration has one."""
+"""The encoder as a model of transformers, with a pooler if configured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedMode
 
 
 class LongspanModel(LongspanPreTrainedModel):
-    """The encoder alone: token ids in, contextual states out."""
+    """The encoder without a head: maps token ids to contextual states."""
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
@@ -31,11 +31,10 @@ class LongspanModel(LongspanPreTrainedModel):
         `**others` are further arguments of transformers' classes, which must be `None` or without effect here.
 
         Returns:
-            `last_hidden_state` `(B, T, E)`, and `pooler_output` `(B, E)`, or a row for each document of packed rows,
-            when the configuration has a pooler, or a stack that sums each row up in one vector, such as the relay of a
-            star; `ponder_times` `(B, T)` where the tokens of a stack stop by themselves, and in training the
-            `stack_loss` that comes with them; and `memory_states` `(B, M, E)` of a model with `num_memory_tokens`,
-            which with `compress_after` are its `last_hidden_state` too.
+            `last_hidden_state` `(B, T, E)`; `pooler_output` `(B, E)`, or a row for each document of packed rows, if the
+            configuration has a pooler, or the stack a summary vector, such as the relay of a star; `ponder_times` `(B,
+            T)` for stacks with adaptive halting, and in training their `stack_loss`; and `memory_states` `(B, M, E)` of
+            a model with `num_memory_tokens`, which with `compress_after` are its `last_hidden_state` too.
 
         Raises:
             InputError: a mask of another shape than the input; an input longer than `max_position_embeddings`.
@@ -58,7 +57,7 @@ class LongspanModel(LongspanPreTrainedModel):
 
 
 class Pooler(nn.Module):
-    """`tanh(dense(first token))`: `(B, T, E)` → `(B, E)`; or of the vector in which a stack sums each row up."""
+    """`tanh(dense(first token))`: `(B, T, E)` → `(B, E)`; or of the summary vector of a stack."""
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
@@ -69,6 +68,6 @@ class Pooler(nn.Module):
 
 
 def encoder_of(model: LongspanPreTrainedModel) -> LongspanModel | None:
-    """The encoder below a head, or the model itself where it is one; None where there is none, or a decoder too."""
+    """Returns the encoder below a head, or the model itself if it is one; None if there is none, or also a decoder."""
     encoder = model if isinstance(model, LongspanModel) else getattr(model, "model", None)
     return encoder if isinstance(encoder, LongspanModel) and not model.config.is_encoder_decoder else None

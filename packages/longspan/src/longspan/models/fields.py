@@ -1,7 +1,7 @@
 """The fields of a model's configuration, each with its type, default and meaning, and the checks between them.
 
-They are plain data without transformers, which takes longer to import than a short document takes to encode;
-`LongspanConfig` adds what transformers' models need.
+They are plain data without transformers, whose import takes longer than encoding a short document; `LongspanConfig`
+adds what transformers' models need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from longspan.stacks import StackConfig, stack_config
 Spec = TypeVar("Spec", bound=HeadSpec)
 
 SHORTEST_WAVE = 2 * math.pi
-"""Tokens after which the fastest sinusoid of a position comes back."""
+"""Period of the fastest sinusoid, in tokens."""
 Layers = Annotated[int, Range(1, 1000)]
 Width = Annotated[int, Range(1, 65_536)]
 Heads = Annotated[int, Range(1, 1024)]
@@ -31,8 +31,9 @@ Token = Annotated[int, Range(0, 2**31 - 1)]
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class ModelFields:
-    """The fields of a model's configuration: types, limits, defaults and meaning. Those without a description are
-    transformers' own."""
+    """The fields of a model's configuration: types, limits, defaults and meaning. Those without a description
+    are transformers' own.
+    """
 
     vocab_size: Annotated[int, Range(1, 100_000_000)] = 50265
     """Number of token embeddings."""
@@ -59,114 +60,132 @@ class ModelFields:
     positions_skip_padding: bool = False
     """False: the row is the index in the input (BART, BERT), counted from the first real token of the attention mask,
     or in a published model from the beginning of the row; True: tokens other than `pad_token_id` are counted, and
-    padding gets row `position_offset - 1` (RoBERTa, Longformer)."""
+    padding gets row `position_offset - 1` (RoBERTa, Longformer).
+    """
     type_vocab_size: Annotated[int, Range(0, 1_000_000)] = 0
     """Rows of the token-type table: 2 for BERT, 1 for RoBERTa, 0 for none (BART)."""
     embedding_size: Width | None = None
-    """Width of the embeddings where it is not E (ELECTRA, DeBERTa-v2): a linear layer takes them there; `None` means E.
-    Encoders without a decoder only."""
+    """Width of the embeddings if it is not E (ELECTRA, DeBERTa-v2), projected by a linear layer; `None` means E.
+    Encoders without a decoder only.
+    """
     embedding_projection: Literal["after_norm", "before_norm"] = "after_norm"
-    """Where that layer stands: "after_norm", with a bias (ELECTRA), or "before_norm", without one (DeBERTa)."""
+    """Position of that layer: "after_norm", with a bias (ELECTRA), or "before_norm", without one (DeBERTa)."""
     cutoffs: tuple[Count, ...] | None = None
-    """First words of the clusters of a large vocabulary, whose words are numbered by frequency: adaptive embeddings and
-    an adaptive softmax, see `longspan.models.adaptive`; `embedding_size` is then the width of the first cluster's
-    embeddings, `[]` means a single cluster with a bias for each word, and `None` the plain table and head.
-    `LongspanForCausalLM` only."""
+    """First words of the clusters of a large vocabulary, whose words are numbered by frequency: adaptive embeddings
+    and an adaptive softmax, see `longspan.models.adaptive`; `embedding_size` is then the width of the first
+    cluster's embeddings, `[]` means a single cluster with a bias for each word, and `None` the plain table and
+    head. `LongspanForCausalLM` only.
+    """
     embedding_divisor: Annotated[int, Range(1, 1024)] = 1
-    """By how much the embeddings of each further cluster are narrower."""
+    """Factor by which the embeddings of each further cluster are narrower."""
     tie_projections: bool | tuple[bool, ...] = True
-    """Whether the softmax uses the projections of the embeddings: for all clusters, or a list with one entry for each.
-    Nothing is tied without `tie_word_embeddings`."""
+    """Whether the softmax shares the projections of the embeddings: for all clusters, or a list with one entry for
+    each. Nothing is tied without `tie_word_embeddings`.
+    """
     head_bias: bool = False
-    """A bias for each word in the head of a language model without `cutoffs`, or in that of masked words with
-    `layers="single"` (Reformer)."""
+    """Whether the head of a language model without `cutoffs`, or of masked words with `layers="single"` (Reformer), has
+    a bias for each word.
+    """
     embedding_norm: bool = True
     """LayerNorm over the summed embeddings."""
     scale_embedding: bool = False
     """Multiply token embeddings by √E (mBART)."""
     normalization: Literal["post", "pre"] = "post"
-    """Place of the LayerNorms: "post" (BART, RoBERTa, BERT) or "pre" (mBART; adds a final LayerNorm to encoder and
-    decoder)."""
+    """Position of the LayerNorms: "post" (BART, RoBERTa, BERT) or "pre" (mBART; adds a final LayerNorm to
+    encoder and decoder).
+    """
     layer_norm_eps: Annotated[float, Range(above=0, maximum=1)] = 1e-5
     """ε of every LayerNorm: 1e-5 (BART, RoBERTa), 1e-12 (BERT)."""
     activation_function: str = "gelu"
-    """Of the feed-forward layers, by its transformers name."""
+    """Activation of the feed-forward layers, by its transformers name."""
     dropout: Dropout = 0.1
-    """After embeddings, attention and feed-forward layers."""
+    """Dropout after embeddings, attention and feed-forward layers."""
     attention_dropout: Dropout = 0.0
-    """Of attention weights, wherever `attention` itself gives no `dropout`."""
+    """Dropout of attention weights, unless `attention` has a `dropout`."""
     activation_dropout: Dropout = 0.0
-    """Inside the feed-forward layers."""
+    """Dropout inside the feed-forward layers."""
     pooler: bool = False
-    """Give `LongspanModel` a dense-tanh pooler over the first token (BERT, RoBERTa)."""
+    """Whether `LongspanModel` has a dense-tanh pooler over the first token (BERT, RoBERTa)."""
     attention: Any = "longformer"
-    """An encoder mechanism: a name, or a dict `{"mechanism": name, option: value, ...}`; or a list of these with one
-    per encoder layer, or with the `layers` that each is for (`longspan.attention.layers`). Stored as plain data with
-    every option filled in. `LongspanForCausalLM`, which has no encoder, builds its layers from it in their causal
-    form."""
+    """The encoder's mechanism: a name, or a dict `{"mechanism": name, option: value, ...}`; or a list of these with one
+    per encoder layer, or with the `layers` of each (`longspan.attention.layers`). Stored as plain data with every
+    option. `LongspanForCausalLM`, which has no encoder, builds its layers from it in their causal form.
+    """
     decoder_attention: Any = "full"
-    """The mechanism over the output in an encoder–decoder, in the same forms with one per decoder layer; any that has a
-    causal form."""
+    """The mechanism of self-attention in the decoder of an encoder-decoder, in the same forms with one per decoder
+    layer; any with a causal form.
+    """
     stack: Any = "sequential"
-    """How blocks are put together: a name, or a dict `{"stack": name, option: value, ...}`."""
+    """The stack that combines the blocks: a name, or a dict `{"stack": name, option: value, ...}`."""
     head: Any = None
-    """What stands on the encoder: the name of a head, or a dict `{"head": name, option: value, ...}` of its options,
-    see `longspan.models.heads`; `None` for the encoder alone and for models with a decoder. A model class with another
-    head takes the defaults of its own. Stored as plain data."""
+    """The head on the encoder: a name, or a dict `{"head": name, option: value, ...}`, see `longspan.models.heads`;
+    `None` for the encoder alone and for models with a decoder. A model class with another head uses its default
+    options. Stored as plain data.
+    """
     global_tokens: Literal["none", "first", "question"] | list[Token] = "none"
-    """Which tokens are global when no `global_attention_mask` is passed: "none", "first" (LED, classification),
-    "question" (every token before the first `sep_token_id`), or a list of token ids: every token with one of them, such
-    as PRIMERA's `<doc-sep>`."""
+    """The global tokens if no `global_attention_mask` is passed: "none", "first" (LED, classification),
+    "question" (every token before the first `sep_token_id`), or a list of token ids: every token with one of
+    them, such as PRIMERA's `<doc-sep>`.
+    """
     max_global_tokens: Whole | None = None
     """Static number of slots for the global tokens of a `global_attention_mask`, needed only to compile or export with
-    such a mask; `None` means as many as the mask of the batch holds."""
+    such a mask; `None` means as many as the mask of the batch has.
+    """
     num_memory_tokens: Whole = 0
-    """Vectors in front of every text that are global tokens of the encoder and belong to no token of the text (Gupta &
-    Berant 2020, "GMAT", arXiv 2006.03274); 0 means none. Outputs and labels are those of the text,
-    `max_position_embeddings` counts the text alone; where that is the length of a table, they are at most as many."""
+    """Number of memory tokens before every text, which are global tokens of the encoder but not tokens of the text
+    (Gupta & Berant 2020, "GMAT", arXiv 2006.03274); 0 means none. Outputs, labels and `max_position_embeddings` are
+    those of the text alone; if the latter is the length of a table, there are at most as many memory tokens.
+    """
     memory_embedding: Literal["learned", "sinusoidal"] = "learned"
-    """What they are: "learned" (a table of their own), or "sinusoidal" (the sinusoids of 0, 1, 2, …, so that no weight
-    depends on their number)."""
+    """Their embeddings: "learned" (a table of their own), or "sinusoidal" (the sinusoids of 0, 1, 2, …, so that no
+    weight depends on their number).
+    """
     compress_after: Annotated[int, Range(1, 1000)] | None = None
-    """So many encoder layers read memory and text, and the others the memory alone, which is then what the encoder
-    gives, and what a decoder, or a head that labels whole texts, reads; `None` means that all layers read the text."""
+    """Number of encoder layers that process memory and text; the others process the memory alone, which is then the
+    encoder's output for a decoder or a head that labels whole texts. `None` means that all layers process the text.
+    """
     label_smoothing: Dropout = 0.0
-    """Of the sequence-to-sequence loss."""
+    """Label smoothing of the sequence-to-sequence loss."""
     wrap_labels: bool = False
-    """Start the decoder with the last real label, a language code, instead of `decoder_start_token_id`, when its inputs
-    are made from labels (mBART)."""
+    """Start the decoder with the last real label, a language code, instead of `decoder_start_token_id`, if its inputs
+    are made from labels (mBART).
+    """
     position_embedding: Literal["learned", "sinusoidal", "axial", "none"] = "learned"
-    """"learned" (a table of `max_position_embeddings` rows) or "sinusoidal" (no weights, and then no longest input:
-    positions repeat nothing and need nothing of a length never trained on), "axial" (two small tables whose every pair
-    is a position, Kitaev et al. 2020), or "none": the encoder knows places only by the relative positions of its
-    attention, as DeBERTa does, or by its stack. With these two a decoder beside an encoder keeps a table of its own,
-    unless its stack tells it places."""
+    """"learned" (a table of `max_position_embeddings` rows), "sinusoidal" (no weights and no longest input; positions
+    are defined at any length), "axial" (two small tables whose every pair is a position, Kitaev et al. 2020), or
+    "none": positions come from relative attention, as in DeBERTa, or from the stack. With the last two, a decoder after
+    an encoder has a table of its own, unless its stack adds positions.
+    """
     sinusoids: Literal["paper", "halves", "two_to_period"] = "paper"
-    """Their form. "paper": sin(p·10000^(−2i/E)) in channel 2i and the cosine in channel 2i + 1 (Vaswani et al. 2017,
-    section 3.5), of amplitude 1 with `scale_embedding`, and else of amplitude `init_std`, which keeps the proportion to
-    token embeddings of that standard deviation. "halves": the same numbers in another order, all sines before all
-    cosines, always of amplitude 1 (Marian, Pegasus). "two_to_period": all sines before all cosines, wavelengths from 2
-    to `position_period`, amplitude √2·`init_std` (the bundled encoder)."""
+    """Form of the sinusoids. "paper": sin(p·10000^(−2i/E)) in channel 2i and the cosine in channel 2i + 1 (Vaswani et
+    al. 2017, section 3.5), of amplitude 1 with `scale_embedding`, and else of amplitude `init_std`, which keeps the
+    proportion to token embeddings of that standard deviation. "halves": the same numbers in another order, all sines
+    before all cosines, always of amplitude 1 (Marian, Pegasus). "two_to_period": all sines before all cosines,
+    wavelengths from 2 to `position_period`, amplitude √2·`init_std` (the bundled encoder).
+    """
     position_period: Annotated[float, Range(above=2, maximum=1e12)] | None = None
-    """Longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood only, which is the
-    same at any length of the document. `None` means 2π·10000, as published, and 10000 with "two_to_period". With
-    "paper" and "halves" the last channels come near it, and it is above the shortest wavelength, 2π."""
+    """Longest wavelength of the sinusoids, in tokens; a short one encodes order within a neighbourhood only, in the
+    same way at any length of the document. `None` means 2π·10000, as published, and 10000 with "two_to_period". With
+    "paper" and "halves" the last channels are close to it, and it must exceed the shortest wavelength, 2π.
+    """
     axial_shape: tuple[Count, ...] | None = None
-    """Rows of the two tables of axial positions, (n₁, n₂): position p reads row p // n₂ of the first and row p mod n₂
-    of the second. Their product is at least `max_position_embeddings` + `position_offset`."""
+    """Rows of the two tables of axial positions, (n₁, n₂): position p has row p // n₂ of the first and row p mod n₂ of
+    the second. Their product is at least `max_position_embeddings` + `position_offset`.
+    """
     axial_widths: tuple[Count, ...] | None = None
-    """Widths of the two tables, which stand side by side: they add up to that of the embeddings."""
+    """Widths of the two tables, which are concatenated: their sum is the width of the embeddings."""
     axial_std: Annotated[float, Range(0, 100)] = 1.0
-    """Standard deviation with which these tables start."""
+    """Initial standard deviation of these tables."""
     init_std: Annotated[float, Range(0, 100)] = 0.02
     """Standard deviation of the normal initialisation."""
     source_model_type: str | None = None
-    """`model_type` of the published model that the weights came from, as which `to_transformers` gives them back;
-    `None` for a model made here."""
+    """`model_type` of the published model of the weights, to which `to_transformers` converts them back;
+    `None` for others.
+    """
     source_name: str | None = None
-    """The name of that model on the Hub, where it was loaded by one."""
+    """The name of that model on the Hub, if it was loaded by name."""
     source_fields: dict[str, Any] | None = None
-    """What its configuration said besides, and goes back with it."""
+    """Further keys of its configuration, for the conversion back."""
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: Token | None = 1
@@ -175,15 +194,16 @@ class ModelFields:
     sep_token_id: Token | None = None
     decoder_start_token_id: Token | None = None
     mask_token_id: Token | None = None
-    """The token that stands for one to be guessed; read only with `pseudo_masks`."""
+    """The mask token that is predicted; used only with `pseudo_masks`."""
     pseudo_masks: bool = False
-    """Of `LongspanForPrefixLM`: guess each token by a `mask_token_id` in its place, instead of by the token before
-    it."""
+    """Of `LongspanForPrefixLM`: predict each token from a `mask_token_id` in its place, instead of from the
+    token before it.
+    """
     forced_bos_token_id: Token | None = None
     forced_eos_token_id: Token | list[Token] | None = None
 
     def settle(self) -> None:
-        """Fill in what follows from other fields, and refuse what no model can have."""
+        """Sets defaults that depend on other fields, and raises `InputError` for invalid combinations."""
         for name, hint in FIELDS.items():
             value = getattr(self, name)
             if value is not getattr(ModelFields, name):
@@ -209,7 +229,7 @@ class ModelFields:
         self.attention = plain_layers(self.attention, self.num_hidden_layers)
         try:
             self.decoder_attention = plain_layers(self.decoder_attention, self.decoder_layers)
-        except InputError as error:  # the sentences name the field that both have in common
+        except InputError as error:  # the messages name the field that both have in common
             raise InputError(str(error).replace("attention", "decoder_attention", 1)) from None
         stack = stack_config(self.stack)
         _check_unused(self, stack)
@@ -237,11 +257,11 @@ class ModelFields:
 
     @property
     def states_width(self) -> int:
-        """Width of the states that heads read."""
+        """Width of the states that heads process."""
         return self.hidden_size * stack_config(self.stack).returns().streams
 
     def head_options(self, kind: type[Spec]) -> Spec:
-        """The options of a head of this kind: those of `head`, or the defaults where that is none or another one."""
+        """Returns the options of a head of this kind: those of `head`, or the defaults if that is another one."""
         return head_spec(self.head) if self.is_for(kind) else kind()  # pyright: ignore[reportReturnType]
 
     def is_for(self, kind: type[HeadSpec]) -> bool:
@@ -249,11 +269,11 @@ class ModelFields:
         return self.head is not None and self.head["head"] == kind.head
 
     def layer_attention(self, layer: int) -> AttentionConfig:
-        """The mechanism of encoder layer `layer`, with `attention_dropout` where its spec gives no dropout."""
+        """Returns the mechanism of encoder layer `layer`, with `attention_dropout` if its spec has no dropout."""
         return self._layer_attention(self.attention, self.num_hidden_layers, layer)
 
     def decoder_layer_attention(self, layer: int) -> AttentionConfig:
-        """The mechanism of decoder layer `layer`, over the output; read like `layer_attention`."""
+        """Returns the mechanism of self-attention in decoder layer `layer`; see `layer_attention`."""
         return self._layer_attention(self.decoder_attention, self.decoder_layers, layer)
 
     def _layer_attention(self, specs: Any, layers: int, layer: int) -> AttentionConfig:
@@ -266,7 +286,7 @@ FIELDS = hints_of(ModelFields)
 
 
 def _check_unused(config: ModelFields, stack: StackConfig) -> None:
-    """Raise `InputError` for the first field that has a value, but no meaning in this stack."""
+    """Raises `InputError` for the first field that is set, but has no effect in this stack."""
     for name, reason in stack.unused.items():
         value, default = getattr(config, name), getattr(ModelFields, name)
         if name.endswith("attention"):  # every option has been filled in
@@ -277,7 +297,9 @@ def _check_unused(config: ModelFields, stack: StackConfig) -> None:
 
 
 def _check_memory(config: ModelFields, stack: StackConfig, layers: Sequence[AttentionConfig]) -> None:
-    """Raise `InputError` for a memory that the mechanisms or the stack of a model do not take, or options of none."""
+    """Raises `InputError` for memory tokens that the mechanisms or the stack do not support, or options
+    without memory tokens.
+    """
     count, lower = config.num_memory_tokens, config.compress_after
     if not count:
         for name in ("memory_embedding", "compress_after"):
@@ -314,7 +336,7 @@ def _check_memory(config: ModelFields, stack: StackConfig, layers: Sequence[Atte
 
 
 def check_compressed(config: ModelFields, head: HeadSpec) -> None:
-    """Raise `InputError` for a head that reads tokens, of a model that goes on with its memory alone."""
+    """Raises `InputError` for a token-level head of a model that continues with its memory alone."""
     if config.compress_after is not None and head.reads_tokens:
         raise InputError(
             f"compress_after={config.compress_after} leaves head {head.head!r} no tokens to read, only the memory; "
@@ -323,7 +345,7 @@ def check_compressed(config: ModelFields, head: HeadSpec) -> None:
 
 
 def _check_losses(layers: Sequence[AttentionConfig], stack: StackConfig) -> None:
-    """Raise `InputError` for a layer that adds to the loss, in a stack that would leave it out."""
+    """Raises `InputError` for a layer with a loss in a stack that would drop it."""
     for layer, attention in enumerate(layers):
         if getattr(attention, "inputs_add_loss", False) and "losses" not in stack.supports:
             raise InputError(
@@ -333,7 +355,7 @@ def _check_losses(layers: Sequence[AttentionConfig], stack: StackConfig) -> None
 
 
 def _check_sizes(config: ModelFields) -> None:
-    """Raise `InputError` for the first size that does not go with the others."""
+    """Raises `InputError` for the first size that does not match the others."""
     if config.decoder_layers and config.embedding_width != config.hidden_size:
         raise InputError(
             f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a model with a "
@@ -363,7 +385,7 @@ def _check_sizes(config: ModelFields) -> None:
 
 
 def _check_head_bias(config: ModelFields) -> None:
-    """Raise `InputError` for a bias that no head of the model has."""
+    """Raises `InputError` for a bias that no head of the model has."""
     spec: Any = config.head
     masked = isinstance(spec, dict) and (spec.get("head"), spec.get("layers")) == ("masked_lm", "single")
     if config.head_bias and (config.cutoffs is not None or config.decoder_layers or not (spec is None or masked)):
@@ -374,7 +396,7 @@ def _check_head_bias(config: ModelFields) -> None:
 
 
 def _check_clusters(config: ModelFields) -> None:
-    """Raise `InputError` for clusters of words that no vocabulary has; make plain lists of them."""
+    """Raises `InputError` for clusters that do not fit the vocabulary; converts them to plain lists."""
     if config.cutoffs is None:
         for name in ("embedding_divisor", "tie_projections"):
             if (value := getattr(config, name)) != getattr(ModelFields, name):
@@ -405,7 +427,7 @@ def _check_clusters(config: ModelFields) -> None:
 
 
 def _check_heads(config: ModelFields, layers: Sequence[AttentionConfig]) -> None:
-    """Raise `InputError` where heads do not divide the width; those of a mechanism may have a width of their own."""
+    """Raises `InputError` if heads do not divide the width; a mechanism's heads may have a width of their own."""
     own = all(layer.own_head_width is not None for layer in layers)
     names = ("decoder_attention_heads",) if own else ("num_attention_heads", "decoder_attention_heads")
     for name in names if config.decoder_layers or not own else ():
@@ -417,7 +439,7 @@ def _check_heads(config: ModelFields, layers: Sequence[AttentionConfig]) -> None
 
 
 def _check_axes(config: ModelFields) -> None:
-    """Raise `InputError` for tables of axial positions that do not make up one; make plain lists of their sizes."""
+    """Raises `InputError` for inconsistent tables of axial positions; converts their sizes to plain lists."""
     shape, widths = (_two_sizes(config, name) for name in ("axial_shape", "axial_widths"))
     if shape is None or widths is None:
         return
@@ -437,7 +459,7 @@ def _check_axes(config: ModelFields) -> None:
 
 
 def _two_sizes(config: ModelFields, name: str) -> list[int] | None:
-    """The sizes of the two tables under a name; `None` where positions are not axial."""
+    """Returns the sizes of the two tables with a name; `None` if positions are not axial."""
     sizes = getattr(config, name)
     if config.position_embedding != "axial":
         if sizes is not None:

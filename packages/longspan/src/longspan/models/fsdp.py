@@ -1,8 +1,8 @@
-"""Weights divided between processes (FSDP2; Zhao et al. 2023, arXiv 2304.11277): each of P processes keeps the P-th
-part of every weight, of its gradient and of the optimizer's states, and fetches the rest of a layer to compute there.
+"""Sharded weights (FSDP2; Zhao et al. 2023, arXiv 2304.11277): each of P processes stores the P-th part of every
+weight, of its gradient and of the optimizer's states, and gathers the rest of a layer to compute it.
 
-Files are those of one process: weights and states are put together before they are written, and divided again when they
-are read, so that a checkpoint can go on in any number of processes, divided or not.
+Files are those of one process: weights and states are gathered before they are written, and sharded when they are read,
+so that a checkpoint can be resumed with any number of processes, sharded or not.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from longspan.ops.runtime import is_distributed
 from longspan.stacks.sequential import Layers
 
 BESIDE_FORWARD = ("attention_loss", "weights_loss", "score", "generate")
-"""Methods of layers and models that use weights without going through `forward` of the same module."""
+"""Methods of layers and models that use weights outside of `forward` of the same module."""
 
 
 def shard(model: nn.Module, device: torch.device, *, offload: bool = False) -> None:
-    """Divide the weights of a model, in place, between the processes that torchrun started.
+    """Shards the weights of a model, in place, between the processes that torchrun started.
 
-    Each unit of a stack is gathered by itself, when it is called; what is outside of stacks is gathered at the start of
-    `forward` and stays. Weights begin everywhere as they are in the first process.
+    Each unit of a stack is gathered when it is called; other weights are gathered at the start of `forward` and stay.
+    The initial weights are those of the first process.
 
     Args:
-        model: whole, with the same layers in every process.
-        device: of this process.
-        offload: keep the parts in the processor's memory, and update them there.
+        model: unsharded, with the same layers in every process.
+        device: the device of this process.
+        offload: store the shards in CPU memory, and update them there.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
@@ -38,7 +38,7 @@ def shard(model: nn.Module, device: torch.device, *, offload: bool = False) -> N
     for tensor in (*model.parameters(), *model.buffers()):
         torch.distributed.broadcast(tensor.detach(), 0)
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
-    pins = device.type != "cpu"  # which memory of the processor a device can read by itself
+    pins = device.type != "cpu"  # CPU memory that a device can access directly
     policy = CPUOffloadPolicy(pin_memory=pins) if offload else OffloadPolicy()
     options: dict[str, Any] = {"mesh": mesh, "offload_policy": policy}
     for unit in (*units(model), model):
@@ -52,14 +52,14 @@ def shard(model: nn.Module, device: torch.device, *, offload: bool = False) -> N
 
 
 def units(model: nn.Module) -> Iterator[nn.Module]:
-    """The modules whose weights are gathered together, innermost first: what each stack says."""
+    """Yields the modules whose weights are gathered together, innermost first, as defined by each stack."""
     stacks = [module for module in model.modules() if isinstance(module, Layers)]
     for stack in reversed(stacks):
         yield from stack.units()
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether some weight of the model is divided."""
+    """Whether any weight of the model is sharded."""
     if not is_distributed():
         return False
     from torch.distributed.tensor import DTensor
@@ -68,12 +68,12 @@ def is_sharded(model: nn.Module) -> bool:
 
 
 def whole_weights(model: nn.Module, *, keep: bool = True) -> dict[str, Tensor]:
-    """The state dict of a model with every divided weight put together in the processor's memory.
+    """Returns the state dict of a model with every sharded weight gathered in CPU memory.
 
-    Every process has to call this. Weights that the model has under two names are one tensor here, too.
+    Every process must call this. Weights that the model has under two names are one tensor here, too.
 
     Args:
-        model: divided or not.
+        model: sharded or not.
         keep: False returns an empty dictionary, for processes that do not write.
     """
     states = model.state_dict()
@@ -87,11 +87,11 @@ def whole_weights(model: nn.Module, *, keep: bool = True) -> dict[str, Tensor]:
 
 
 def gathered(values: Any, *, keep: bool = True) -> Any:
-    """Plain data with every divided tensor put together in the processor's memory; every process has to call this.
+    """Returns plain data with every sharded tensor gathered in CPU memory; every process must call this.
 
     Args:
         values: a tensor, or the state dict of an optimizer.
-        keep: False gives None instead of each tensor that was divided, for processes that do not write.
+        keep: False returns None instead of each sharded tensor, for processes that do not write.
     """
     from torch.distributed.tensor import DTensor
 
@@ -106,12 +106,12 @@ def gathered(values: Any, *, keep: bool = True) -> Any:
 
 
 def divide_loaded_states(optimizer: torch.optim.Optimizer) -> None:
-    """Let an optimizer of divided weights read the state dicts of one of whole weights."""
+    """Makes an optimizer of sharded weights accept the state dicts of one of whole weights."""
     optimizer.register_load_state_dict_pre_hook(_divided)
 
 
 def _divided(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-    """A state dict whose tensors lie as the weights do that they belong to."""
+    """Returns a state dict whose tensors are sharded like their weights."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
@@ -125,7 +125,7 @@ def _divided(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> di
             if not isinstance(value, Tensor) or isinstance(value, DTensor) or value.shape != weight.shape:
                 return value
             mesh = weight.device_mesh
-            whole = value.to(mesh.device_type)  # a part that was offloaded lies elsewhere
+            whole = value.to(mesh.device_type)  # an offloaded shard is on another device
             return distribute_tensor(whole, mesh, weight.placements, src_data_rank=None).to(weight.device)
 
         states[number] = tree_map(as_weight, states[number])

@@ -1,5 +1,6 @@
-"""What every model that writes text shares: its body without a head, and `generate()` of transformers on states of our
-own."""
+"""Base classes of generative models: the model without its head, and transformers' `generate()` with
+Longspan's states.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +30,19 @@ ONLY_BESIDE_ENCODER = (
     *("global_attention_mask", "token_type_ids", "importance", "belongs_to", "encoder_outputs"),
     *("decoder_input_ids", "decoder_attention_mask", "decoder_inputs_embeds"),
 )
-"""Arguments of a model with an encoder that mean nothing without one."""
+"""Arguments of a model with an encoder that have no effect without one."""
 
 
 class LongspanTrunk(LongspanPreTrainedModel):
-    """The encoder and the decoder of a model, or the decoder alone where there is no encoder.
+    """The encoder and the decoder of a model, or the decoder of a decoder-only model.
 
-    `model.base_model` of a class that writes is one, over the modules of the model itself; `from_pretrained` reads one
-    from the folder of such a model. The names of its weights are the same there and here.
+    `model.base_model` of a generative class is one, with the modules of the model itself; `from_pretrained` loads one
+    from the folder of such a model. The names of its weights are the same in both.
 
     Args:
-        config: of the model.
-        decoder: the decoder of a model that is there already, to be shared; `None` makes one.
-        encoder: the encoder beside it.
+        config: fields of the model.
+        decoder: the decoder of an existing model, to be shared; `None` creates one.
+        encoder: the encoder for it.
     """
 
     def __init__(self, config: LongspanConfig, decoder: Decoder | None = None, encoder: Encoder | None = None) -> None:
@@ -55,19 +56,19 @@ class LongspanTrunk(LongspanPreTrainedModel):
         self.post_init()
 
     def init_weights(self) -> None:
-        """As transformers; weights that belong to another model are left as they are."""
+        """As transformers; weights of another model are not changed."""
         if not self.shares:
             super().init_weights()
 
     @takes(Seq2SeqInputs)
     def forward(self, inputs: Seq2SeqInputs, **others: Any) -> DecoderOutput | Seq2SeqModelOutput | tuple[Any, ...]:
-        """The decoder's final states `(B, T, E)` in `last_hidden_state`.
+        """Returns the decoder's final states `(B, T, E)` in `last_hidden_state`.
 
-        Without an encoder the text is read causally, and the arguments that begin with `decoder_` are not for it;
-        beside one, `decoder_input_ids` `(B, T)` or `decoder_inputs_embeds` must be given.
+        A decoder-only model processes `input_ids` causally, and does not accept the arguments that begin with
+        `decoder_`; an encoder-decoder needs `decoder_input_ids` `(B, T)` or `decoder_inputs_embeds`.
 
         Raises:
-            InputError: decoder inputs where there is no encoder, or none where there is one.
+            InputError: decoder inputs without an encoder, or none with one.
         """
         cache = cache_from(inputs.cache, others)
         refuse_others(others)
@@ -113,10 +114,12 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
     decoder: Decoder
     lm_head: nn.Linear | AdaptiveHead
     own_ngrams: ClassVar[bool] = False
-    """Whether the block of n-grams is always ours; transformers' warns of a prompt that it does not see."""
+    """Whether to always replace the repetition block for n-grams; that of transformers excludes a prompt
+    passed as embeddings.
+    """
 
     def post_init(self) -> None:
-        """As transformers, and say whether it may decode with an assistant."""
+        """As transformers; also sets whether assisted decoding is supported."""
         self._is_stateful = self.stays_written()
         super().post_init()
 
@@ -129,12 +132,12 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
 
     @property
     def model(self) -> LongspanTrunk:
-        """The model without its head, over the same modules: transformers' `base_model`."""
+        """The model without its head, with the same modules: transformers' `base_model`."""
         encoder = getattr(self, "encoder", None)
         trunk = self.__dict__.get("_trunk")
         if trunk is None or trunk.decoder is not self.decoder or getattr(trunk, "encoder", None) is not encoder:
             trunk = LongspanTrunk(self.config, self.decoder, encoder)
-            self.__dict__["_trunk"] = trunk  # no module of its own, whose weights would be there twice
+            self.__dict__["_trunk"] = trunk  # not a registered submodule, whose weights would be duplicates
         return trunk.train(self.training)
 
     def language_loss(
@@ -145,10 +148,10 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         *outputs: Any,
         shift: bool = False,
     ) -> Tensor | None:
-        """Cross-entropy `(B, T, V)` against `(B, T)` labels, `None` without labels, and what the stacks add of whom
-        `outputs` come.
+        """Returns the cross-entropy of logits `(B, T, V)` for `(B, T)` labels, plus the losses of the stacks in
+        `outputs`; `None` without labels.
 
-        `shift` compares them as `shifted` has it; `count` is what the sum is divided by.
+        `shift` aligns them with `shifted`; `count` is the divisor of the sum.
         """
         if labels is None:
             return None
@@ -161,29 +164,29 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
     def create_masks_for_generate(
         attention_mask: Tensor | None = None, cache: Cache | None = None, **others: Any
     ) -> Tensor | None:
-        """The mask `(B, S)`, of which every layer makes what its mechanism sees: in one shape for all steps, with a
-        column for each token that a static cache has room for."""
+        """Returns the mask `(B, S)`, from which every layer's mechanism computes its own: in one shape for all steps,
+        with a column for each place of a static cache.
+        """
         room = room_of(cache_from(cache, others))
         if attention_mask is None or room is None:
             return attention_mask
         return functional.pad(attention_mask, (0, room - attention_mask.shape[1]))
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Write text: `GenerationMixin.generate`, which encodes each document once.
+        """Generates text with `GenerationMixin.generate`; each document is encoded once.
 
-        A model with layers that keep no state reads all that is written again in every step. With
-        `cache_implementation="static"` keys and values have their room from the start, and the same text is written.
-        transformers then compiles a step on a GPU, and on other devices with a `compile_config` that says so; all steps
-        go through one graph. It compiles none of beam search. Ids in
-        `no_repeat_ngram_ignored`, given or in the generation configuration, do not count for `no_repeat_ngram_size`:
-        see `DistinctNgrams`.
+        A model with layers that have no state processes all generated tokens again in every step. With
+        `cache_implementation="static"` keys and values are allocated at the start, and the output is the same.
+        transformers then compiles a step on a GPU, and on other devices with a `compile_config` that requests it; all
+        steps use one graph. It does not compile beam search. Ids in `no_repeat_ngram_ignored`, as an argument or in the
+        generation configuration, do not count for `no_repeat_ngram_size`: see `DistinctNgrams`.
 
         Raises:
-            InputError: `max_new_tokens` or `max_length` asks for more tokens than the decoder has positions, which
-                would otherwise show only when it gets there; `use_cache=True` for layers that keep no state; a
-                static `cache_implementation` for layers that keep something else than keys and values; a
-                `compile_config` without a static cache, with beams or `prefill_chunk_size`, or for layers of which no
-                step is one graph; rows that are divided between processes.
+            InputError: `max_new_tokens` or `max_length` exceeds the positions of the decoder, which would otherwise
+                fail only when it gets there; `use_cache=True` for layers without a state; a static
+                `cache_implementation` for layers with a state other than keys and values; a `compile_config` without a
+                static cache, with beams or `prefill_chunk_size`, or for layers whose step cannot be one graph;
+                sequence parallel rows.
         """
         if (cache := cache_from(kwargs.pop(NEW_CACHE, None), kwargs)) is not None:
             kwargs[CACHE] = cache
@@ -198,7 +201,7 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         limit, first = self.decoder.embeddings.max_tokens, self._prompt_length(args, kwargs)
         names = ("max_new_tokens", "max_length")
         new, total = (kwargs.get(name, getattr(settings or self.generation_config, name)) for name in names)
-        # The last token is written but never read, so it needs no position.
+        # The last token is generated but not processed, so it needs no position.
         if new is not None and first + new - 1 > limit:
             raise InputError(
                 f"max_new_tokens={new} is more than this model can write; give at most {limit + 1 - first}"
@@ -211,8 +214,9 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         return parent.generate(*args, **kwargs)
 
     def _settle_cache(self, given: dict[str, Any], settings: Any) -> None:
-        """Refuse a kind of cache that a layer cannot use, and have transformers compile no step that is not one graph
-        for all lengths, as it would do on a GPU by itself."""
+        """Raises for a kind of cache that a layer does not support, and disables transformers' automatic compilation on
+        a GPU for steps that are not one graph for all lengths.
+        """
         compiles = given.get("compile_config", getattr(settings, "compile_config", None)) is not None
         kind, own = given.get("cache_implementation", settings.cache_implementation), given.get(CACHE)
         asked, passed = "static" in str(kind), room_of(own) is not None
@@ -246,7 +250,7 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
             given["disable_compile"] = True
 
     def _ignore_in_ngrams(self, given: dict[str, Any], settings: Any) -> None:
-        """Put our own block of n-grams in the place of transformers', where it is told to ignore some tokens."""
+        """Replaces transformers' repetition block for n-grams if some tokens are ignored."""
         ignored = given.pop("no_repeat_ngram_ignored", getattr(settings, "no_repeat_ngram_ignored", None))
         size = given.get("no_repeat_ngram_size", settings.no_repeat_ngram_size)
         if size and (ignored or self.own_ngrams):
@@ -254,7 +258,9 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
             given["logits_processor"] = [*(given.get("logits_processor") or ()), DistinctNgrams(size, ignored or ())]
 
     def _prompt_length(self, args: tuple[Any, ...], given: dict[str, Any]) -> int:
-        """Tokens that the decoder reads before it writes; without a prompt, the start token."""
+        """Returns the number of tokens that the decoder processes before it generates; without a prompt,
+        the start token.
+        """
         names = ("decoder_input_ids",) if self.config.is_encoder_decoder else ("inputs", "input_ids", "inputs_embeds")
         prompts = [given[name] for name in names if given.get(name) is not None]
         if args and not self.config.is_encoder_decoder and args[0] is not None:
@@ -263,8 +269,9 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
 
 
 def shifted(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs `(B, T, …)` beside what they predict: the label of the next token, which for the last one is there only
-    in labels of `(B, T + 1)`. Other shapes are left alone."""
+    """Aligns outputs `(B, T, …)` with the labels of the next tokens; the last output has one only in labels `(B, T +
+    1)`. Other shapes are unchanged.
+    """
     if labels.dim() == 2 and labels.shape[1] in (outputs.shape[1], outputs.shape[1] + 1):
         labels = labels[:, 1:]
         return outputs[:, : labels.shape[1]], labels
@@ -272,9 +279,10 @@ def shifted(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class DistinctNgrams(LogitsProcessor):
-    """Forbids every token that would end an n-gram which the text has already, unless one of its tokens is ignored.
+    """Forbids every token that would complete an n-gram which is already in the text, unless one of its
+    tokens is ignored.
 
-    Without ignored tokens it does what transformers' `no_repeat_ngram_size` does. Source: the duplicate block of
+    Without ignored tokens it is the same as transformers' `no_repeat_ngram_size`. Source: the duplicate block of
     UniLM's decoder, which DialogLM uses with "." ignored.
 
     Args:
@@ -289,14 +297,14 @@ class DistinctNgrams(LogitsProcessor):
         self.ignored = frozenset(ignored)
 
     def __call__(self, input_ids: LongTensor, scores: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Scores `(B, V)` of the next tokens after `input_ids` `(B, T)`, −∞ where they are forbidden."""
+        """Returns scores `(B, V)` of the next tokens after `input_ids` `(B, T)`, −∞ for forbidden ones."""
         scores = scores.clone()
         for row, tokens in enumerate(input_ids.tolist()):
             scores[row, self.forbidden(tokens)] = float("-inf")
         return scores
 
     def forbidden(self, tokens: Sequence[int]) -> list[int]:
-        """The tokens that may not come next, in order."""
+        """Returns the forbidden next tokens, in order."""
         before = len(tokens) - self.size + 1
         if before < 0:
             return []

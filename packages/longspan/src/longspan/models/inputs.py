@@ -1,8 +1,8 @@
-"""Arguments of `forward`, each declared once with its meaning, for all models that take it.
+"""Arguments of `forward`, each declared once with its documentation, for all models that accept it.
 
-transformers reads the names in the signature of `forward`: `generate` passes on those that it finds there, the Trainer
-keeps the columns and finds the labels by them. So `takes` gives a method `forward(self, inputs, **others)` the fields
-of a dataclass as its signature, and their descriptions as its documentation; the method reads them as one object.
+transformers inspects the signature of `forward`: `generate` passes on the arguments it finds there, and the Trainer
+selects columns and labels by them. So `takes` gives a method `forward(self, inputs, **others)` the fields of a
+dataclass as its signature, and their descriptions as its documentation; the method accesses them as one object.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Output = TypeVar("Output")
 
 @dataclass(frozen=True)
 class ModelInputs:
-    """Base of all, whose tensors are checked to be such; shapes and values are checked where they are read."""
+    """Base class of the arguments; checks the types of tensors. Shapes and values are checked where they are used."""
 
     def __post_init__(self) -> None:
         for name in TENSORS:
@@ -44,24 +44,24 @@ class ModelInputs:
 
 @dataclass(frozen=True)
 class SourceInputs(ModelInputs):
-    """What every model with an encoder takes.
+    """Arguments of every model with an encoder.
 
     Attributes:
         input_ids: `(B, T)` int64 token ids.
         attention_mask: `(B, T)` bool or int, 1/True = real; `None` means all real.
-        global_attention_mask: `(B, T)` bool or int, 1/True = attends everywhere and is attended by everyone; `None`
-            leaves the choice to `config.global_tokens`.
+        global_attention_mask: `(B, T)` bool or int, 1/True = attends to every token and is attended to by every token;
+            by default as in `config.global_tokens`.
         token_type_ids: `(B, T)` int64, for models with `type_vocab_size` > 0; or `(B, T, K)`, K types per token.
         inputs_embeds: `(B, T, E)` instead of `input_ids`.
-        output_hidden_states: also return the states before each layer and after the last; `None` means as configured.
+        output_hidden_states: also return the states before each layer and after the last; by default as configured.
         output_attentions: also return the weights of every layer, `attentions` and `global_attentions`, as in
-            `longspan.attention.features.reported.reported_weights`, computed beside the pass; `None` means as
-            configured. Models with a decoder refuse it.
-        return_dict: False returns a tuple; `None` means as configured.
-        importance: `(B, T)` from 0 to 1, how important each token is, for stacks that weigh tokens by it (`top_down`
+            `longspan.attention.features.reported.reported_weights`, computed in addition to the pass; by default as
+            configured. Models with a decoder do not support it.
+        return_dict: False returns a tuple; by default as configured.
+        importance: `(B, T)` from 0 to 1, the importance of each token, for stacks that weight tokens by it (`top_down`
             with `pooling: importance`).
         belongs_to: `(B, T)` int64, structure: the number of the global token to which each token belongs, counted from
-            0 in each row, −1 for none; for mechanisms that read it (`etc`).
+            0 in each row, −1 for none; for mechanisms that support it (`etc`).
     """
 
     input_ids: Tensor | None = None
@@ -76,21 +76,21 @@ class SourceInputs(ModelInputs):
     belongs_to: Tensor | None = None
 
     def for_encoder(self) -> dict[str, Any]:
-        """The arguments of an encoder among these, by name, but for `return_dict`."""
+        """Returns the arguments of the encoder by name, except `return_dict`."""
         return {name: getattr(self, name, None) for name in ENCODER_ARGUMENTS}
 
 
 @dataclass(frozen=True)
 class EncoderInputs(SourceInputs):
-    """What an encoder takes, and the heads on it.
+    """Arguments of an encoder, and of the heads on it.
 
     Attributes:
-        position_ids: `(1 or B, T)` int64 rows of the position table, as transformers counts them; `None` counts the
-            tokens. Windows are counted in places of the input in any case.
-        seq_idx: `(B, T)` int64, packed sequences: the number of the document to which each token belongs, −1 at
-            padding. Each document is encoded as if it were alone, and its positions and global tokens are counted in
-            it. `cu_seq_lens_q`, as transformers' `DataCollatorWithFlattening` makes it, is taken too; without either
-            and without an `attention_mask`, `position_ids` that begin again mean the same, as in transformers.
+        position_ids: `(1 or B, T)` int64 rows of the position table, as transformers counts them; by default the tokens
+            are counted. Windows always count positions of the input.
+        seq_idx: `(B, T)` int64, packed sequences: the number of each token's document, −1 at padding. Documents do not
+            attend to each other, and each has its own positions and global tokens. `cu_seq_lens_q` of transformers'
+            `DataCollatorWithFlattening` is accepted too; without either and without an `attention_mask`, `position_ids`
+            that restart mean the same, as in transformers.
     """
 
     position_ids: Tensor | None = None
@@ -102,7 +102,7 @@ ENCODER_ARGUMENTS = tuple(field.name for field in fields(EncoderInputs) if field
 
 @dataclass(frozen=True)
 class Seq2SeqInputs(SourceInputs):
-    """What an encoder-decoder takes; the arguments of the encoder are those of the source.
+    """Arguments of an encoder-decoder; those of the encoder are for the source.
 
     Attributes:
         decoder_input_ids: `(B·beams, T)` int64; consecutive rows attend to the same source.
@@ -110,7 +110,7 @@ class Seq2SeqInputs(SourceInputs):
         decoder_inputs_embeds: `(B·beams, T, E)` instead of `decoder_input_ids`.
         encoder_outputs: output of `get_encoder()` for this source, which is then not encoded again.
         cache: cache of earlier output tokens; changed in place.
-        use_cache: return `cache`; `None` means as configured, and never with labels.
+        use_cache: return `cache`; by default as configured, and never with labels.
     """
 
     decoder_input_ids: Tensor | None = None
@@ -123,12 +123,12 @@ class Seq2SeqInputs(SourceInputs):
 
 @dataclass(frozen=True)
 class Seq2SeqLMInputs(Seq2SeqInputs):
-    """What an encoder-decoder with a language-model head takes.
+    """Arguments of an encoder-decoder with a language-model head.
 
     Attributes:
-        labels: `(B, T)` int64 target tokens; −100 is ignored. Without `decoder_input_ids` the decoder reads them
-            shifted right, and without either the `input_ids`, as BART does.
-        num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
+        labels: `(B, T)` int64 target tokens; −100 is ignored. Without `decoder_input_ids` the decoder's inputs are the
+            labels shifted right, and without either the `input_ids`, as in BART.
+        num_items_in_batch: number of real labels by which the loss is divided, for exact gradient accumulation.
     """
 
     labels: Tensor | None = None
@@ -137,7 +137,7 @@ class Seq2SeqLMInputs(Seq2SeqInputs):
 
 @dataclass(frozen=True)
 class TextInputs(ModelInputs):
-    """What every language model without an encoder takes.
+    """Arguments of every language model without an encoder.
 
     Attributes:
         input_ids: `(B, T)` int64, the tokens that follow those in the cache.
@@ -146,12 +146,12 @@ class TextInputs(ModelInputs):
         cache: cache of earlier tokens; changed in place.
         inputs_embeds: `(B, T, E)` instead of `input_ids`.
         labels: `(B, T)` int64; −100 is ignored.
-        use_cache: return `cache`; `None` means as configured, where every layer keeps a state, and never with labels.
-        output_hidden_states: also return the states before each layer and after the last; `None` means as configured.
-        output_attentions: refused; see `Attention.weights`.
-        return_dict: False returns a tuple; `None` means as configured.
-        logits_to_keep: only the logits of so many last tokens, 0 for all.
-        num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
+        use_cache: return `cache`; by default as configured, if every layer has a state, and never with labels.
+        output_hidden_states: also return the states before each layer and after the last; by default as configured.
+        output_attentions: not supported; see `Attention.weights`.
+        return_dict: False returns a tuple; by default as configured.
+        logits_to_keep: number of last tokens whose logits are returned, 0 for all.
+        num_items_in_batch: number of real labels by which the loss is divided, for exact gradient accumulation.
     """
 
     input_ids: Tensor | None = None
@@ -169,12 +169,12 @@ class TextInputs(ModelInputs):
 
 @dataclass(frozen=True)
 class CausalLMInputs(TextInputs):
-    """What a causal language model takes.
+    """Arguments of a causal language model.
 
     Attributes:
-        labels: `(B, T)` int64, mostly `input_ids` themselves: each token is predicted from those before it. −100 is
-            ignored. `(B, T + 1)` where the token after the last one is known.
-        position_ids: `(1 or B, T)` int64 places of the tokens, counted from 0; `None` counts the real ones.
+        labels: `(B, T)` int64, usually `input_ids` themselves: each token is predicted from those before it. −100 is
+            ignored. `(B, T + 1)` if the token after the last one is known.
+        position_ids: `(1 or B, T)` int64 positions of the tokens, from 0; by default the real tokens are counted.
         shift_labels: `(B, T)` int64 instead of `labels`, shifted already: the token after each; −100 is ignored.
         seq_idx: `(B, T)` int64, packed sequences, as in `EncoderInputs`; the first token of a document is no label for
             the last of the one before it.
@@ -187,18 +187,18 @@ class CausalLMInputs(TextInputs):
 
 @dataclass(frozen=True)
 class PrefixLMInputs(TextInputs):
-    """What a prefix language model takes.
+    """Arguments of a prefix language model.
 
     Attributes:
-        input_ids: `(B, S)` int64, the source, padded anywhere; with a cache that is not empty, `(B, T)` tokens that
-            were written after it.
-        cache: cache of earlier tokens; changed in place. The first tokens in an empty one are the source, start token
-            included.
-        inputs_embeds: `(B, S, F)` instead of `input_ids`, with their scale.
+        input_ids: `(B, S)` int64, the source, with padding anywhere; with a cache that is not empty, `(B,
+            T)` generated tokens.
+        cache: cache of earlier tokens; changed in place. The first tokens in an empty one are the source, including
+            the start token.
+        inputs_embeds: `(B, S, F)` instead of `input_ids`, already scaled.
         labels: `(B, T)` int64, the target, which follows the source and a start token; −100, at the end of a row, is
             ignored. The logits are `(B, T, V)`.
         global_attention_mask: has no effect: attention within the source is full.
-        logits_to_keep: only the logits of so many last tokens, 0 for all; with pseudo masks there is only one.
+        logits_to_keep: number of last tokens whose logits are returned, 0 for all; with pseudo masks there is only one.
     """
 
     global_attention_mask: Tensor | None = None
@@ -218,9 +218,10 @@ Packed = TypeVar("Packed", EncoderInputs, CausalLMInputs)
 def takes(
     inputs: Callable[Parameters, Inputs],
 ) -> Callable[[Callable[Concatenate[Model, Inputs, ...], Output]], Callable[Concatenate[Model, Parameters], Output]]:
-    """Call `forward(self, inputs, **others)` with the fields of the dataclass `inputs`, by position or by name.
+    """Decorates `forward(self, inputs, **others)` to accept the fields of the dataclass `inputs`, by position
+    or by name.
 
-    All other arguments reach the method by their names, if it takes any.
+    All other arguments are passed to the method by name, if it accepts any.
     """
     kind: Any = inputs
     names = frozenset(field.name for field in fields(kind))
@@ -244,7 +245,7 @@ def takes(
 
 
 def _with_arguments(documentation: str | None, kind: type) -> str:
-    """The docstring of a method, with the attributes of a dataclass and of its bases as arguments."""
+    """Returns the docstring of a method, with the attributes of a dataclass and of its bases as arguments."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         _, _, section = (inspect.getdoc(base) or "").partition("Attributes:\n")
@@ -256,14 +257,14 @@ def _with_arguments(documentation: str | None, kind: type) -> str:
 
 
 def check_batch(name: str, given: Any) -> None:
-    """Raise `InputError` for an argument of a model that is neither a tensor nor None, such as a list of ids."""
+    """Raises `InputError` for an argument of a model that is neither a tensor nor None, such as a list of ids."""
     check_tensor(name, given, "give a tensor, as a tokenizer makes with return_tensors='pt'")
 
 
 def bool_mask(
     name: str, mask: Tensor | None, hidden: Tensor, *, of: str = "input", check: bool = True
 ) -> Tensor | None:
-    """A mask `(B, T)` of states `(B, T, E)` as bool, on their device; `check` looks at its values too."""
+    """Converts a mask `(B, T)` of states `(B, T, E)` to bool on their device; `check` also checks its values."""
     if mask is None:
         return None
     if tuple(mask.shape) != tuple(hidden.shape[:2]):
@@ -276,9 +277,9 @@ def bool_mask(
 
 
 def check_mask(name: str, mask: Tensor) -> None:
-    """Raise `InputError` for a mask with other values than 0 and 1, which would all count as 1.
+    """Raises `InputError` for a mask with other values than 0 and 1, which would all count as 1.
 
-    Longformer once marked global tokens by a 2, and additive masks hold 0 where a token is real. A compiled or exported
+    Longformer once marked global tokens with 2, and additive masks have 0 for real tokens. A compiled or exported
     program is not checked, since it would have to read the data.
     """
     if mask.dtype == torch.bool or torch.compiler.is_compiling():
@@ -292,7 +293,7 @@ def check_mask(name: str, mask: Tensor) -> None:
 
 
 def tokens_among(ids: Sequence[int], input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
-    """`(B, T)` bool: the real tokens whose id is one of these."""
+    """Returns the real tokens with one of these ids, `(B, T)` bool."""
     if input_ids is None:
         raise InputError(f"global_tokens={list(ids)} reads input_ids; pass a global_attention_mask with inputs_embeds")
     marked = torch.isin(input_ids, torch.tensor(ids, device=input_ids.device))
@@ -300,15 +301,16 @@ def tokens_among(ids: Sequence[int], input_ids: Tensor | None, mask: Tensor | No
 
 
 def with_documents(inputs: Packed, others: dict[str, Any]) -> Packed:
-    """The same inputs with the documents of packed rows in `seq_idx`, however they are marked; `others`, the further
-    arguments of the model, lose what marked them. Errors as in `documents_of`."""
+    """Returns the inputs with the documents of packed rows in `seq_idx`, for any of the supported formats; removes
+    these arguments from `others`, the further arguments of the model. Errors as in `documents_of`.
+    """
     given = inputs.input_ids if inputs.inputs_embeds is None else inputs.inputs_embeds
     documents = documents_of(given, inputs.seq_idx, inputs.position_ids, inputs.attention_mask, others)
     return replace(inputs, seq_idx=documents)
 
 
 WITHOUT_EFFECT = frozenset({"cache_position", "use_cache"})
-"""What encoders of transformers take and do not read."""
+"""Arguments of transformers' encoders that are ignored."""
 REASONS = {
     "head_mask": "attention heads cannot be masked",
     "decoder_head_mask": "attention heads cannot be masked",
@@ -322,11 +324,11 @@ REASONS = {
 
 
 def refuse_others(others: dict[str, Any]) -> None:
-    """Raise for the first argument that asks for something; `None` and what has no effect anyway pass.
+    """Raises for the first unsupported argument; `None` and values without effect pass.
 
     Raises:
-        InputError: an argument of transformers' classes that cannot be honoured.
-        TypeError: an argument that nobody knows.
+        InputError: an argument of transformers' classes that is not supported.
+        TypeError: an unknown argument.
     """
     for name, value in others.items():
         if name in WITHOUT_EFFECT or (name in REASONS and value is None):
@@ -337,7 +339,7 @@ def refuse_others(others: dict[str, Any]) -> None:
 
 
 def refuse_attentions(output_attentions: bool | None, configured: bool | None) -> None:
-    """Raise `InputError` where a model that writes is asked for attention weights."""
+    """Raises `InputError` if attention weights are requested of a model with a decoder."""
     if configured if output_attentions is None else output_attentions:
         raise InputError(
             "output_attentions=True is not offered by a model that writes, whose layers keep states; ask its encoder, "

@@ -1,5 +1,6 @@
-"""Text that goes on: a decoder without an encoder, with `generate()`; and the same weights under other options, as a
-model is evaluated with a longer memory than it was trained with."""
+"""Causal language models without an encoder, with `generate()`; and models with the same weights and other options,
+such as a longer memory in evaluation than in training.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ class DecoderOnly(LongspanWriter):
         self.post_init()
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> Any:
-        """As transformers; a vocabulary in clusters has no end that words could be added to."""
+        """As transformers; raises for a vocabulary in clusters, to which no words can be added."""
         if self.config.cutoffs is not None:
             raise InputError(
                 f"a vocabulary with cutoffs={self.config.cutoffs} cannot be resized; make a new model with another one"
@@ -74,35 +75,36 @@ class DecoderOnly(LongspanWriter):
 
 
 class LongspanForCausalLM(DecoderOnly):
-    """Text that goes on: every token is guessed from those before it, by any mechanism with a causal form, in any
-    layer."""
+    """A causal language model: every token is predicted from those before it, with any causal mechanism in
+    any layer.
+    """
 
     reads_each_token = True
 
     def with_memory(self, *, clamp_tokens: int | None = None, **options: Any) -> Self:
-        """A model that shares these weights, with another length of memory than in training.
+        """Returns a model that shares these weights, with another length of memory than in training.
 
         Args:
-            clamp_tokens: distances above this count as this one; `None` leaves that as it is.
-            **options: of the stack, such as `memory_tokens` and `same_length` of the recurrent one.
+            clamp_tokens: the maximal distance, to which larger ones are clamped; `None` does not change it. **options:
+            options of the stack, such as `memory_tokens` and `same_length` of the recurrent one.
 
         Raises:
-            InputError: options that the stack does not have, or positions that are not relative.
+            InputError: unknown options of the stack, or positions that are not relative.
         """
         attention = {} if clamp_tokens is None else {"clamp_tokens": clamp_tokens}
         return with_options(self, stack=options, attention=attention)
 
     @takes(CausalLMInputs)
     def forward(self, inputs: CausalLMInputs, **others: Any) -> TextOutput | tuple[Any, ...]:
-        """Logits of the next token after each, and the loss when `labels` are given.
+        """Returns the logits of the next token after each, and the loss if there are `labels`.
 
-        With an adaptive softmax (`cutoffs`) the logits are log-probabilities, and `None` when labels are given: their
-        loss needs no table of all words. `**others` are further arguments of transformers' classes, which must be
-        `None` or without effect here.
+        With an adaptive softmax (`cutoffs`) the logits are log-probabilities, and `None` with labels, since the loss
+        does not need all words. `**others` are further arguments of transformers' classes, which must be `None` or
+        without effect here.
 
         Raises:
             InputError: a mask of another shape than the sequence; one longer than the positions; a cache for layers
-                that keep no state.
+                without a state.
         """
         cache = cache_from(inputs.cache, others)
         if cache is None and (others or inputs.seq_idx is not None or inputs.position_ids is not None):
@@ -168,9 +170,10 @@ class LongspanForCausalLM(DecoderOnly):
 
     @torch.no_grad()
     def score(self, labels: Tensor, **inputs: Any) -> tuple[Tensor, Tensor, Cache | None]:
-        """How well labels are predicted: nats and whether the likeliest token is right, `(N,)` each, of the N labels
-        that are not −100, row by row; and the cache. Arguments as in `forward`; where rows are divided between
-        processes, those of this process's part, whose labels are `(B, T_r + 1)`."""
+        """Returns the nats, and whether the most likely token is right, `(N,)` each, of the N labels that are not −100,
+        row by row; and the cache. Arguments as in `forward`; with sequence parallelism, those of this process's part,
+        whose labels are `(B, T_r + 1)`.
+        """
         decoded = self.decoder(**inputs)
         states, labels = shifted(decoded.last_hidden_state, labels)
         real = labels != IGNORED
@@ -186,11 +189,10 @@ class LongspanForCausalLM(DecoderOnly):
 def with_options(
     model: Model, *, stack: Mapping[str, Any] | None = None, attention: Mapping[str, Any] | None = None
 ) -> Model:
-    """A model that shares all weights with this one, whose stack and mechanisms have the given options changed.
+    """Returns a model that shares all weights with this one, with other options of its stack and mechanisms.
 
     Raises:
-        InputError: an option that the stack or the mechanisms have not, that means nothing to them, or that changes
-            the weights.
+        InputError: an unknown option, one without effect, or one that changes the weights.
     """
     if not stack and not attention:
         return model
@@ -221,7 +223,7 @@ def with_options(
 
 
 def _check_used(config: Any, attention: Mapping[str, Any]) -> None:
-    """Refuse options that mean nothing to a layer beside those it has."""
+    """Raises `InputError` for options without effect in a layer, given its other options."""
     for layer in range(config.num_hidden_layers):
         own = config.layer_attention(layer)
         for name in own.idle & {name for name, value in attention.items() if value is not None}:

@@ -1,4 +1,4 @@
-"""Losses of the task heads; every one of them is 0, with gradient 0, when nothing in the batch carries a label."""
+"""Losses of the task heads; each is 0, with gradient 0, for a batch without labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IGNORED = -100
 
 
 def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Tensor | int | None = None) -> Tensor:
-    """Mean cross-entropy over the labels that are not −100, in float32 or wider.
+    """Returns the mean cross-entropy over the labels that are not −100, in float32 or wider.
 
     Args:
         logits: `(B, T, V)`.
@@ -28,7 +28,7 @@ def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Te
         count: divisor; `None` means the number of real labels of this batch.
     """
     check_labels(labels, logits.shape[:-1])
-    try:  # a processor raises; a GPU, which would be waited for, aborts
+    try:  # a CPU raises; a GPU, which is not synchronised, aborts
         total = functional.cross_entropy(
             wide(logits).flatten(0, -2),
             labels.flatten(),
@@ -47,7 +47,7 @@ def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Te
 
 
 def document_loss(config: LongspanConfig, logits: Tensor, labels: Tensor) -> Tensor:
-    """Loss of `(B, L)` logits by `config.problem_type`, or by what the labels look like when that is unset.
+    """Returns the loss of `(B, L)` logits by `config.problem_type`, by default inferred from the labels.
 
     One output: mean squared error. Whole-number labels `(B,)`: cross-entropy. Float labels `(B, L)`: binary
     cross-entropy per label.
@@ -73,20 +73,22 @@ def document_loss(config: LongspanConfig, logits: Tensor, labels: Tensor) -> Ten
 def span_loss(
     start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor, mask: Tensor | None = None
 ) -> Tensor:
-    """Scalar mean of `any_place_loss` of the two ends of an answer: logits `(B, T)`, positions as `places` there."""
+    """Returns the scalar mean of `any_place_loss` of the two ends of an answer: logits `(B, T)`, positions
+    as `places` there.
+    """
     return (any_place_loss(start, start_positions, mask) + any_place_loss(end, end_positions, mask)) / 2
 
 
 def any_place_loss(logits: Tensor, places: Tensor, mask: Tensor | None = None) -> Tensor:
-    """`−log` of the probability that all right places of a row have together, mean over the rows that have one.
+    """Returns `−log` of the total probability of all right positions of a row, mean over the rows that have one.
 
-    With one right place this is cross-entropy; with several, any of them will do (Clark and Gardner 2018): `logsumexp`
-    over all places less that over the right ones, `log Σ exp z − log Σ_right exp z`.
+    With one right position this is cross-entropy; with several, any of them counts (Clark and Gardner 2018):
+    `logsumexp` over all positions less that over the right ones, `log Σ exp z − log Σ_right exp z`.
 
     Args:
         logits: `(B, T)`.
-        places: `(B,)` or `(B, K)` int64; those outside the row are none, and one that comes twice counts once.
-        mask: `(B, T)`, real tokens; padding is no place.
+        places: `(B,)` or `(B, K)` int64; those outside the row are ignored, and duplicates count once.
+        mask: `(B, T)`, real tokens; padding is excluded.
     """
     rows, length = logits.shape
     places = places.reshape(rows, -1)
@@ -97,22 +99,22 @@ def any_place_loss(logits: Tensor, places: Tensor, mask: Tensor | None = None) -
     if mask is not None:
         logits, right = logits.masked_fill(~mask.bool(), torch.finfo(logits.dtype).min), right & mask.bool()
     labelled = right.any(1)
-    # A row without a right place takes all of them, so that its loss and its gradient are 0.
+    # In a row without a right position all count as right, so that its loss and its gradient are 0.
     chosen = logits.masked_fill(~(right | ~labelled[:, None]), float("-inf"))
     return (logits.logsumexp(1) - chosen.logsumexp(1)).sum() / labelled.sum().clamp(min=1)
 
 
 def wide(logits: Tensor) -> Tensor:
-    """The same numbers in float32, or in float64 where they are: losses of half-precision scores lose digits."""
+    """Converts to float32, unless they are float64: losses of half-precision scores would be imprecise."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def binary_loss(logits: Tensor, labels: Tensor, exists: Tensor | None) -> Tensor:
-    """Mean binary cross-entropy, in float32, over the sentences or tokens that exist and have a label.
+    """Returns the mean binary cross-entropy, in float32, over the sentences or tokens that exist and have a label.
 
     Args:
-        logits: `(B, N)`, any value where nothing exists.
-        labels: `(B, N)` in [0, 1], −100 where there is none.
+        logits: `(B, N)`, any value for missing ones.
+        labels: `(B, N)` in [0, 1], −100 for none.
         exists: `(B, N)` bool or int; `None` means that all do.
     """
     check_labels(labels, logits.shape)
@@ -124,13 +126,14 @@ def binary_loss(logits: Tensor, labels: Tensor, exists: Tensor | None) -> Tensor
 
 
 def with_label(labels: Tensor, exists: Tensor | None) -> Tensor:
-    """Which sentences or tokens exist and have a label, bool; arguments as in `binary_loss`."""
+    """Returns which sentences or tokens exist and have a label, bool; arguments as in `binary_loss`."""
     return labels != IGNORED if exists is None else (labels != IGNORED) & exists.bool()
 
 
 def contrastive_loss(predicted: Tensor, targets: Tensor) -> Tensor:
-    """Mean over N of `-log softmax_j(p_i·t_j)` at j = i, in float32 at least; 0 for none: the right target among all of
-    them (van den Oord et al. 2018, Contrastive Predictive Coding, arXiv 1807.03748, equation 4).
+    """Returns the mean over N of `-log softmax_j(p_i·t_j)` at j = i, in float32 at least, 0 for N = 0: each
+    prediction selects its target among all of them (van den Oord et al. 2018, Contrastive Predictive Coding, arXiv
+    1807.03748, equation 4).
 
     Args:
         predicted, targets: `(N, E)`.
@@ -141,18 +144,21 @@ def contrastive_loss(predicted: Tensor, targets: Tensor) -> Tensor:
 
 
 PAIRS = 10
-"""How much more similarities count than cosines, whose errors are larger: both then weigh about the same."""
+"""Weight of the errors of similarities relative to those of cosines, which are larger; both then
+contribute about equally.
+"""
 
 
 def distillation_loss(vectors: Tensor, labels: Tensor, exists: Tensor) -> Tensor:
-    """How far vectors are from a teacher's, each by itself and in pairs: `mean(1 − s·t) + 10 · mean((s·s′ − t·t′)²)`.
+    """Returns the distance of vectors from a teacher's, singly and in pairs: `mean(1 − s·t) + 10 ·
+    mean((s·s′ − t·t′)²)`.
 
-    The first part puts each vector where the teacher has it, the second keeps what search and centrality read, the
-    similarity of two (Park et al. 2019, Relational Knowledge Distillation). Pairs are formed over the whole batch.
+    The first term compares each vector with the teacher's, the second the similarities of pairs, which search and
+    centrality use (Park et al. 2019, Relational Knowledge Distillation). Pairs are formed over the whole batch.
 
     Args:
         vectors: `(B, N, D)` of length 1.
-        labels: `(B, N, D)` of length 1; 0 where there is no teacher's vector.
+        labels: `(B, N, D)` of length 1; 0 without a teacher's vector.
         exists: `(B, N)` bool.
     """
     check_labels(labels, vectors.shape)
@@ -160,13 +166,13 @@ def distillation_loss(vectors: Tensor, labels: Tensor, exists: Tensor) -> Tensor
     students, teachers = (each.flatten(0, 1).float() * counted[:, None] for each in (vectors, labels))
     count = counted.sum().clamp(min=1)
     single = (counted.float() - (students * teachers).sum(-1)).sum() / count
-    # Those that do not count are 0, and so is what they add.
+    # Missing ones are 0, and contribute 0.
     pairs = (students @ students.T - teachers @ teachers.T).square().sum() / count**2
     return single + PAIRS * pairs
 
 
 def check_labels(labels: Tensor, predicted: torch.Size) -> None:
-    """Raise `InputError` unless `labels` have the shape of the predictions, one label for each."""
+    """Raises `InputError` unless `labels` have the shape of the predictions."""
     check_batch("labels", labels)
     if labels.shape != predicted:
         raise InputError(
@@ -177,9 +183,9 @@ def check_labels(labels: Tensor, predicted: torch.Size) -> None:
 def with_stack_loss(
     loss: Tensor | None, *outputs: Any, labels: Tensor | None = None, count: Tensor | int | None = None
 ) -> Tensor | None:
-    """A model's loss and what the stacks of some `outputs` add to it; `None` without a loss.
+    """Returns a model's loss plus the losses of the stacks in `outputs`; `None` without a loss.
 
-    Where a loss is divided by the `count` of all labels in an update, the batch adds its share of them.
+    If a loss is divided by the `count` of all labels in an update, the batch adds its share of them.
     """
     for output in outputs:
         extra = getattr(output, "stack_loss", None)

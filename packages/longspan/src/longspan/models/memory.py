@@ -1,8 +1,8 @@
-"""A memory in front of every text: vectors that see all of it and are seen by all of it.
+"""Memory tokens before every text, which attend to all of it and are attended to by all of it.
 
-Gupta & Berant 2020, "GMAT: Global Memory Augmentation for Transformers", arXiv 2006.03274: M vectors stand before the
-T tokens of a text as global tokens. The projections and blocks are those of the text, so that nothing but the vectors
-themselves is new, and T tokens of a mechanism with windows cost M·(T + M) scores more.
+Gupta & Berant 2020, "GMAT: Global Memory Augmentation for Transformers", arXiv 2006.03274: M memory tokens come before
+the T tokens of a text as global tokens. The projections and blocks are those of the text, so that only the memory
+tokens are new weights, and T tokens of a mechanism with windows cost M·(T + M) more scores.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from longspan.stacks.block import total_loss
 
 @dataclass(frozen=True)
 class MemoryFirst:
-    """A batch whose rows begin with their memory, the first token of each text right behind it.
+    """A batch whose rows begin with their memory tokens, directly followed by the first token of each text.
 
     Attributes:
         hidden: `(B, M + T, E)`.
-        tokens: what is known of these places.
+        tokens: properties of these positions.
         count: M.
-        back: `(B, T)`, the way back to the places that tokens had, where rows began with padding; this goes behind the
-            text, since what stands between memory and text would move the blocks and pools of the text.
+        back: `(B, T)`, the inverse order to the original positions, if rows began with padding; padding is moved after
+            the text, since padding between memory and text would shift the blocks and pools of the text.
     """
 
     hidden: Tensor
@@ -38,8 +38,9 @@ class MemoryFirst:
 
     @classmethod
     def of(cls, hidden: Tensor, tokens: Tokens, count: int, *, places: bool = False) -> MemoryFirst:
-        """Of `(B, M + T, E)` and what is known of the T tokens; `places` tells each of all its place, counted for the
-        text as without a memory, and for the memory from −M to −1."""
+        """Creates it from `(B, M + T, E)` and the properties of the T tokens; `places` adds the positions, counted for
+        the text as without a memory, and for the memory from −M to −1.
+        """
         rows, device = hidden.shape[0], hidden.device
         memory, hidden = hidden[:, :count], hidden[:, count:]
         stands = tokens.text_places(hidden.shape[1], device) if places else None
@@ -65,7 +66,9 @@ class MemoryFirst:
         return cls(torch.cat([memory, hidden], 1), tokens, count, back)
 
     def apart(self, output: StackOutput) -> StackOutput:
-        """What a stack made of `hidden`: the memory by itself, and everything else of the text, in its own places."""
+        """Splits the stack's output for `hidden` into the memory, and all other fields for the text, in
+        its original positions.
+        """
         hidden, times = output.all_hidden_states, output.aux.ponder_times
         return output._replace(
             states=self._text(output.states),
@@ -75,18 +78,18 @@ class MemoryFirst:
         )
 
     def alone(self, memory: Tensor) -> tuple[Tensor, Tokens]:
-        """The memory `(B, M, E)` without a text, all of whose vectors see each other."""
+        """Returns the memory `(B, M, E)` without a text, in which all tokens attend to each other."""
         slots = torch.arange(self.count, device=memory.device).expand(memory.shape[:2])
         return memory, Tokens(global_slots=slots)
 
     def compressed(
         self, layers: Any, lower: int, hidden: Tensor, tokens: Tokens, *given: Any, **options: Any
     ) -> StackOutput:
-        """The first `lower` layers attend to memory and text, and the others to the memory alone: states `(B, M, E)`.
+        """Applies the first `lower` layers to memory and text, and the others to the memory alone: states `(B, M, E)`.
 
         Args:
-            layers: the stack, called as `Sequential` is.
-            lower: how many of them.
+            layers: the stack, called like `Sequential`.
+            lower: the number of these layers.
             hidden, tokens: `hidden` and `tokens` of this batch.
             *given, **options: further arguments of the stack.
         """
@@ -102,5 +105,5 @@ class MemoryFirst:
         return second._replace(all_hidden_states=states, aux=second.aux._replace(loss=loss))
 
     def _text(self, values: Tensor) -> Tensor:
-        """`(B, M + T, …)` → `(B, T, …)`."""
+        """Returns the text's part, `(B, M + T, …)` → `(B, T, …)`."""
         return in_order(values[:, self.count :], self.back)

@@ -1,4 +1,4 @@
-"""What models return: transformers' outputs with what some stacks return beside the states."""
+"""Outputs of models: those of transformers with the further outputs of some stacks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from longspan.models.transformers_names import WithCache
 
 @dataclass
 class EncoderOutput(BaseModelOutputWithPooling):
-    """An encoder's states.
+    """The output of an encoder.
 
     Attributes:
-        ponder_times: `(B, T)` float32, steps that each token took, in stacks whose tokens stop by themselves.
-        stack_loss: scalar, what such a stack adds to a training loss; only while training.
-        source_states: `(B, S, E)`, what a decoder beside the encoder reads, where that is not the states of tokens.
-        source_mask: `(B, S)` bool, which of them there are.
+        ponder_times: `(B, T)` float32, steps of each token, in stacks with adaptive halting.
+        stack_loss: scalar, the loss of such a stack, in training only.
+        source_states: `(B, S, E)`, the states for a decoder's cross-attention, if these are not those of the tokens.
+        source_mask: `(B, S)` bool, their mask.
         memory_states: `(B, M, E)` after the last layer, of models with `num_memory_tokens`.
-        global_attentions: of each layer, weights of the global queries over all keys, `(B, H, T, G)`, where
-            `attentions` holds those of a window.
+        global_attentions: for each layer, weights of the global queries over all keys, `(B, H, T, G)`, if `attentions`
+            are those of a window.
     """
 
     ponder_times: Tensor | None = None
@@ -39,7 +39,7 @@ class EncoderOutput(BaseModelOutputWithPooling):
 
 @dataclass
 class DecoderOutput(BaseModelOutputWithPastAndCrossAttentions, WithCache):
-    """A decoder's states; `ponder_times` and `stack_loss` as in `EncoderOutput`."""
+    """The output of a decoder; `ponder_times` and `stack_loss` as in `EncoderOutput`."""
 
     ponder_times: Tensor | None = None
     stack_loss: Tensor | None = None
@@ -47,15 +47,16 @@ class DecoderOutput(BaseModelOutputWithPastAndCrossAttentions, WithCache):
 
 @dataclass
 class TextOutput(CausalLMOutputWithPast, WithCache):
-    """What `LongspanForCausalLM` returns; `ponder_times` `(B, T)` as in `EncoderOutput`."""
+    """The output of `LongspanForCausalLM`; `ponder_times` `(B, T)` as in `EncoderOutput`."""
 
     ponder_times: Tensor | None = None
 
 
 @dataclass
 class TextFromSourceOutput(Seq2SeqLMOutput, WithCache):
-    """What `LongspanForConditionalGeneration` returns; `ponder_times` are of the tokens that it writes, and
-    `encoder_ponder_times` of those of the source, both as in `EncoderOutput`."""
+    """The output of `LongspanForConditionalGeneration`; `ponder_times` are those of the target tokens, and
+    `encoder_ponder_times` those of the source, both as in `EncoderOutput`.
+    """
 
     ponder_times: Tensor | None = None
     encoder_ponder_times: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Packed sequences: several documents in one row, and the arguments of `forward` that mark where each begins."""
+"""Packed sequences: several documents in one row, and the arguments of `forward` that mark their boundaries."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
 
 FLATTENED = ("cu_seq_lens_q", "cu_seq_lens_k")
-"""Where documents begin in a packed row, as transformers' `DataCollatorWithFlattening` gives it to FlashAttention."""
+"""Boundaries of the documents in a packed row, as in transformers' `DataCollatorWithFlattening` for FlashAttention."""
 LONGEST = ("max_length_q", "max_length_k")
-"""Given besides, and derived from the others."""
+"""Redundant arguments that come with it."""
 
 NOT_IN_GRAPH = (
     "a row holds several documents, and no compiled graph reads them apart; run packed rows without torch.compile or "
@@ -33,10 +33,10 @@ def documents_of(
     attention_mask: Tensor | None,
     others: dict[str, Any],
 ) -> Tensor | None:
-    """The documents of packed rows `(B, T)` int64, −1 at padding; `None` where every row is one document.
+    """Returns the documents of packed rows `(B, T)` int64, −1 at padding; `None` if every row is one document.
 
-    They are told by `seq_idx`, by `cu_seq_lens_q`, or as in transformers by `position_ids` that begin again, where
-    there is no attention mask. `others` lose what is read here.
+    They are marked by `seq_idx`, by `cu_seq_lens_q`, or as in transformers by `position_ids` that restart, if there is
+    no attention mask. The arguments used here are removed from `others`.
 
     Args:
         given: ids `(B, T)` or embeddings `(B, T, E)`.
@@ -46,8 +46,8 @@ def documents_of(
         others: further arguments of a model, by name.
 
     Raises:
-        InputError: numbers that are not runs, do not fit the mask or each other; lengths that do not add up to the row;
-            positions that do not count each document from where it begins.
+        InputError: documents that are not contiguous, or do not match the mask or each other; lengths that do not sum
+            to the row; positions that do not restart with each document.
     """
     ends = [others.pop(name) for name in FLATTENED if others.get(name) is not None]
     for name in LONGEST:
@@ -85,16 +85,16 @@ def documents_of(
         return documents
     again = position_ids[:, 1:] != position_ids[:, :-1] + 1
     restarts = again & (position_ids[:, 1:] == position_ids[:, :1])
-    if torch.compiler.is_compiling():  # what a graph computes cannot depend on where documents end
+    if torch.compiler.is_compiling():  # a graph cannot depend on the boundaries
         torch._assert_async(~(again.any() & (again == restarts).all()), f"position_ids begin again: {NOT_IN_GRAPH}")
         return None
     if not bool(again.any()) or not torch.equal(again, restarts):
-        return None  # one document a row, or rows of a table that somebody chose otherwise
+        return None  # one document a row, or custom rows of a table
     return torch.cat([again[:, :1] & False, again], 1).cumsum(1)
 
 
 def _documents_of_ends(ends: Tensor, shape: tuple[int, ...], documents: Tensor | None) -> Tensor:
-    """Those of `cu_seq_lens` `(N + 1,)`, from 0 to the length of the only row, which agree with others."""
+    """Returns the documents of `cu_seq_lens` `(N + 1,)`, from 0 to the length of the only row; others must agree."""
     rising = ends.dim() == 1 and len(ends) > 1 and int(ends[0]) == 0 and bool((ends[1:] > ends[:-1]).all())
     if shape[0] != 1 or not rising or int(ends[-1]) != shape[1]:
         raise InputError(
@@ -108,7 +108,7 @@ def _documents_of_ends(ends: Tensor, shape: tuple[int, ...], documents: Tensor |
 
 
 def check_packed(config: ModelFields, stack: StackConfig) -> None:
-    """Raise `InputError` where a model cannot read several documents in one row."""
+    """Raises `InputError` if a model does not support packed sequences."""
     if "packed" not in stack.supports:
         raise InputError(
             f"seq_idx says that a row holds several documents, which the stack {stack.stack!r} does not read apart; "

@@ -1,8 +1,8 @@
-"""Documents that are encoded piece by piece, in two ways.
+"""Encodes documents piece by piece, in two ways.
 
-`in_pieces` cuts a document for models with a longest input, into pieces that do not see each other. `part_states` and
-`joint_states` read question and passage of a decomposed encoder, each by itself up to the upper layers, and both
-together from there on, with the passage's part computed long before.
+`in_pieces` splits a document for models with a longest input, into pieces that do not attend to each other.
+`part_states` and `joint_states` compute question and passage of a decomposed encoder, each separately up to the upper
+layers, and then both together, so that the passage's part can be computed in advance.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from longspan.stacks.decomposed import Part
 
 
 def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, limit: int) -> Any:
-    """The final states of a batch, each document in as few pieces of at most `limit` tokens as end with sentences.
+    """Returns the final states of a batch, with each document in as few pieces of at most `limit` tokens as possible
+    that end with sentences.
 
     Args:
         model: a `LongspanModel`.
         inputs: its arguments; tensors `(B, T, …)`.
-        sentence_ids: `(B, T)` index of each token's sentence; `None` cuts after every `limit` tokens.
-        limit: longest piece. A sentence that is longer is cut.
+        sentence_ids: `(B, T)` index of each token's sentence; `None` splits after every `limit` tokens.
+        limit: longest piece. A longer sentence is split.
     """
     asked = [name for name in ("output_hidden_states", "position_ids") if inputs.get(name) is not None]
-    from transformers.modeling_outputs import BaseModelOutput  # late: what else stands here runs without transformers
+    from transformers.modeling_outputs import BaseModelOutput  # late: the rest of this module runs without transformers
 
     if asked and inputs[asked[0]] is not False:
         raise InputError(
@@ -64,12 +65,12 @@ def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, l
 
 
 def cut(sentences: Sequence[int], room: int, lengths: Sequence[int] | None = None) -> list[tuple[int, int]]:
-    """Bounds of pieces that are each as long as may be, and end where a sentence does, if one does.
+    """Returns bounds of pieces that are as long as possible, and end with a sentence if possible.
 
     Args:
         sentences: the sentence of each token, or of each word.
-        room: the most tokens of a piece; a word of more is a piece.
-        lengths: tokens of each word; `None` where these are tokens.
+        room: the most tokens of a piece; a longer word is a piece.
+        lengths: tokens of each word; `None` for single tokens.
     """
     sizes = [1] * len(sentences) if lengths is None else lengths
     bounds: list[tuple[int, int]] = []
@@ -88,7 +89,7 @@ def cut(sentences: Sequence[int], room: int, lengths: Sequence[int] | None = Non
 
 
 def _end(mask: Tensor) -> Tensor:
-    """How many tokens there are up to the last real one."""
+    """Returns the length up to the last real token."""
     places = torch.arange(1, len(mask) + 1, device=mask.device)
     return (places * mask.bool()).max()
 
@@ -101,8 +102,9 @@ def part_states(
     *,
     question: bool = False,
 ) -> Part:
-    """One part of B rows before the upper layers, each filled up on the right: ids and masks `(B, W)`. A question has
-    the model's default global tokens, a passage none."""
+    """Computes one part of B rows up to the upper layers, padded on the right: ids and masks `(B, W)`. A question has
+    the model's default global tokens, a passage none.
+    """
     hidden = encoder.embeddings(input_ids, token_type_ids)
     mask = bool_mask("attention_mask", attention_mask, hidden)
     tokens = Tokens(mask=mask)
@@ -114,13 +116,13 @@ def part_states(
 
 
 def joint_states(encoder: Encoder, question: Part, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """One question with B passages.
+    """Computes the upper layers for one question with B passages.
 
     Args:
-        encoder: whose upper layers read both.
-        question: of one row, without padding.
+        encoder: the encoder with the upper layers.
+        question: one row, without padding.
         passages: `(B, W, E)` states before the upper layers.
-        mask: `(B, W)` bool, True where a token is real.
+        mask: `(B, W)` bool, True for real tokens.
 
     Returns:
         The final states `(B, Q + W, E)` and their mask.

@@ -1,11 +1,11 @@
-"""A source that is read and a text that is written by one stack: the prefix language model of UniLM.
+"""The prefix language model of UniLM: one stack that encodes a source bidirectionally and generates a target.
 
-Dong et al. 2019, arXiv 1905.03197, section 2.3; with `pseudo_masks` guessed as in UniLMv2 (Bao et al. 2020, arXiv
-2002.12804), which DialogLM starts from. What sees what is `longspan.patterns.Prefix`. A row is::
+Dong et al. 2019, arXiv 1905.03197, section 2.3; with `pseudo_masks` trained as in UniLMv2 (Bao et al. 2020, arXiv
+2002.12804), from which DialogLM is initialised. The pattern is `longspan.patterns.Prefix`. A row is::
 
-    source, its padding, a start token | target                  each token guessed behind the one before it
-    source, its padding, a start token | target | pseudo masks   each behind a mask in its own place
-    └─────── both ways ───────────────┘
+    source, its padding, a start token | target                  each token predicted from the one before it
+    source, its padding, a start token | target | pseudo masks   each token predicted from a mask in its place
+    └──────── bidirectional ──────────┘
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from longspan.stacks import stack_config
 
 
 class Laid(NamedTuple):
-    """A batch as the stack reads it: `(B, N, F)` embeddings, their mask and their places `(B, N)`, what of it is read
-    both ways, and from which position on states say what comes next."""
+    """Inputs of the stack: `(B, N, F)` embeddings, their mask and positions `(B, N)`, the bidirectional prefix, and the
+    index of the first state that predicts a token.
+    """
 
     embeds: Tensor
     mask: Tensor | None
@@ -44,41 +45,40 @@ class Laid(NamedTuple):
 
 
 class LongspanForPrefixLM(DecoderOnly):
-    """A source is read both ways, and what is written sees it and what was written before, all in the same blocks."""
+    """The source is bidirectional; target tokens attend to it and to earlier target tokens, in the same blocks."""
 
     own_ngrams: ClassVar[bool] = True
 
     def __init__(self, config: LongspanConfig) -> None:
         stack = stack_config(config.stack)
         if not stack.plain_blocks:
-            raise InputError(
-                f"stack={stack.stack!r} does not read a source both ways before it writes; leave it at 'sequential'"
-            )
+            raise InputError(f"stack={stack.stack!r} does not process a bidirectional source; leave it at 'sequential'")
         if config.cutoffs is not None:
             raise InputError(f"cutoffs={config.cutoffs} is for LongspanForCausalLM, which this is not; leave it out")
         for layer in range(config.num_hidden_layers):
             mechanism = config.layer_attention(layer)
             if not supports(mechanism, "prefix", causal=True):
                 raise InputError(
-                    f"attention of layer {layer} is {mechanism.describe()}, which does not read a source both ways "
+                    f"attention of layer {layer} is {mechanism.describe()}, which supports no bidirectional source "
                     "before it writes; choose one that does, with such options: "
                     + ", ".join(able.describe() for able in with_feature(MECHANISMS.values(), "prefix", causal=True))
                 )
         super().__init__(config)
 
     def stays_written(self) -> bool:
-        """With pseudo masks tokens are guessed one at a time, so that transformers refuses assisted decoding."""
+        """With pseudo masks tokens are generated one at a time, so that transformers refuses assisted decoding."""
         return self.config.pseudo_masks or super().stays_written()
 
     @takes(PrefixLMInputs)
     def forward(self, inputs: PrefixLMInputs, **others: Any) -> TextOutput | tuple[Any, ...]:
-        """Logits of each token of the target, and their loss, when `labels` are given; else those of the next token.
+        """Returns the logits of each token of the target, and their loss, if there are `labels`; else those of
+        the next token.
 
         `**others` are further arguments of transformers' classes, which must be `None` or without effect here.
 
         Raises:
-            InputError: labels after a cache, or with `logits_to_keep`; no token that starts the target, or none that
-                masks it; shapes that do not fit; several tokens at once after a cache, with pseudo masks.
+            InputError: labels after a cache, or with `logits_to_keep`; no start token of the target, or no mask token;
+                shapes that do not match; several tokens at once after a cache, with pseudo masks.
         """
         cache = cache_from(inputs.cache, others)
         refuse_others(others)
@@ -103,7 +103,7 @@ class LongspanForPrefixLM(DecoderOnly):
             prefix=laid.prefix,
         )
         if labels is None and self.config.pseudo_masks and decoded.cache is not None:
-            decoded.cache.crop(-1)  # nobody sees a pseudo mask
+            decoded.cache.crop(-1)  # no token attends to a pseudo mask
         states = decoded.last_hidden_state[:, laid.first :]
         states = states[:, -keep if keep else 0 :] if labels is None else states[:, : labels.shape[1]]
         logits: Any = projected(self.lm_head, states)
@@ -123,19 +123,19 @@ class LongspanForPrefixLM(DecoderOnly):
         inputs_embeds: Tensor | None = None,
         **options: Any,
     ) -> Any:
-        """Write behind a source `(B, S)`, padded anywhere: the ids that were written alone, `(B, T)`.
+        """Generates text after a source `(B, S)` with padding anywhere; returns the generated ids alone, `(B, T)`.
 
-        The source is read once, both ways, the start token behind it; all further options are those of transformers'
-        `generate`, to which the source is not a part of the text: n-grams of it may come again, and `max_length` and
-        `min_length`, given or configured, count what is written alone. The global mask changes nothing, as in
-        `forward`.
+        The source is processed once, bidirectionally, followed by the start token. All further options are those of
+        transformers' `generate`, for which the source is not part of the text: its n-grams may be repeated, and
+        `max_length` and `min_length`, as arguments or configured, count generated tokens only. The global mask has no
+        effect, as in `forward`.
 
         Raises:
-            InputError: as in `LongspanWriter.generate`; options by which the source would not be read at once.
+            InputError: as in `LongspanWriter.generate`; options that split the processing of the source.
         """
         for name in ("prefill_chunk_size", NEW_CACHE, OLD_CACHE):
             if options.get(name) is not None:
-                raise InputError(f"{name} is given, but a source must be read at once to be read both ways; omit it")
+                raise InputError(f"{name} is given, but a bidirectional source must be processed at once; omit it")
         if self.config.pseudo_masks and options.get("cache_implementation") is not None:
             raise InputError("cache_implementation is given, but pseudo masks are taken out of a cache again; omit it")
         if options.get("use_cache", True) is False:
@@ -148,7 +148,9 @@ class LongspanForPrefixLM(DecoderOnly):
         return super().generate(inputs_embeds=source, attention_mask=mask.long(), **options)
 
     def _count_what_is_written(self, options: dict[str, Any], source: int) -> None:
-        """Undo that transformers takes the source's tokens from total lengths, below 0 if need be."""
+        """Compensates that transformers subtracts the source's tokens from total lengths, with negative
+        values if needed.
+        """
         given = options.get("generation_config")
         settings = given or self.generation_config
         names = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
@@ -167,16 +169,18 @@ class LongspanForPrefixLM(DecoderOnly):
                 options.pop(name, None)
 
     def _prompt_length(self, args: tuple[Any, ...], given: dict[str, Any]) -> int:
-        """As of every decoder; a mask needs a position of its own behind the last token."""
+        """As in every decoder; a mask needs a position of its own after the last token."""
         return super()._prompt_length(args, given) + self.config.pseudo_masks
 
     def _embedded(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        """Whichever is given, `(B, T, F)`."""
+        """Returns the embeddings of either, `(B, T, F)`."""
         given = the_given(input_ids, inputs_embeds)
         return self.decoder.embeddings.of_tokens(given) if inputs_embeds is None else given
 
     def _read(self, embeds: Tensor, mask: Tensor | None, past: int) -> Laid:
-        """A source `(B, S, F)` behind nothing, or what was written behind `past` tokens; a mask where one is needed."""
+        """Returns the inputs for a source `(B, S, F)`, or for generated tokens after `past` ones; with a mask
+        token if needed.
+        """
         prefix, first = (None if past else Prefix(embeds.shape[1])), 0
         if self.config.pseudo_masks:
             if past and embeds.shape[1] != 1:
@@ -189,7 +193,7 @@ class LongspanForPrefixLM(DecoderOnly):
         return Laid(embeds, mask, prefix, None, first)
 
     def _guessed(self, embeds: Tensor, mask: Tensor | None, labels: Tensor) -> Laid:
-        """A source `(B, S, F)` with its target `(B, T)`."""
+        """Returns the inputs for a source `(B, S, F)` with its target `(B, T)`."""
         if labels.dim() != 2 or len(labels) != len(embeds):
             raise InputError(
                 f"labels has shape {tuple(labels.shape)}, but the input has {len(embeds)} rows; give each a row of ids"
@@ -209,7 +213,7 @@ class LongspanForPrefixLM(DecoderOnly):
         return Laid(embeds, mask, Prefix(count, targets), places, count + targets)
 
     def _with_start(self, embeds: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """A source and its mask with a start token behind all padding, where every row goes on."""
+        """Appends a start token to a source and its mask, after all padding, where every row continues."""
         start = self.config.decoder_start_token_id
         start = self.config.eos_token_id if start is None else start
         if not isinstance(start, int):
@@ -224,7 +228,7 @@ class LongspanForPrefixLM(DecoderOnly):
         return embeds, mask
 
     def _with_token(self, embeds: Tensor, mask: Tensor | None, token: int) -> tuple[Tensor, Tensor | None]:
-        """`(B, T, F)` and its mask with one more real token in every row."""
+        """Appends one real token to every row of `(B, T, F)` and its mask."""
         ids = torch.full((len(embeds), 1), token, device=embeds.device)
         more = self.decoder.embeddings.of_tokens(ids).to(embeds.dtype)
         mask = None if mask is None else torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
@@ -232,7 +236,7 @@ class LongspanForPrefixLM(DecoderOnly):
 
     @property
     def _mask_token(self) -> int:
-        """What stands in the place of a token that is guessed."""
+        """Returns the mask token for predictions."""
         token = self.config.mask_token_id
         if token is None or token >= self.config.vocab_size:
             raise InputError(

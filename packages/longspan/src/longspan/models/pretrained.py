@@ -1,4 +1,4 @@
-"""What all Longspan models share with transformers: loading, saving, initialisation, gradient checkpointing."""
+"""Base class of all models: transformers' loading, saving, initialisation, gradient checkpointing."""
 
 from __future__ import annotations
 
@@ -33,30 +33,31 @@ class LongspanPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _skip_keys_device_placement = ["cache", "past_key_values"]  # noqa: RUF012
-    # Attention is ours, not one of transformers' kernels; these only say that no `attn_implementation` is refused.
+    # Attention is not one of transformers' kernels; these flags only allow any `attn_implementation`.
     _supports_sdpa = True
 
     reads_first_token: ClassVar[bool] = False
-    """Whether it has an output for a row, made of its first token or of the vector that a stack sums it up in."""
+    """Whether it has an output for a row, computed from its first token or the stack's summary vector."""
     reads_each_token: ClassVar[bool] = False
-    """Whether outputs and loss are those of single tokens, so that a row may hold several documents."""
+    """Whether outputs and loss are those of single tokens, so that it supports packed sequences."""
 
     max_shard_size: int | str | None = None
-    """The largest file that `save_pretrained` writes weights into where the call names none, such as "5GB"; None means
-    transformers' own."""
+    """The default size limit of files that `save_pretrained` writes weights into, such as "5GB"; None
+    means transformers' own.
+    """
 
-    # Whether the Trainer passes `num_items_in_batch`; `forward` taking further arguments does not mean that.
+    # Whether the Trainer passes `num_items_in_batch`; `forward` accepting further arguments does not imply that.
     accepts_loss_kwargs = False
 
     @classmethod
     def from_pretrained(
         cls, pretrained_model_name_or_path: Any, *arguments: Any, output_loading_info: bool = False, **options: Any
     ) -> Any:
-        """As transformers; what is new in the model, or left out of the folder, is in its report.
+        """As transformers; its report lists new weights of the model, and unused ones of the folder.
 
         Raises:
-            InputError: the folder holds a model of another class without one weight of this one, all of which would be
-                random.
+            InputError: the folder has a model of another class without any weight of this one, so that all
+                would be random.
         """
         parent: Any = super()
         model, report = parent.from_pretrained(
@@ -75,10 +76,10 @@ class LongspanPreTrainedModel(PreTrainedModel):
     def save_pretrained(
         self, save_directory: Any, is_main_process: bool = True, *positional: Any, **options: Any
     ) -> None:
-        """As transformers, with a model card beside the weights; a card of somebody else is left as it is.
+        """As transformers, with a model card in the folder; a card that somebody else wrote is not changed.
 
-        Where weights are divided between processes (`longspan.models.fsdp`), every process has to call this: they
-        are put together, and the first process writes.
+        If weights are sharded (`longspan.models.fsdp`), every process must call this: they are gathered, and the
+        first process writes.
         """
         if self.max_shard_size is not None and len(positional) < 3:
             options.setdefault("max_shard_size", self.max_shard_size)
@@ -95,7 +96,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
             write_card(self, Path(save_directory))
 
     def post_init(self) -> None:
-        """As transformers. Its device maps split, and FSDP of accelerate gathers, what each stack says."""
+        """As transformers. Its device maps do not split, and FSDP of accelerate gathers, the units of each stack."""
         self._no_split_modules = {type(unit).__name__ for unit in units(self)}
         super().post_init()
 
@@ -109,16 +110,17 @@ class LongspanPreTrainedModel(PreTrainedModel):
                 module.token = value
 
     def finish(self, output: ModelOutput, return_dict: bool | None) -> Any:
-        """The output as it is, or as a tuple where the call, or else the configuration, says so."""
+        """Returns the output, or a tuple if the call or the configuration requests it."""
         named = self.config.return_dict if return_dict is None else return_dict
         return output if named else output.to_tuple()
 
     @torch.no_grad()
     def initialize_weights(self) -> None:
-        """N(0, init_std) for matrices, as BART and RoBERTa; then each mechanism's own rules (copies, zeros).
+        """Initialises matrices with N(0, init_std), as BART and RoBERTa; then applies each mechanism's own
+        rules (copies, zeros).
 
-        transformers skips a module of ours that holds no parameter directly, so its `_init_weights` never sees an
-        attention. Parameters that were just loaded carry its mark, which the guard makes `torch.nn.init` respect.
+        transformers skips a module that has no direct parameters, so its `_init_weights` is not called for attention.
+        Loaded parameters are marked by transformers, and its guard makes `torch.nn.init` skip them.
         """
         super().initialize_weights()
         with initialization.guard_torch_init_functions():

@@ -1,4 +1,4 @@
-"""What `output_attentions` gives: the weights of every layer, computed beside the pass through them."""
+"""`output_attentions`: the weights of every layer, computed in addition to its outputs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from longspan.attention.features.reported import reported_weights
 from longspan.errors import InputError
 
 Weights = list[tuple[Tensor, Tensor | None]]
-"""Of each layer, in order: its weights, and those of global queries where they stand apart."""
+"""For each layer, in order: its weights, and those of global queries if they are separate."""
 
 
 @contextmanager
 def recorded_weights(layers: nn.Module) -> Iterator[Weights]:
-    """While it lasts, the list is filled with what each attention reports of its inputs (`reported_weights`).
+    """Within the context, the list is filled with the weights of each attention (`reported_weights`).
 
     Raises:
-        InputError: a compiled program, or a layer that reports nothing of such a text.
+        InputError: a compiled program, or a layer that has no weights for such a text.
     """
     if torch.compiler.is_compiling():
         raise InputError("output_attentions=True is not for compiled models; ask the model that was compiled")
@@ -41,7 +41,7 @@ def recorded_weights(layers: nn.Module) -> Iterator[Weights]:
 
 
 def check_layers(record: Weights, layers: int, stack: str) -> None:
-    """Refuse a record that is not one of each layer over the same tokens."""
+    """Raises unless a record has one entry for each layer over the same tokens."""
     if len(record) != layers or len({weights.shape[2] for weights, _ in record}) > 1:
         raise InputError(
             f"output_attentions=True is not offered by the stack {stack!r}, whose layers do not each read the whole "

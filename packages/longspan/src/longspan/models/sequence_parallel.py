@@ -1,10 +1,10 @@
-"""Sequence parallel models: each of P processes computes a run of every row, for encoders and language models whose
-attention is local, a kernel, or causal.
+"""Sequence parallel models: each of P processes computes a contiguous part of every row, for encoders and language
+models with local, kernel or causal attention.
 
-Attention exchanges the states that its queries see (`longspan.attention.features.sharded`), so a document may be P
-times as long as one process has memory for. Weights are whole in every process; their gradients are averaged over the
-processes, as DistributedDataParallel does. The first half of this file sets a model up and cuts batches; the second is
-called by the `forward` of the models, for places, global tokens and labels that depend on whole rows.
+Attention exchanges the states that its queries need (`longspan.attention.features.sharded`), so a document may be P
+times as long as the memory of one process allows. Weights are whole in every process; their gradients are averaged over
+the processes, as in DistributedDataParallel. The first half of this file sets a model up and splits batches; the
+`forward` of the models calls the second, for positions, global tokens and labels that depend on whole rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from longspan.attention import Attention
-from longspan.attention.features import sharded  # noqa: F401  # from now on attention computes parts of rows
+from longspan.attention.features import sharded  # noqa: F401  # registers attention of sharded rows
 from longspan.attention.support import check_support
 from longspan.errors import InputError
 from longspan.models.inputs import EncoderInputs, tokens_among
@@ -31,16 +31,17 @@ if TYPE_CHECKING:
 
 
 def divide_sequence(model: nn.Module, group: Any = None) -> None:
-    """From now on every process gives a model its own part of each row, `part_of`, and gets the states of that part.
+    """Makes a model sequence parallel: each process passes its own part of each row, `part_of`, and gets the states
+    of that part.
 
-    Positions and the first global token are those of the whole row, and the loss of a head is such that its mean over
-    the processes is the loss of the whole rows, as are the gradients.
+    Positions and the first global token are those of the whole row. The mean over the processes of a head's loss is the
+    loss of the whole rows, and so are the gradients.
 
-    A language model that reads segments behind a memory is given its part of each, and the cache of the one before,
-    which holds the memory of whole segments in every process.
+    A language model with segments and a memory gets its part of each segment, and the cache of the one before, which
+    has the memory of whole segments in every process.
 
-    A model with an encoder and a decoder divides its sources alone: every process is given the same targets, decodes
-    all of them, and gets all logits.
+    An encoder-decoder shards its sources only: every process gets the same targets, decodes all of them, and
+    returns all logits.
 
     Args:
         model: an encoder, alone or below a head with an output for each token or a class for a row, a language model,
@@ -48,8 +49,8 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
         group: the processes of `torch.distributed`, in the order of the parts; `None` means all.
 
     Raises:
-        InputError: torch.distributed is not initialised; the model, its stack, its head or a mechanism cannot read a
-            part of a row, and why.
+        InputError: torch.distributed is not initialised; the model, its stack, its head or a mechanism does not support
+            it, and why.
     """
     if not is_distributed():
         raise InputError(
@@ -66,7 +67,7 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
 
 
 def check_divisible(model: nn.Module) -> None:
-    """Raise `InputError` where processes cannot read the rows of a model together, and why."""
+    """Raises `InputError` with the reason if a model does not support sequence parallelism."""
     networks, name, config = _networks(model), type(model).__name__, getattr(model, "config", None)
     with_decoder = bool(config is not None and config.is_encoder_decoder)
     if len(networks) != 1 + with_decoder or (with_decoder and not hasattr(model, "lm_head")):
@@ -103,14 +104,14 @@ def check_divisible(model: nn.Module) -> None:
 
 
 def _networks(model: nn.Module) -> list[Any]:
-    """The encoder and the decoder of a model."""
     return [module for module in model.modules() if hasattr(module, "sequence_group")]
 
 
 def part_of(batch: dict[str, Tensor], group: Any = None, *, whole: Collection[str] = ()) -> dict[str, Tensor]:
-    """This process's part of every tensor `(B, T, …)` of a batch, T being the length of `input_ids` or `inputs_embeds`:
-    parts are of one length, or the first ones longer by one. What has another shape stays as it is, and so do the
-    inputs of a decoder beside an encoder (`decoder_input_ids`, …) and what `whole` names: its `labels`.
+    """Returns this process's part of every tensor `(B, T, …)` of a batch, T being the length of `input_ids` or
+    `inputs_embeds`; parts have equal lengths, or the first ones are longer by one. Tensors of other shapes are
+    unchanged, and so are the inputs of a decoder after an encoder (`decoder_input_ids`, …) and those named in `whole`,
+    such as its `labels`.
 
     Raises:
         InputError: there are more processes than tokens.
@@ -124,7 +125,7 @@ def part_of(batch: dict[str, Tensor], group: Any = None, *, whole: Collection[st
     first = rank * (length // count) + min(rank, length % count)
     end = first + length // count + (rank < length % count)
 
-    def part(name: str, each: Any) -> Any:  # a batch of a Trainer may hold what is no tensor
+    def part(name: str, each: Any) -> Any:  # a batch of a Trainer can contain other types
         divided = isinstance(each, Tensor) and each.dim() > 1 and each.shape[1] == length
         return each[:, first:end] if divided and name not in whole and not name.startswith("decoder_") else each
 
@@ -132,22 +133,22 @@ def part_of(batch: dict[str, Tensor], group: Any = None, *, whole: Collection[st
 
 
 def whole_rows(states: Tensor, group: Any = None) -> Tensor:
-    """The parts `(B, T_r, …)` of all processes as rows `(B, T, …)`, in every process; without gradients."""
+    """Concatenates the parts `(B, T_r, …)` of processes to rows `(B, T, …)`, in every process; without gradients."""
     shards = Shards.of(states, group)
     return shards.with_halo(states.detach(), shards.total, shards.total)
 
 
 def part_of_rows(encoder: Any, inputs: EncoderInputs) -> tuple[EncoderInputs, Shards | None]:
-    """The inputs of an encoder for this process's part of the rows, with the places that it has in them, and how the
-    rows are divided.
+    """Returns the inputs of an encoder for this process's part of the rows, with their positions, and how the
+    rows are sharded.
 
     Raises:
-        InputError: arguments that only whole rows have.
+        InputError: arguments that require whole rows.
     """
     _refuse(seq_idx=inputs.seq_idx, importance=inputs.importance)
     config, given = encoder.config, inputs.input_ids if inputs.input_ids is not None else inputs.inputs_embeds
     if given is None:
-        return inputs, None  # refused by the embeddings, as without shards
+        return inputs, None  # the embeddings raise, as without shards
     shards = Shards.of(given, encoder.sequence_group)
     padding, offset = encoder.embeddings.padding, encoder.embeddings.offset
     changes: dict[str, Any] = {}
@@ -168,7 +169,7 @@ def part_of_rows(encoder: Any, inputs: EncoderInputs) -> tuple[EncoderInputs, Sh
 
 
 def _globals_of_part(config: ModelFields, inputs: EncoderInputs, given: Tensor, shards: Shards) -> Tensor:
-    """`(B, T_r)` bool, the global tokens of this part by the rule of the configuration."""
+    """Returns the global tokens of this part by the configuration's rule, `(B, T_r)` bool."""
     if not isinstance(config.global_tokens, str):
         return tokens_among(config.global_tokens, inputs.input_ids, _real(shards, inputs.attention_mask, given))
     if config.global_tokens != "first":
@@ -189,11 +190,11 @@ def part_of_text(
     position_ids: Tensor | None,
     **whole: Any,
 ) -> tuple[Shards, Tensor | None]:
-    """How the rows of a language model are divided, and the places `(B, T_r)` of this part among the real tokens;
-    `None` where those of the input are.
+    """Returns how the rows of a language model are sharded, and the positions `(B, T_r)` of this part among the real
+    tokens; `None` for those of the input.
 
     Raises:
-        InputError: something of `whole`, which only whole rows have, is given.
+        InputError: an argument in `whole`, which requires whole rows, is given.
     """
     _refuse(**whole)
     shards = Shards.of(given, group)
@@ -203,8 +204,9 @@ def part_of_text(
 
 
 def check_all_real(mask: Tensor | None, given: Tensor, group: Any) -> None:
-    """Raise `InputError` where the mask `(B, T_r)` of some process tells padding from tokens, since a memory of divided
-    rows does not know of any."""
+    """Raises `InputError` if the mask `(B, T_r)` of any process has padding, which a memory of sharded rows
+    does not support.
+    """
     here = mask is not None and not bool(mask.all())
     if any(gathered_from(torch.tensor([here], device=given.device), group).flatten().tolist()):
         raise InputError(
@@ -220,20 +222,21 @@ def _refuse(**given: Any) -> None:
 
 
 def _real(shards: Shards, mask: Tensor | None, given: Tensor) -> Tensor | None:
-    """Which tokens of this part are real, `(B, T_r)` bool; `None` where no process has a mask."""
+    """Returns the mask of this part, `(B, T_r)` bool; `None` if no process has a mask."""
     if not shards.any(mask is not None, given.device):
         return None
     return torch.ones(given.shape[:2], dtype=torch.bool, device=given.device) if mask is None else mask.bool()
 
 
 def _before(counts: Tensor, shards: Shards) -> Tensor:
-    """The sum of counts `(B,)` over the parts before this process's."""
+    """Returns the sum of counts `(B,)` over the parts before this process's."""
     return gathered_from(counts, shards.group)[: shards.rank].sum(0)
 
 
 def first_of_rows(hidden: Tensor, group: Any, mask: Tensor | None = None) -> Tensor:
-    """The state `(B, E)` of the first real token of each row, of whose states this process has `(B, T_r, E)`, and of
-    its mask `(B, T_r)`; 0 where none of a mask is real."""
+    """Returns the state `(B, E)` of the first real token of each row, from this process's `(B, T_r, E)` and mask `(B,
+    T_r)`; 0 for a row without real tokens.
+    """
     shards = Shards.of(hidden, group)
     real = _real(shards, mask, hidden)
     if real is not None:
@@ -244,7 +247,7 @@ def first_of_rows(hidden: Tensor, group: Any, mask: Tensor | None = None) -> Ten
 
 
 def check_same(name: str, ids: Tensor, group: Any) -> None:
-    """Raise `InputError` unless every process was given the same ids `(B, T)`."""
+    """Raises `InputError` unless every process was given the same ids `(B, T)`."""
     Shards.of(ids, group)
     lengths = gathered_from(torch.tensor(ids.shape[1], device=ids.device), group)
     if bool((lengths != lengths[0]).any()) or bool((gathered_from(ids, group) != ids).any()):
@@ -254,17 +257,18 @@ def check_same(name: str, ids: Tensor, group: Any) -> None:
 
 
 def share_of_labels(counted: Tensor, group: Any) -> Tensor:
-    """What the mean loss of this process's labels is multiplied with, so that the mean over the processes is that of
-    all labels: P times the share of these, `counted` `(B, T_r)` bool; a float64 scalar."""
+    """Returns the factor of this process's mean loss with which the mean over the processes is that of all labels: P
+    times its share of the labels, `counted` `(B, T_r)` bool; a float64 scalar.
+    """
     return counted.sum() / count_for_mean(counted, group)
 
 
 def following_labels(labels: Tensor, tokens: int, group: Any) -> Tensor:
-    """`(B, T_r)` labels of the tokens of this part → `(B, T_r + 1)`, with that of the token behind it, which another
-    process has; the last part stays as it is.
+    """Appends to the labels `(B, T_r)` of this part that of the next token, which another process has, `(B, T_r + 1)`;
+    the last part is unchanged.
 
     Raises:
-        InputError: there are not as many labels as tokens.
+        InputError: the numbers of labels and tokens differ.
     """
     if labels.shape[1] != tokens:
         raise InputError(
@@ -274,7 +278,8 @@ def following_labels(labels: Tensor, tokens: int, group: Any) -> Tensor:
 
 
 def count_for_mean(counted: Tensor, group: Any) -> Tensor:
-    """What the sum of this process's losses is divided by, so that the mean over the P processes is the mean over all
-    labels: a P-th of the number of those that are `counted`, bool in each process; a float64 scalar."""
+    """Returns the divisor of this process's sum of losses with which the mean over the P processes is the mean over all
+    labels: a P-th of the number of `counted` labels, bool in each process; a float64 scalar.
+    """
     counts = gathered_from(counted.sum(), group)
     return counts.sum().clamp(min=1).double() / len(counts)

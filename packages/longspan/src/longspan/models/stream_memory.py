@@ -1,4 +1,4 @@
-"""The memory of texts that are read batch by batch, kept from one segment to the next and stored in checkpoints."""
+"""The memory of texts that are processed in batches, passed from segment to segment and stored in checkpoints."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from longspan.stacks import stack_config
 
 PLAIN = (bool, int, float, str, type(None))
 SKIPPED = ("dtype", "device")
-"""Attributes of a cache layer that its tensors have too."""
+"""Attributes of a cache layer that are also in its tensors."""
 
 
 class StreamMemory:
-    """What every layer keeps of texts that are read batch by batch, each under the number of its first column.
+    """The states of all layers for texts that are processed batch by batch, each with the number of its first column.
 
-    A memory is transformers' `Cache`, which a stack that keeps a memory fills and shortens by itself. Every tensor in
-    it is cut off from the graph after each batch, so that back-propagation ends at the segment.
+    A memory is transformers' `Cache`, which a stack with a memory fills and shortens itself. All its tensors are
+    detached after each batch, so that back-propagation ends at the segment.
 
     Args:
-        config: of the model; where its stack carries nothing, segments are read one by one.
+        config: fields of the model; if its stack has no memory between segments, they are independent.
     """
 
     def __init__(self, config: Any) -> None:
@@ -33,13 +33,13 @@ class StreamMemory:
         self.caches: dict[int, Cache] = {}
         self.next: dict[int, int] = {}
         self.read: set[int] = set()
-        """The columns that were read since a memory was loaded: those that are kept from then on."""
+        """The columns that were processed since a memory was loaded; only these are kept."""
 
     def before(self, segment: int, column: int) -> dict[str, Any]:
-        """What the model gets beside the tokens of a segment; the first segment forgets everything.
+        """Returns the model's further arguments for a segment; the first segment resets the memory.
 
         Raises:
-            InputError: segments come in another order than they stand in the text.
+            InputError: segments are not in the order of the text.
         """
         if segment and self.next.get(column, 0) != segment:
             raise InputError(
@@ -51,7 +51,7 @@ class StreamMemory:
         return {"cache": self.caches.get(column) if segment else None, "use_cache": True}
 
     def after(self, segment: int, column: int, cache: Cache | None) -> None:
-        """Keep what the model has returned for a segment, without its graph."""
+        """Stores the cache that the model returned for a segment, detached."""
         self.next[column] = segment + 1
         self.read.add(column)
         if cache is not None and self.is_used:
@@ -60,13 +60,13 @@ class StreamMemory:
             self.caches[column] = cache
 
     def reset(self) -> None:
-        """Forget all streams."""
+        """Resets all streams."""
         self.caches, self.next, self.read = {}, {}, set()
 
     def tensors(self) -> dict[str, Tensor]:
-        """All of it as tensors by name; plain values become tensors without dimensions.
+        """Returns the memory as tensors by name; plain values become tensors without dimensions.
 
-        Of a memory that was loaded, with columns that other processes read now, only what is read here.
+        If a loaded memory has columns that other processes now process, only those of this process.
         """
         columns = self.read or set(self.next)
         tensors = {f"{column}.next": torch.tensor(self.next[column]) for column in sorted(columns)}
@@ -76,7 +76,7 @@ class StreamMemory:
         return tensors
 
     def load(self, tensors: dict[str, Tensor], model: Any) -> None:
-        """Go on with what `tensors` gave, in layers as `model` makes them.
+        """Restores `tensors`, in layers as `model` creates them.
 
         Raises:
             InputError: they belong to another model.
@@ -93,12 +93,12 @@ class StreamMemory:
             number, _, name = rest.partition(".")
             if int(number) >= len(cache.layers):
                 raise InputError("the memory in the checkpoint belongs to a model with more layers; resume that one")
-            # A copy, since a tensor of a file begins anywhere in memory, which on some processors changes the rounding.
+            # A copy, since tensors of a file can be unaligned, which on some CPUs changes the rounding.
             _set(cache.layers[int(number)], name, value.to(model.device, copy=True))
 
 
 def _values(layer: Any) -> Iterator[tuple[str, Tensor]]:
-    """What a cache layer holds, by attribute; entries of a dictionary behind a dot."""
+    """Yields the values of a cache layer by attribute; entries of a dictionary after a dot."""
     for name, value in vars(layer).items():
         entries = {f"{name}.{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {name: value}
         for key, entry in entries.items():
@@ -122,7 +122,7 @@ def _set(layer: Any, name: str, value: Tensor) -> None:
 
 
 def _detach(layer: Any) -> None:
-    """Cut every tensor that a cache layer holds off from the graph."""
+    """Detaches every tensor of a cache layer."""
     for name, value in vars(layer).items():
         if isinstance(value, Tensor):
             setattr(layer, name, value.detach())

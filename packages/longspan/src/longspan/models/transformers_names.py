@@ -1,7 +1,7 @@
-"""The names of transformers that Longspan depends on, and those that differ between its versions.
+"""The names of transformers that Longspan depends on, including those that differ between its versions.
 
 Versions before 5.24 call the cache of a model `past_key_values`, in `forward`, in `generate` and in outputs; later ones
-call it `cache`. Longspan calls it `cache` with every version and takes `past_key_values` as well.
+call it `cache`. Longspan calls it `cache` with every version and accepts `past_key_values` as well.
 
 `IMPORTED`, `OVERRIDDEN` and `LOOKED_UP` list everything else, so that a new release of transformers is compared with
 one file; a test compares them with the code and with the installed version. Classes that are found by
@@ -20,16 +20,16 @@ from longspan.errors import InputError
 
 NEW_CACHE, OLD_CACHE = "cache", "past_key_values"
 CACHE = NEW_CACHE if NEW_CACHE in {field.name for field in fields(BaseModelOutputWithPast)} else OLD_CACHE
-"""What the installed transformers calls a cache."""
+"""The name of a cache in the installed transformers."""
 
 
 def cache_field(cache: Cache | None) -> dict[str, Any]:
-    """The cache as a field of an output of transformers."""
+    """Returns the cache as a field of an output of transformers."""
     return {CACHE: cache}
 
 
 def cache_from(cache: Cache | None, others: dict[str, Any]) -> Cache | None:
-    """The cache that a call was given under either name; `others` loses the old one.
+    """Returns the cache argument under either name; removes the old one from `others`.
 
     Raises:
         InputError: both names were given.
@@ -46,15 +46,15 @@ def enable_checkpointing(model: PreTrainedModel, **options: Any) -> None:
     """Turn on activation checkpointing, which transformers before 5.23 calls gradient checkpointing.
 
     Args:
-        model: which.
-        **options: of `torch.utils.checkpoint.checkpoint`, such as `use_reentrant`; without any, transformers' own.
+        model: the model. **options: options of `torch.utils.checkpoint.checkpoint`, such as `use_reentrant`; by
+        default transformers' own.
     """
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable(options or None)
 
 
 class WithCache:
-    """An output whose cache is `cache` with every version of transformers, beside the name it has there."""
+    """An output with the cache as `cache` with every version of transformers, besides its name there."""
 
     if TYPE_CHECKING:
         cache: Any
@@ -127,7 +127,7 @@ IMPORTED: dict[str, tuple[str, ...]] = {
     "transformers.trainer_utils": ("EvalLoopOutput",),
     "transformers.utils": ("ModelOutput", "logging"),
 }
-"""Module → what is imported from it."""
+"""Module → names that are imported from it."""
 
 OVERRIDDEN: dict[str, tuple[str, ...]] = {
     "CacheLayerMixin": (
@@ -207,4 +207,4 @@ LOOKED_UP: dict[str, tuple[str, ...]] = {
     "transformers.generation.utils": ("_is_stateful", "create_masks_for_generate"),
     "transformers.trainer": ("accepts_loss_kwargs", "keys_to_ignore_at_inference"),
 }
-"""Module → what it looks up by name on a model or its configuration, whose class need not have it."""
+"""Module → names that it looks up on a model or its configuration, whose class need not have them."""

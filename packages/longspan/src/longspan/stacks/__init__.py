@@ -1,4 +1,4 @@
-"""How blocks are put together, one way per file: a frozen configuration and an `nn.Module` that lists its blocks.
+"""Combinations of blocks, one per file: a frozen configuration and an `nn.Module` with a list of its blocks.
 
 `STACKS` lists them by name, and `stack_config` reads a name or plain data.
 """
@@ -53,13 +53,13 @@ _PLACES = {
     "binary_partition": "longspan.stacks.binary_partition:BinaryPartitionConfig",
 }
 STACKS: Table[type[StackConfig]] = Table("stacks", _PLACES)
-"""Name → configuration, whose `build(block, layers, sizes)` makes the module; each is imported when it is asked for."""
+"""Name → configuration, whose `build(block, layers, sizes)` creates the module; each is imported on first access."""
 
 __getattr__ = late_names(__name__, _PLACES.values())
 
 
 def stack_config(spec: str | Mapping[str, Any] | StackConfig) -> StackConfig:
-    """Turn a stack's name, plain data with its name under `"stack"`, or a configuration into a configuration.
+    """Converts a stack's name, plain data with its name under `"stack"`, or a configuration to a configuration.
 
     Raises:
         InputError: an unknown stack or option, or a value out of range.

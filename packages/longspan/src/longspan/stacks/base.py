@@ -1,4 +1,4 @@
-"""What every stack says of itself, and what it returns: a configuration that puts blocks together, and its output."""
+"""Base classes of the stacks: the configuration, which combines blocks, and the output."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from longspan.stacks.block import Block
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The numbers of a model by which a stack makes layers of its own.
+    """Sizes of the model for the layers that a stack creates.
 
     Attributes:
         width: model width E.
         heads: number of heads H.
         eps: ε of the LayerNorms.
         attention_dropout: probability of dropping an attention weight in training.
-        causal: whether the stack writes: no token may depend on a later one.
-        source: whether it writes beside an encoder, whose states it reads.
+        causal: whether the stack is causal: no token may depend on a later one.
+        source: whether it is a decoder with cross-attention to an encoder.
         inner: width of feed-forward layers; `None` means four times the model's.
-        activation_function: of feed-forward layers, by its transformers name.
-        dropout: of each branch.
-        activation_dropout: inside feed-forward layers.
+        activation_function: activation of feed-forward layers, by its transformers name.
+        dropout: dropout probability of each branch.
+        activation_dropout: dropout probability inside feed-forward layers.
     """
 
     width: int
@@ -45,11 +45,11 @@ class Sizes:
 
 
 class AuxOutput(NamedTuple):
-    """What some stacks return beside the states.
+    """Further outputs of some stacks.
 
     Attributes:
-        loss: a scalar that joins the loss of a model in training; every model adds it, whatever it is.
-        ponder_times: `(B, T)` float32, the steps that each position took; 0 for padding.
+        loss: a scalar that every model adds to its loss in training.
+        ponder_times: `(B, T)` float32, the number of steps of each position; 0 for padding.
     """
 
     loss: Tensor | None = None
@@ -57,11 +57,11 @@ class AuxOutput(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What a decoder beside an encoder reads instead of the states of its tokens.
+    """States for a decoder's cross-attention that replace those of the encoder's tokens.
 
     Attributes:
         states: `(B, S, E)`.
-        mask: `(B, S)` bool, which of them there are.
+        mask: `(B, S)` bool, True for valid states.
     """
 
     states: Tensor
@@ -69,15 +69,15 @@ class Source(NamedTuple):
 
 
 class StackOutput(NamedTuple):
-    """What the layers of a stack make of a batch.
+    """The output of a stack for a batch.
 
     Attributes:
         states: `(B, T, E)` after the last block, or `(B, T, 2E)` of a stack with two `streams`.
-        all_hidden_states: those before each block and after the last; `None` where nobody asked for them.
+        all_hidden_states: those before each block and after the last; `None` if not requested.
         summary: `(B, E)`, one vector for each row, of stacks that return a `summary`.
         aux: of stacks that return `aux`; empty otherwise.
-        source: of stacks that return a `source`, where they read.
-        memory: `(B, M, E)`, the final states of a memory in front of the text, which the others then leave out.
+        source: of bidirectional stacks that return a `source`.
+        memory: `(B, M, E)`, the final states of memory tokens before the text, which the other fields exclude.
     """
 
     states: Tensor
@@ -90,14 +90,14 @@ class StackOutput(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class StackReads:
-    """What a stack asks of the tokens of a model, besides their states and mask.
+    """Inputs that a stack needs besides states and mask.
 
     Attributes:
-        adds_positions: it tells tokens their places itself, by `Tokens.places` or else counting the real ones.
-        parts: it has to know where the second part of each row begins, by `Tokens.border`.
-        restarts_positions: the positions of the second part are counted from 0 again.
-        importance: how important each token is, by `Tokens.importance`.
-        unbounded: texts may have any length, bounded only by a table of positions.
+        adds_positions: the stack adds positions itself, from `Tokens.places` or by counting the real tokens.
+        parts: it needs the start of the second part of each row, `Tokens.border`.
+        restarts_positions: positions of the second part restart from 0.
+        importance: it needs the importance of each token, `Tokens.importance`.
+        unbounded: texts may have any length, limited only by a table of positions.
     """
 
     adds_positions: bool = False
@@ -109,16 +109,16 @@ class StackReads:
 
 @dataclass(frozen=True, kw_only=True)
 class StackReturns:
-    """What a stack returns.
+    """Properties of a stack's output.
 
     Attributes:
-        streams: how many times as wide as the model its states are.
-        normalized: no LayerNorm is needed behind it, which a pre-normalised model has otherwise.
-        dropout: training drops elements of its states too, with the model's `dropout`, as of each branch.
+        streams: the width of its states, as a multiple of the model's.
+        normalized: no LayerNorm is needed after it, which a pre-normalised model has otherwise.
+        dropout: training applies the model's `dropout` to its states, as to each branch.
         summary: `StackOutput.summary`, one vector for each row.
         aux: `StackOutput.aux`.
-        source: `StackOutput.source`, which a decoder beside the encoder reads instead of the states of its tokens.
-        keeps_memory: what its layers keep of one segment of a text goes on to the next, in training too.
+        source: `StackOutput.source`, which replaces the states of the encoder's tokens in a decoder's cross-attention.
+        keeps_memory: the state of one segment of a text is passed to the next, in training too.
     """
 
     streams: int = 1
@@ -132,15 +132,15 @@ class StackReturns:
 
 @dataclass(frozen=True, kw_only=True)
 class StackCost:
-    """What a stack needs besides the blocks of its model, for one text.
+    """The cost of a stack besides the blocks of its model, for one text.
 
     Attributes:
-        layers: blocks of its own: the mechanism of each, and how many tokens it reads.
-        readers: how many of the model's blocks, the last ones, read more than their own sequence.
-        saved_activations: numbers that each of these keeps for the backward pass, for that.
-        states: those besides that mixed precision keeps in float32.
-        multiply_adds: that each of these does for that.
-        working: numbers that are there for a moment.
+        layers: further blocks: the mechanism of each, and its number of tokens.
+        readers: how many of the model's blocks, the last ones, attend to more than their own sequence.
+        saved_activations: numbers that each of these saves for the backward pass in addition.
+        states: further numbers that mixed precision saves in float32.
+        multiply_adds: further multiply-adds of each of these.
+        working: temporary numbers.
     """
 
     layers: tuple[tuple[AttentionConfig, int], ...] = ()
@@ -159,99 +159,101 @@ STACK_FEATURES = {
     "memory_tokens": "It treats every place alike, so that memory tokens (`num_memory_tokens`) can precede a text.",
     "ranges": "Its module runs some of its blocks alone, as `Sequential` does with `layers`.",
 }
-"""What a stack may support → what that means."""
+"""Optional features of stacks → their descriptions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """Base of every stack's configuration: frozen, keyword-only, every field with a default.
+    """Base class of the configurations: frozen, keyword-only, every field with a default.
 
-    A new stack says its key, its fields and `build`. Everything else has a default and is said where that is not right.
+    A new stack defines its key, its fields and `build`. Override the other members only if their defaults are wrong.
     """
 
     stack: ClassVar[str]
-    """The key under which `STACKS` lists it."""
+    """The key in `STACKS`."""
     causal: ClassVar[bool] = True
-    """Whether it serves models that write, whose tokens see only those before them."""
+    """Whether it serves causal models, whose tokens attend to earlier ones only."""
     bidirectional: ClassVar[bool] = True
-    """Whether it serves models that read, whose tokens see those before and after them."""
+    """Whether it serves bidirectional models."""
     plain_blocks: ClassVar[bool] = False
-    """Whether its blocks are those of a plain stack, so that it can start from the weights of one; what it has besides
-    starts anew."""
+    """Whether its blocks are those of a plain stack, so that it can be initialised from one; other weights are new."""
     supports: ClassVar[frozenset[str]] = frozenset()
-    """Keys of `STACK_FEATURES`: what it passes on to its attention, or does itself."""
+    """Keys of `STACK_FEATURES`: those that its attention or the stack itself supports."""
     unused: ClassVar[Mapping[str, str]] = {}
-    """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
-    behind the stack's name. With `attention` among them the stack brings its own."""
+    """Fields of a model without effect in this stack, which raise an error, each with the reason as the clause after
+    the stack's name. With `attention` among them the stack has its own.
+    """
     own_attention: ClassVar[type[AttentionConfig] | None] = None
-    """The attention that it brings, where that counts its cost and can be compared with mechanisms; its options are
-    those of the stack."""
+    """The stack's own attention, if it has a cost and can be compared with mechanisms; its options are the stack's."""
     work_exponent: ClassVar[float] = 1.1
-    """The most by which its work grows with the length of a text, as a power of the length, where it brings its own
-    attention: 1.1 allows what is linear some overhead. Memory grows by no more than that in any case."""
+    """The growth of the stack's own attention with the length of a text, as a power of the length: 1.1 allows linear
+    ones some overhead. Memory grows by no more than that in any case.
+    """
 
     def __post_init__(self) -> None:
-        """Refuse what is not of its field's type, or outside its limits."""
+        """Raises `InputError` if a value does not have its field's type, or is outside its limits."""
         check(self)
 
     def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> nn.Module:
-        """Make the module, a `longspan.stacks.sequential.Layers` called as `Sequential` is, of `layers` blocks that
-        `block(layer)` makes.
+        """Builds the module, a `longspan.stacks.sequential.Layers` that is called like `Sequential`, of `layers` blocks
+        made by `block(layer)`.
 
-        `block` takes options by name, too: a `mechanism` instead of the layer's own, and what reads a source, as
-        `cross_attention` and `norm_before_sum` of `Block`.
+        `block` has further keyword arguments: a `mechanism` that replaces the layer's own, and `cross_attention` and
+        `norm_before_sum` of `Block`.
         """
         raise NotImplementedError
 
     def check_model(self, config: Any) -> None:
-        """Raise `InputError` for fields of a model that do not go with this stack."""
+        """Raises `InputError` for fields of a model that this stack does not support."""
 
     def refuse_globals(self, tokens: Tokens) -> None:
-        """Raise `InputError` for global tokens, of stacks that say in `unused` why they take none."""
+        """Raises `InputError` for global tokens, for stacks that give a reason in `unused`."""
         if tokens.is_global is not None or tokens.global_slots is not None:
             reason = self.unused["global_tokens"]
             raise InputError(f"stack {self.stack!r} takes no global tokens: it is one {reason}; pass none")
 
     def reads(self) -> StackReads:
-        """What it asks of the tokens."""
+        """Returns the inputs that the stack needs."""
         return StackReads()
 
     def returns(self) -> StackReturns:
-        """What it returns, beside states `(B, T, E)`."""
+        """Returns the properties of the output, besides states `(B, T, E)`."""
         return StackReturns()
 
     def costs(self, *, layers: int, tokens: int, width: int) -> StackCost | None:
-        """What so many layers over a text of T tokens need besides a block each; `None` where memory cannot be counted
-        block by block, since training does not keep what each computes until it comes back to it."""
+        """Returns the cost of `layers` layers over a text of T tokens besides a block each; `None` if memory cannot be
+        counted by block, since training does not save the activations of each.
+        """
         return None
 
     def sent(self, *, width: int, heads: int, processes: int, number: int, tokens: int = 0, passes: int = 1) -> int:
-        """Bytes that a process in the middle sends for a layer, besides those of its attention, where so many processes
-        read a part of each row of so many tokens: forward, perhaps again, and backward, which are the `passes`;
-        `number` is the size of one number of its states."""
+        """Returns the bytes that a process sends for a layer, besides those of its attention, with sequence parallelism
+        over `processes` for rows of `tokens`. `passes` counts forward, recomputation and backward; `number` is the size
+        of one number of its states.
+        """
         return 0
 
     def first_joint(self, layers: int) -> int:
-        """The first of so many layers that reads whole rows."""
+        """Returns the first of `layers` layers that processes whole rows."""
         return 0
 
     def of_decoder(self) -> StackConfig:
-        """The stack of a decoder beside an encoder that has this one."""
+        """Returns the stack of a decoder for an encoder with this stack."""
         return self
 
     def decoder_table(self) -> bool:
-        """Whether a decoder beside an encoder learns a table of positions where `position_embedding` is "none"."""
+        """Whether a decoder for this encoder learns a table of positions if `position_embedding` is "none"."""
         return not self.of_decoder().reads().adds_positions
 
     def lengthened(self, tokens: int) -> StackConfig:
-        """The same for texts of up to so many tokens, where it has tables that are too short for them."""
+        """Returns the configuration for texts of up to `tokens` tokens, with longer tables if these are too short."""
         return self
 
     @property
     def brings_attention(self) -> bool:
-        """Whether it has attention of its own, so that the mechanisms of the model say nothing."""
+        """Whether the stack has attention of its own, so that the mechanisms of the model have no effect."""
         return "attention" in self.unused
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with the stack's name first; `stack_config` reverses it."""
+        """Returns plain data with the stack's name first; `stack_config` reverses it."""
         return {"stack": self.stack, **asdict(self)}

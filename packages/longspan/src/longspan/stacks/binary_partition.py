@@ -1,5 +1,6 @@
-"""The binary partition: tokens and the spans of a binary tree over them have states, and each token reads near text
-from small spans and far text from large ones."""
+"""Binary partition: a binary tree over the tokens has states for its spans, and each token attends to small spans
+nearby and to large ones far away.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ from longspan.stacks.sequential import Layers
 from longspan.stacks.trees import GrowingTree, Tree, WholeTree
 
 MOST_LEVELS = 21
-"""Levels of a program for texts of any length, whose tree cannot depend on it: enough for a million tokens."""
+"""Levels of a compiled program's tree for texts of any length: enough for a million tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeAttentionConfig(AttentionConfig):
-    """Attention over the edges of the tree; options as in the stack, T being the number of nodes here."""
+    """Attention over the edges of the tree; options as in the stack. T is the number of nodes here."""
 
     mechanism: ClassVar[str] = "binary_partition"
     source: ClassVar[str] = "Ye et al. 2019, arXiv 1911.04070, section 3"
@@ -46,27 +47,27 @@ class NodeAttentionConfig(AttentionConfig):
         return NodeAttention(self, width=width, heads=heads, causal=causal)
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Of each of so many nodes: those that tokens read, and the tokens of each span."""
+        """Mean over the nodes: the keys of tokens, and the tokens of each span."""
         tree = self.tree(tokens_of(length), causal=causal)
         return (tree.edges() + tree.tokens * (tree.levels - 1)) / length if length else 0.0
 
     def tree(self, tokens: int, *, causal: bool) -> Partition:
-        """The tree over so many tokens."""
+        """Returns the tree over `tokens` tokens."""
         return Partition(tokens, level_count(tokens), self.neighbours, self.clip_levels, causal)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryPartitionConfig(StackConfig):
     """BP-Transformer (Ye et al. 2019, "BP-Transformer: Modelling Long-Range Context via Binary Partitioning", arXiv
-    1911.04070, section 3, as the authors' code has it).
+    1911.04070, section 3, as in the authors' code).
 
-    Tokens are the leaves of a binary tree made by halving. A span reads its tokens; a token reads itself and, on each
-    side, k nodes of every level, beginning beside itself and going on where the level below has ended.
+    Tokens are the leaves of a binary tree made by halving. A span attends to its tokens. A token attends to itself and,
+    on each side, to k nodes of every level; they are adjacent, the next level starting where the level below ends.
 
     Attributes:
-        neighbours: k, nodes of each level that a token reads on each side; with as many as there are tokens, it is full
-            attention.
-        clip_levels: c, levels from this one on share their labels.
+        neighbours: k, nodes of each level that a token attends to on each side; with as many as tokens, it
+            is full attention.
+        clip_levels: c, the level from which on labels are shared.
     """
 
     stack: ClassVar[str] = "binary_partition"
@@ -86,16 +87,16 @@ class BinaryPartitionConfig(StackConfig):
         return StackReturns(normalized=True, summary=True, source=True)
 
     def decoder_table(self) -> bool:
-        """Never: labels of edges tell tokens their places."""
+        """False: labels of edges have the positions."""
         return False
 
     def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
-        """A layer reads all nodes, about two for each token."""
+        """A layer processes all nodes, about two for each token."""
         nodes = Partition(tokens, level_count(tokens), self.neighbours, self.clip_levels, causal=False).nodes
         return StackCost(layers=((self.node_attention(), nodes),) * layers)
 
     def node_attention(self, dropout: float = 0.0) -> NodeAttentionConfig:
-        """That of each layer."""
+        """Returns the attention of each layer."""
         return NodeAttentionConfig(neighbours=self.neighbours, clip_levels=self.clip_levels, dropout=dropout)
 
     def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> BinaryPartition:
@@ -103,7 +104,7 @@ class BinaryPartitionConfig(StackConfig):
 
 
 def tokens_of(nodes: int) -> int:
-    """The most tokens whose tree has no more than so many nodes, half of them about."""
+    """Returns the most tokens whose tree has at most `nodes` nodes, about half of them."""
     tokens = nodes // 2 + 1
     while tokens and Partition(tokens, level_count(tokens), 1, 0, False).nodes > nodes:
         tokens -= 1
@@ -111,8 +112,9 @@ def tokens_of(nodes: int) -> int:
 
 
 class NodeAttention(ProjectedAttention):
-    """The module of `NodeAttentionConfig`, with projections without bias and a table of label vectors, `labels`, which
-    heads share."""
+    """The module of `NodeAttentionConfig`. Its projections have no bias; heads share a table of
+    label vectors, `labels`.
+    """
 
     config: NodeAttentionConfig  # pyright: ignore[reportIncompatibleVariableOverride]
 
@@ -127,7 +129,9 @@ class NodeAttention(ProjectedAttention):
         state: LayerState | None = None,
         tree: Tree | None = None,
     ) -> Tensor:
-        """`(B, N, E)` → `(B, N, E)`; without a tree, over that of as many tokens as N nodes have, and zeros behind."""
+        """Maps `(B, N, E)` to `(B, N, E)`; the default tree is that of the most tokens that N nodes allow, and further
+        outputs are zero.
+        """
         if tree is None:
             tree = WholeTree(self.config.tree(tokens_of(hidden.shape[1]), causal=self.causal))
         nodes = hidden[:, : tree.nodes]
@@ -137,14 +141,15 @@ class NodeAttention(ProjectedAttention):
 
 
 class PartitionLayer(nn.Module):
-    """One layer for tokens and spans, with the same weights: attention over the edges of the tree, over a source where
-    there is one, and a feed-forward layer, each followed by a LayerNorm of the sum."""
+    """One layer for tokens and spans, with the same weights: attention over the edges of the tree, cross-attention if
+    there is a source, and a feed-forward layer, each followed by a LayerNorm of the sum.
+    """
 
     def __init__(self, config: BinaryPartitionConfig, sizes: Sizes) -> None:
         super().__init__()
         width, eps = sizes.width, sizes.eps
-        own = config.node_attention(sizes.attention_dropout)
-        self.attention = own.build(width=width, heads=sizes.heads, causal=sizes.causal)
+        attention_config = config.node_attention(sizes.attention_dropout)
+        self.attention = attention_config.build(width=width, heads=sizes.heads, causal=sizes.causal)
         self.attention_norm = nn.LayerNorm(width, eps=eps)
         self.cross_attention = None
         if sizes.source:
@@ -167,7 +172,7 @@ class PartitionLayer(nn.Module):
         source_mask: Tensor | None = None,
         state: BlockState | None = None,
     ) -> Tensor:
-        """`(B, N, E)` → `(B, N, E)`, tokens before spans; a source `(B', S, E)` is read by tokens alone."""
+        """Maps `(B, N, E)` to `(B, N, E)`, tokens before spans; only tokens attend to a source `(B', S, E)`."""
         own_state, source_state = state or (None, None)
         hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, state=own_state, tree=tree)))
         if self.cross_attention is not None and source is not None:
@@ -182,8 +187,8 @@ class BinaryPartition(Layers):
     """The module of `BinaryPartitionConfig`: a list of its layers.
 
     Attributes:
-        gradient_checkpointing: whether training keeps the states between layers alone; transformers sets it, and the
-            function that does it, where it is asked to.
+        gradient_checkpointing: whether training saves only the states between layers; set by transformers
+            with its function.
     """
 
     gradient_checkpointing = False
@@ -198,7 +203,7 @@ class BinaryPartition(Layers):
         return self.causal
 
     def new_state(self, step: int) -> LayerState:
-        """Keys and values of all tokens and full spans, in memory that grows with the text."""
+        """Returns a state for keys and values of all tokens and complete spans, which grows with the text."""
         from longspan.attention.parts.state import TreeLayer
 
         return TreeLayer()
@@ -213,22 +218,22 @@ class BinaryPartition(Layers):
         block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
-        """`(B, T, E)` → states `(B, T, E)`; arguments as in `Sequential.forward`. Spans begin as zeros, trees at each
-        row's first real token, and padding ends as zeros.
+        """Maps `(B, T, E)` to states `(B, T, E)`; arguments as in `Sequential.forward`. Spans are initialised with
+        zeros, trees begin at each row's first real token, and outputs at padding are zero.
 
-        The summary is the root of each row's tree, and the source that a decoder reads all nodes, where it reads.
+        The summary is the root of each row's tree. The source for a decoder is all nodes, in the bidirectional form.
 
         Raises:
-            InputError: global tokens, or a prefix that is read both ways.
+            InputError: global tokens, or a bidirectional prefix.
         """
         self.config.refuse_globals(tokens)
         if tokens.prefix is not None:
             raise InputError(
-                f"stack {self.config.stack!r} reads no prefix both ways, whose spans would hold what comes after a "
-                "token; choose another stack"
+                f"stack {self.config.stack!r} supports no bidirectional prefix, since spans would contain later "
+                "tokens; choose another stack"
             )
         checkpoints = self.gradient_checkpointing and self.training
-        states = None if checkpoints else block_states  # as transformers' checkpointed layers leave them out
+        states = None if checkpoints else block_states  # as transformers' checkpointed layers drop them
         tree, order = self._tree(hidden, tokens, states)
         nodes = in_order(hidden, order)
         nodes = torch.cat([nodes, nodes.new_zeros(nodes.shape[0], tree.nodes - tree.tokens, nodes.shape[2])], dim=1)
@@ -249,7 +254,7 @@ class BinaryPartition(Layers):
         return output._replace(summary=tree.roots(nodes), source=Source(nodes, tree.present(nodes)))
 
     def _tree(self, hidden: Tensor, tokens: Tokens, states: Sequence[BlockState] | None) -> tuple[Tree, Tensor | None]:
-        """The tree of a batch `(B, T, E)`, and the order `(B, T)` in which tokens are its leaves."""
+        """Returns the tree of a batch `(B, T, E)`, and the order `(B, T)` of its leaves."""
         length, options = hidden.shape[1], (self.config.neighbours, self.config.clip_levels)
         state: Any = states[0].own if states else None
         if state is not None and state.get_seq_length():

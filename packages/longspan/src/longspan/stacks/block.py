@@ -1,6 +1,6 @@
-"""The Transformer block: attention, cross-attention where there is a source, and a feed-forward layer.
+"""The Transformer block: attention, optional cross-attention, and a feed-forward layer.
 
-The same block serves encoders and decoders; it takes plain numbers, so that stacks of blocks stand below the models.
+The same block serves encoders and decoders; it has plain numbers as arguments, so that it does not depend on models.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from longspan.ops.shards import Processes
 
 PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
-"""Those that PyTorch has as transformers means them; the others are transformers' own."""
+"""Activations that PyTorch defines as transformers does; the others are transformers' own."""
 
 
 def activation(name: str) -> nn.Module:
-    """The activation that transformers calls `name`; `InputError` when there is none."""
+    """Returns the activation with this transformers name; raises `InputError` if there is none."""
     if name in PLAIN_ACTIVATIONS:
         return PLAIN_ACTIVATIONS[name]()
     from transformers.activations import ACT2FN
@@ -44,8 +44,9 @@ def activation(name: str) -> nn.Module:
 class FeedForward(nn.Module):
     """`down(dropout(activation(up(x))))`: `(B, T, E)` → `(B, T, E)`.
 
-    Training keeps only what comes out of `up` and computes the activation again in backward: it is the widest tensor of
-    a block and the cheapest to remake, a quarter of the memory of a step for about a hundredth of its time.
+    Training saves only the output of `up` and recomputes the activation in the backward pass: it is the widest
+    tensor of a block and the cheapest to recompute, which saves a quarter of a step's memory for about a hundredth
+    of its time.
     """
 
     def __init__(self, width: int, inner: int, *, activation_function: str, dropout: float) -> None:
@@ -65,16 +66,16 @@ class FeedForward(nn.Module):
         return narrowed
 
     def _narrow(self, wide: Tensor) -> Tensor:
-        """Everything after `up`."""
+        """Applies everything after `up`."""
         return projected(self.down, self.dropout(self.activation(wide)))
 
 
 class CrossAttention(nn.Module):
-    """Every output token sees every real source token (Vaswani et al. 2017, section 3.2.3).
+    """Every output token attends to every real source token (Vaswani et al. 2017, section 3.2.3).
 
     Attributes:
-        processes: those of which each holds a part of every source, and the same output tokens as the others; `None`
-            where each has whole sources.
+        processes: the processes that share a source: each has a part of it and the same output tokens; `None` if each
+            has whole sources.
     """
 
     processes: Processes | None = None
@@ -91,16 +92,16 @@ class CrossAttention(nn.Module):
     def forward(
         self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: LayerState | None = None
     ) -> Tensor:
-        """`(B·beams, T, E)` over `(B, S, E)` → `(B·beams, T, E)`.
+        """Maps `(B·beams, T, E)` with a source `(B, S, E)` to `(B·beams, T, E)`.
 
-        Consecutive decoder rows share a document; their queries are laid side by side on the query axis, so that the
-        source is neither copied nor read once per beam.
+        Consecutive decoder rows share a document; their queries are concatenated along the query axis, so that the
+        source is neither copied nor processed once per beam.
 
         Args:
             hidden: `(B·beams, T, E)`.
-            source: `(B, S, E)` encoder states; not read once the state holds their keys and values.
-            source_mask: `(B, S)` bool, or `None` when every token is real.
-            state: keeps the source's keys and values.
+            source: `(B, S, E)` encoder states; unused once the state has their keys and values.
+            source_mask: `(B, S)` bool, or `None` if every token is real.
+            state: caches the source's keys and values.
         """
         key, value = self._source(source, state)
         rows, tokens, _ = hidden.shape
@@ -119,45 +120,44 @@ class CrossAttention(nn.Module):
         return projected(self.output, context.transpose(1, 2).flatten(2))
 
     def _source(self, source: Tensor, state: LayerState | None) -> tuple[Tensor, Tensor]:
-        """The source's `(B, H, S, D)` keys and values, computed once per generation."""
+        """Returns the source's `(B, H, S, D)` keys and values, computed once per generation."""
         if state is not None and state.is_initialized:
             assert state.keys is not None
             assert state.values is not None
             return state.keys, state.values
         key, value = self._split(projected(self.key, source)), self._split(projected(self.value, source))
-        # Contiguous, since every later step reads them.
+        # Contiguous, since every later step uses them.
         return (key, value) if state is None else state.update(key.contiguous(), value.contiguous())
 
     def _split(self, hidden: Tensor) -> Tensor:
-        """`(B, T, E)` → `(B, H, T, D)`."""
         return hidden.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class BlockState(NamedTuple):
-    """What one layer keeps between steps: of its own sequence, and of the source where there is one."""
+    """State of one layer between steps: of its own sequence, and of the source if there is one."""
 
     own: LayerState
     source: LayerState | None = None
 
 
 class Block(nn.Module):
-    """Attention, cross-attention where there is a source, and a feed-forward layer, each in a residual branch.
+    """Attention, optional cross-attention, and a feed-forward layer, each in a residual branch.
 
     Args:
-        attention: the mechanism, built; its width is the block's.
+        attention: the mechanism's module; it determines the width.
         inner: width of the feed-forward layer.
-        activation_function: of the feed-forward layer, by its transformers name.
+        activation_function: activation of the feed-forward layer, by its transformers name.
         eps: ε of the LayerNorms.
-        dropout: of each branch.
-        activation_dropout: inside the feed-forward layer.
+        dropout: dropout probability of each branch.
+        activation_dropout: dropout probability inside the feed-forward layer.
         pre: normalise the input of each branch, not the sum.
-        cross_attention: attention to a source, for decoders that have one; or whatever else reads a source so.
-        norm_before_sum: normalise what this gives, before it is added, whatever `pre` says.
+        cross_attention: attention to a source, for decoders, or another module with the same arguments.
+        norm_before_sum: normalise its output before it is added, for any `pre`.
     """
 
     cross_attention: nn.Module | None
     float32_attention: bool = False
-    """Whether attention to its own sequence stays in float32 under autocast, as training may ask for."""
+    """Whether self-attention stays in float32 under autocast, an option of training."""
 
     def __init__(
         self,
@@ -198,21 +198,21 @@ class Block(nn.Module):
         memory: Tensor | None = None,
         places: Tensor | None = None,
     ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`: each branch is `x + f(norm(x))` when pre-normalised, else `norm(x + f(x))`.
+        """Maps `(B, T, E)` to `(B, T, E)`: each branch is `x + f(norm(x))` if pre-normalised, else `norm(x + f(x))`.
 
         Args:
             hidden: `(B, T, E)`.
-            tokens: what is known of them, and of those that a state or the memory holds.
-            source: `(B', S, E)`, read by `cross_attention`; this, its mask and the tables are arguments of their own,
-                since reentrant checkpointing follows gradients through tensors that it is given, and through nothing
-                that holds tensors.
+            tokens: their properties, including those in a state or the memory.
+            source: `(B', S, E)` for `cross_attention`. The source, its mask and the tables are separate
+                arguments, since reentrant checkpointing only tracks gradients of tensor arguments, not of objects
+                that contain tensors.
             source_mask: `(B', S)` bool.
             *tables: those that layers share.
-            layer_past: the state of the sequence that is continued. Checkpointed layers of transformers drop it under
-                this name in every version.
-            memory: `(B, M, E)`, earlier inputs of the block, behind which the tokens stand.
-            places: `(B, Q)`, the only places at which the output is wanted, `(B, Q, E)`; these see all that they would
-                see otherwise. Attention with a method `forward_at` leaves the others out.
+            layer_past: the state of the sequence that is continued. All versions of transformers' checkpointed layers
+                drop it under this name.
+            memory: `(B, M, E)`, earlier inputs of the block, before the tokens.
+            places: `(B, Q)`, the positions of the outputs, `(B, Q, E)`, by default all. They attend to the same keys.
+                Attention with a method `forward_at` does not compute the others.
         """
         own_state, source_state = layer_past or (None, None)
         if tables:
@@ -231,19 +231,23 @@ class Block(nn.Module):
             else:
                 attended = self.attention(read, tokens, own_state)
         hidden = (hidden if places is None else in_order(hidden, places)) + self.dropout(attended)
-        del read, attended, memory  # not to be there while the feed-forward layer is wide
+        del read, attended, memory  # freed before the wide activations of the feed-forward layer
         hidden = hidden if self.pre else self.attention_norm(hidden)
         if places is not None and places.shape[1] == 0:
             return hidden
 
         if self.cross_attention is not None and source is not None:
-            cross, norm, given = self.cross_attention, self.cross_attention_norm, (source, source_mask, source_state)
+            cross, norm, arguments = (
+                self.cross_attention,
+                self.cross_attention_norm,
+                (source, source_mask, source_state),
+            )
             if self.norm_before_sum:
-                hidden = hidden + self.dropout(norm(cross(hidden, *given)))
+                hidden = hidden + self.dropout(norm(cross(hidden, *arguments)))
             elif self.pre:
-                hidden = hidden + self.dropout(cross(norm(hidden), *given))
+                hidden = hidden + self.dropout(cross(norm(hidden), *arguments))
             else:
-                hidden = norm(hidden + self.dropout(cross(hidden, *given)))
+                hidden = norm(hidden + self.dropout(cross(hidden, *arguments)))
 
         if self.pre:
             hidden = hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
@@ -252,15 +256,16 @@ class Block(nn.Module):
         return clamp_half(hidden) if hidden.dtype == torch.float16 else hidden
 
     def attention_loss(self, hidden: Tensor, tokens: Tokens) -> Tensor | None:
-        """What attention adds to the loss for inputs `(B, T, E)` of the block, in training; it stands beside `forward`,
-        since what is computed there is computed twice under checkpointing, and without gradients at first."""
+        """Returns the loss that attention adds for inputs `(B, T, E)` of the block in training. It is not part of
+        `forward`, which checkpointing computes twice, the first time without gradients.
+        """
         attention: Any = self.attention
         if not getattr(attention.config, "inputs_add_loss", False):
             return None
         return attention.inputs_loss(self.attention_norm(hidden) if self.pre else hidden, tokens)
 
     def weights_loss(self) -> Tensor | None:
-        """What the weights of attention add to the loss in training, of mechanisms with a method `weights_loss`."""
+        """Returns the loss of attention for its weights in training, of mechanisms with a method `weights_loss`."""
         loss: Any = getattr(self.attention, "weights_loss", None)
         return None if loss is None else loss()
 
@@ -268,7 +273,7 @@ class Block(nn.Module):
 def at_places(
     attention: Attention, places: Tensor, hidden: Tensor, tokens: Tokens, state: LayerState | None = None
 ) -> Tensor:
-    """What attention returns at some places `(B, Q)` alone: `(B, T, E)` → `(B, Q, E)`; a state takes in all of T."""
+    """Returns outputs of attention at positions `(B, Q)`, `(B, T, E)` → `(B, Q, E)`; a state is updated with all T."""
     forward_at: Any = getattr(attention, "forward_at", None)
     if forward_at is None:
         return in_order(attention(hidden, tokens, state), places)
@@ -276,12 +281,12 @@ def at_places(
 
 
 def total_loss(losses: Sequence[Tensor | None]) -> Tensor | None:
-    """The sum of what layers add to a loss, in float32 at least; `None` where none of them does."""
-    given = [loss.to(torch.promote_types(loss.dtype, torch.float32)) for loss in losses if loss is not None]
-    return torch.stack(given).sum() if given else None
+    """Returns the sum of the losses of layers, in float32 at least; `None` if there are none."""
+    terms = [loss.to(torch.promote_types(loss.dtype, torch.float32)) for loss in losses if loss is not None]
+    return torch.stack(terms).sum() if terms else None
 
 
 def clamp_half(hidden: Tensor) -> Tensor:
-    """States `(…, E)` of float16 clipped to finite numbers, since large BART checkpoints overflow; others unchanged."""
+    """Clips states `(…, E)` of float16 to finite numbers, since large BART checkpoints overflow."""
     limit = torch.finfo(torch.float16).max - 1000
     return hidden.clamp(-limit, limit)

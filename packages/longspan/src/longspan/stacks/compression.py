@@ -1,11 +1,12 @@
-"""Compressed memory: what leaves the memory of a layer becomes fewer states, which the layer goes on reading.
+"""Compressed memory: states that leave the memory of a layer are compressed to fewer, to which it still attends.
 
 Rae et al. 2019, "Compressive Transformers for Long-Range Sequence Modelling", arXiv 1911.05507, sections 3.1 and 3.2.
-Letters: M the memory's positions, C the compressed ones, c the rate, f_c what makes one state of c.
+Letters: M the memory's positions, C the compressed ones, c the rate, f_c the compression of c states to one.
 
-One rule serves segments, ragged ends and single tokens: states that are further back than M wait until c of them are
-there, which then become one. Until then the layer reads them as they are. So how many states a layer holds follows from
-how many real tokens a row has had: `⌊max(n - M, 0) / c⌋` groups have become one each, of which the last C are held.
+The same rule holds for segments, rows of different lengths and single tokens: states that are further back than M wait
+until there are c of them, which are then compressed to one; until then the layer attends to them. So the number of
+states of a layer depends on how many real tokens a row has had: `⌊max(n - M, 0) / c⌋` groups have been compressed, of
+which the last C are stored.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ LEARNED = ("convolution", "dilated")
 
 
 def further_tokens(compression: Compression, rate: int) -> int:
-    """How many states behind the c that become one are read for it: those of the memory, which are newer."""
+    """Returns how many states after the c compressed ones are needed too: those of the memory, which are newer."""
     return rate * (rate - 1) if compression == "dilated" else 0
 
 
 @dataclass(frozen=True)
 class MemorySizes:
-    """How long the memories of a layer are.
+    """The sizes of a layer's memories.
 
     Attributes:
-        memory: M, states that are kept one by one.
-        compressed: C, states of which each was made of `rate`.
+        memory: M, uncompressed states.
+        compressed: C, states each compressed from `rate` ones.
         rate: c.
         further: `further_tokens`.
     """
@@ -53,27 +54,27 @@ class MemorySizes:
 
     @property
     def most(self) -> int:
-        """The most states that a layer holds."""
+        """The most states of a layer."""
         return self.memory + self.compressed + self.rate - 1
 
     @property
     def covered(self) -> int:
-        """How many tokens of a text full memories stand for."""
+        """The number of tokens of a text that full memories cover."""
         return self.memory + self.compressed * self.rate
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryStep:
-    """What joins the memory with some new tokens, and what leaves it: the same in every layer of a stack.
+    """The states that enter and leave the memory with new tokens: the same in every layer of a stack.
 
     Attributes:
-        sizes: of the memories.
-        before, after: n, the real tokens of a row before and after these: `(B,)` int64, or a number where all rows have
-            as many.
+        sizes: those of the memories.
+        before, after: n, the real tokens of a row before and after this step: `(B,)` int64, or a number if all
+            rows are equal.
         new: T.
-        held: S, the states that every layer holds before.
-        order: `(B, T)`, real tokens first; `None` where all are real.
-        mask: `(B, S + T)` bool, which of the states held and of the new ones, in this order, there are; `None`: all.
+        held: S, the states of every layer before this step.
+        order: `(B, T)`, real tokens first; `None` if all are real.
+        mask: `(B, S + T)` bool, True for valid states, the stored ones before the new ones; `None` for all.
     """
 
     sizes: MemorySizes
@@ -86,7 +87,7 @@ class MemoryStep:
 
     @classmethod
     def of(cls, sizes: MemorySizes, state: CompressedLayer, new: int, tokens: Tokens) -> MemoryStep:
-        """The step of T new tokens, which a mask may tell from padding."""
+        """Returns the step for T new tokens, with the mask of `tokens`."""
         counts, held = state.tensors.get("count"), state.read_tokens
         mask = tokens.last_mask(new)
         if counts is None and (mask is None or (not torch.compiler.is_compiling() and bool(mask.all()))):
@@ -105,21 +106,22 @@ class MemoryStep:
 
     @property
     def groups(self) -> int:
-        """G, how many states are made: where rows differ, the most that a row can need."""
+        """The number G of groups to compress: the most of any row."""
         if isinstance(self.before, int) and isinstance(self.after, int):
             return _made(self.sizes, self.after) - _made(self.sizes, self.before)
         return (self.new + self.sizes.rate - 1) // self.sizes.rate
 
     def made_mask(self) -> Tensor | None:
-        """`(B, G)` bool, which groups a row has; `None`: all."""
+        """The mask of a row's groups, `(B, G)` bool; `None` for all."""
         if isinstance(self.before, int) or isinstance(self.after, int):
             return None
         count = _made(self.sizes, self.after) - _made(self.sizes, self.before)
         return torch.arange(self.groups, device=count.device) < count[:, None]
 
     def oldest(self, both: Tensor) -> Tensor:
-        """Of the states held and the new ones `(B, S + T, E)`, those that become one, and the `further` ones behind
-        them: `(B, G·c + further, E)`."""
+        """Returns the states to compress, and the `further` ones after them, of the stored and the new ones `(B, S + T,
+        E)`: `(B, G·c + further, E)`.
+        """
         count = self.groups * self.sizes.rate + self.sizes.further
         _, recent = _held(self.sizes, self.before)
         if isinstance(recent, int):
@@ -128,13 +130,15 @@ class MemoryStep:
         return in_order(both, places.clamp(max=both.shape[1] - 1))
 
     def joined(self, both: Tensor, made: Tensor | None, dim: int = 1) -> Tensor:
-        """What is held after: of the states held and the new ones, S + T along `dim`, and the G that were made."""
+        """Returns the states stored after the step, from the stored and the new ones, S + T along `dim`, and the
+        G compressed ones.
+        """
         if isinstance(self.before, int) and isinstance(self.after, int):
             if made is None:
                 return both
             compressed, recent = _held(self.sizes, self.after)
             fresh = min(compressed, self.groups)
-            first = self.held - _held(self.sizes, self.before)[1]  # where the states begin that are not compressed
+            first = self.held - _held(self.sizes, self.before)[1]  # start of the uncompressed states
             parts = [
                 both.narrow(dim, first - (compressed - fresh), compressed - fresh),
                 made.narrow(dim, self.groups - fresh, fresh),
@@ -147,8 +151,9 @@ class MemoryStep:
         return in_order(everything, self._places(), dim)
 
     def _places(self) -> Tensor:
-        """`(B, S')`: where what is held after stands in the states held, the new ones and the ones made, one behind the
-        other, each row's at the end."""
+        """Returns the index of each state stored after the step in the concatenation of stored, new and compressed
+        ones, `(B, S')`; each row is aligned at the end.
+        """
         assert not isinstance(self.before, int)
         assert not isinstance(self.after, int)
         before, after = self.before[:, None], self.after[:, None]
@@ -156,7 +161,7 @@ class MemoryStep:
         slots = torch.arange(width, device=before.device)
         recent_before, (compressed, recent) = _held(self.sizes, before)[1], _held(self.sizes, after)
         tokens = self.held - before + after - width + slots
-        number = _made(self.sizes, after) - (width - recent - slots)  # of the compressed state, counted from the first
+        number = _made(self.sizes, after) - (width - recent - slots)  # of the compressed state, from the first
         fresh = number - _made(self.sizes, before)
         older = torch.where(fresh < 0, self.held - recent_before + fresh, self.held + self.new + fresh)
         places = torch.where(slots >= width - recent, tokens, older)
@@ -164,28 +169,29 @@ class MemoryStep:
 
 
 def _made(sizes: MemorySizes, count: Any) -> Any:
-    """How many groups of so many tokens have become one."""
+    """Returns how many groups of `count` tokens have been compressed."""
     if isinstance(count, int):
         return max(count - sizes.memory, 0) // sizes.rate
     return (count - sizes.memory).clamp(min=0) // sizes.rate
 
 
 def _held(sizes: MemorySizes, count: Any) -> tuple[Any, Any]:
-    """Compressed states and others, of so many tokens."""
+    """Returns the numbers of compressed and other states of `count` tokens."""
     made = _made(sizes, count)
     compressed = min(made, sizes.compressed) if isinstance(made, int) else made.clamp(max=sizes.compressed)
     return compressed, count - made * sizes.rate
 
 
 class Compressor(nn.Module):
-    """f_c of one layer.
+    """The compression f_c of one layer.
 
     Args:
         width: E.
-        rate: c, how many states become one.
-        compression: "mean" or "max" of each element; "convolution", learned, of kernel and stride c; "dilated", before
-            this a learned convolution of kernel and dilation c, added to its input. Both start as a mean.
-        loss: by which it learns, if it does.
+        rate: c, how many states are compressed to one.
+        compression: "mean" or "max" of each element; "convolution", learned, with kernel and stride c; "dilated",
+            a learned convolution with kernel and dilation c, added to its input, before it. Both are initialised
+            as a mean.
+        loss: the loss of a learned compression.
     """
 
     def __init__(self, width: int, rate: int, compression: Compression, loss: CompressionLoss) -> None:
@@ -202,7 +208,7 @@ class Compressor(nn.Module):
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Convolutions start as a mean of c states."""
+        """Initialises convolutions as a mean of c states."""
         if self.compression not in LEARNED:
             return
         nn.init.zeros_(self.convolution.bias)  # pyright: ignore[reportArgumentType]
@@ -233,19 +239,20 @@ class Compressor(nn.Module):
         made_mask: Tensor | None,
         mask: Tensor | None,
     ) -> Tensor:
-        """What the made states have lost, a scalar: the mean squared difference of what the layer's queries gather by
-        content from the old states and from the made ones; or of the old states and what is decoded of the made ones.
+        """Returns the reconstruction loss, a scalar: the mean squared difference between the attention of the layer's
+        queries by content to the old states and to the compressed ones; or between the old states and those decoded
+        from the compressed ones.
 
-        Gradients reach f_c and what decodes, and nothing else.
+        Gradients reach f_c and the decoder only.
 
         Args:
             old: `(B, G·c, E)`, without gradient.
             made: `(B, G, E)`.
-            hidden: `(B, T, E)`, what goes into the layer.
+            hidden: `(B, T, E)`, the input of the layer.
             attention: the layer's.
-            norm: what normalises what attention reads, in a layer that does so.
-            made_mask: `(B, G)` bool; `None`: all.
-            mask: `(B, T)` bool; `None`: all.
+            norm: the norm of attention's input, if the layer has one.
+            made_mask: `(B, G)` bool; `None` for all.
+            mask: `(B, T)` bool; `None` for all.
         """
         if self.loss == "auto_encoding":
             difference = projected(self.decoder, made).unflatten(-1, (self.rate, -1)) - old.unflatten(
@@ -268,12 +275,14 @@ class Compressor(nn.Module):
         return _mean_square(difference, counts)
 
     def nothing(self) -> Tensor:
-        """A loss of 0, of which each weight has a gradient: where several processes train, all must have one."""
+        """Returns a loss of 0 with a gradient for each weight, since all processes of a distributed
+        training need one.
+        """
         return sum((weight.flatten()[0] * 0 for weight in self.parameters()), torch.zeros(()))
 
 
 def _mean_square(difference: Tensor, counts: Tensor | None) -> Tensor:
-    """The mean of squares, in float32 at least, of the elements that count; 0 where none does."""
+    """Returns the mean of squares, in float32 at least, of the elements that count; 0 if there are none."""
     squares = difference.to(torch.promote_types(difference.dtype, torch.float32)).square()
     if counts is None:
         return squares.mean()

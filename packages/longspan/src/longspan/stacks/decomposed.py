@@ -1,6 +1,6 @@
-"""The decomposed stack: lower layers read a question and a passage apart, upper layers read both together.
+"""The decomposed stack: lower layers process a question and a passage separately, upper layers both together.
 
-The states of a passage below the upper layers depend on the passage alone, so that they can be kept and used again for
+The states of a passage below the upper layers depend on the passage alone, so they can be cached and reused for
 any question (`longspan.inference.index`).
 """
 
@@ -24,15 +24,16 @@ from longspan.stacks.sequential import Sequential
 
 @dataclass(frozen=True, kw_only=True)
 class DecomposedConfig(StackConfig):
-    """Lower layers for each part alone (Cao et al. 2020, "DeFormer", arXiv 2005.00697, section 3).
+    """Lower layers process each part alone (Cao et al. 2020, "DeFormer", arXiv 2005.00697, section 3).
 
     The first part of a row is the question with its separator, `[CLS] q [SEP]`, the second is the rest, `ctx [SEP]`. A
-    row without a second part is read as by the plain stack.
+    row without a second part is processed as by the plain stack.
 
     Attributes:
         lower_layers: the paper's k, of n layers; None means three quarters of them (9 of 12).
-        positions: "restart" counts the passage's positions from 0 again, as published, so that its states do not depend
-            on the length of the question; "joint" counts through. With this and no lower layer it is the plain stack.
+        positions: "restart" counts the passage's positions from 0 again, as published, so that its states do not
+            depend on the length of the question; "joint" counts through. With "joint" and no lower layer it is
+            the plain stack.
     """
 
     stack: ClassVar[str] = "decomposed"
@@ -50,7 +51,7 @@ class DecomposedConfig(StackConfig):
         return StackReads(parts=restarts or self.lower_layers != 0, restarts_positions=restarts)
 
     def check_model(self, config: Any) -> None:
-        """Raise `InputError` for more lower layers than the model has layers."""
+        """Raises `InputError` for more lower layers than the model has layers."""
         if self.lower_layers is not None and self.lower_layers > config.num_hidden_layers:
             raise InputError(
                 f"lower_layers={self.lower_layers} is more than num_hidden_layers={config.num_hidden_layers} of the "
@@ -69,7 +70,7 @@ class DecomposedConfig(StackConfig):
 
 
 class Part(NamedTuple):
-    """One part of every row: states `(B, W, E)` from its first place on, and what is known of its tokens."""
+    """One part of every row: states `(B, W, E)` from its first position on, and the properties of its tokens."""
 
     hidden: Tensor
     tokens: Tokens
@@ -80,7 +81,7 @@ class Decomposed(Sequential):
 
     Args:
         blocks: all of them.
-        lower: how many of them read the parts alone.
+        lower: how many of them process the parts separately.
     """
 
     def __init__(self, blocks: Any, lower: int) -> None:
@@ -96,7 +97,7 @@ class Decomposed(Sequential):
         block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
-        """As `Sequential.forward`; without a `tokens.border`, or with `layers`, every row is one part."""
+        """As `Sequential.forward`; without `tokens.border`, or with `layers`, every row is one part."""
         border, length = tokens.border, hidden.shape[1]
         if border is None or layers is not None or self.lower == 0 or length == 0:
             return super().forward(hidden, tokens, *given, layers=layers, output_hidden_states=output_hidden_states)
@@ -115,7 +116,7 @@ class Decomposed(Sequential):
 
 
 def question_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:
-    """What stands before the border `(B,)`, W being the longest."""
+    """Returns the part before the border `(B,)`, with W the longest."""
     width = _width(border, hidden.shape[1])
     inside = torch.arange(width, device=hidden.device) < border[:, None]
     mask = inside if tokens.mask is None else inside & tokens.mask[:, :width]
@@ -126,7 +127,7 @@ def question_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:
 
 
 def passage_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:
-    """What stands from the border `(B,)` on, moved to place 0, W being the longest."""
+    """Returns the part from the border `(B,)` on, moved to position 0, with W the longest."""
     length = hidden.shape[1]
     places = torch.arange(_width(length - border, length), device=hidden.device) + border[:, None]
     mask, places = places < length, places.clamp(max=length - 1)
@@ -140,7 +141,7 @@ def passage_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:
 
 
 def joined(parts: Sequence[Part], border: Tensor, length: int) -> Tensor:
-    """Both parts' states where they belong, `(B, T, E)`."""
+    """Concatenates both parts' states at their positions, `(B, T, E)`."""
     question, passage = (part.hidden for part in parts)
     places = torch.arange(length, device=question.device).expand(border.shape[0], length)
     first = functional.pad(question, (0, 0, 0, length - question.shape[1]))
@@ -152,7 +153,7 @@ def joined(parts: Sequence[Part], border: Tensor, length: int) -> Tensor:
 
 
 def _width(widths: Tensor, length: int) -> int:
-    """The widest; a program that is compiled or exported cannot look, and takes them all as wide as the rows."""
+    """Returns the largest width; a compiled or exported program, which cannot read it, uses the width of the rows."""
     if torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return length
     return int(widths.max()) if len(widths) else 0

@@ -1,7 +1,7 @@
-"""Sums that can be undone: one step of a reversible stack, and the autograd that rebuilds inputs from outputs.
+"""Invertible sums: one step of a reversible stack, and the autograd function that rebuilds inputs from outputs.
 
-A step takes two streams `(older, newer)` to `(newer, older + branch(newer))`. So `older` is the sum less what the
-branch makes of `newer`, which is there: nothing of a step needs to be kept but its random state.
+A step maps two streams `(older, newer)` to `(newer, older + branch(newer))`. So `older` is the sum minus
+`branch(newer)`, and nothing of a step needs to be saved but its random state.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from longspan.ops.attend.reference import full_precision
 from longspan.stacks.block import Block, BlockState, clamp_half
 
 Streams = tuple[Tensor, Tensor]
-"""Both `(B, T, E)`: the one written earlier, and the one written last."""
+"""Both `(B, T, E)`: the stream that was written before, and the one written last."""
 
 
-# Not frozen: torch 2.11 cannot call an instance of a frozen class that it made while it traced.
+# Not frozen: torch 2.11 cannot call an instance of a frozen class that it created while tracing.
 @dataclass(eq=False)
 class Step:
-    """One branch of a block, as a function of the stream that it reads and of other tensors with gradients.
+    """One branch of a block, as a function of its input stream and of other tensors with gradients.
 
     Attributes:
-        block: of which it is a branch.
-        branch: which one.
-        tokens: without shared tables, which come as tensors.
-        source_mask: of the source, which comes as a tensor.
+        block: the block of the branch.
+        branch: the name of the branch.
+        tokens: without shared tables, which are passed as tensors.
+        source_mask: mask of the source, which is passed as a tensor.
         has_source: whether the first of the other tensors is a source.
-        state: what the block's branch continues, if it continues anything.
-        dtype: in which the branch reads the stream.
+        state: the state that the branch continues, if any.
+        dtype: the dtype of the branch's input.
     """
 
     block: Block
@@ -47,9 +47,9 @@ class Step:
     dtype: torch.dtype
 
     def __call__(self, newer: Tensor, *given: Tensor) -> Tensor:
-        """What is added to the other stream, `(B, T, E)`; `given` are the source, if there is one, and the tables.
+        """Returns the sum's second term, `(B, T, E)`; `given` are the source, if there is one, and the tables.
 
-        As the branches of `Block.forward` when it is pre-normalised.
+        Computes a branch of a pre-normalised `Block.forward`.
         """
         block, (norm, module) = self.block, self._modules()
         source, tables = (given[0], given[1:]) if self.has_source else (None, given)
@@ -66,11 +66,11 @@ class Step:
         return block.dropout(attended)
 
     def learned(self) -> list[nn.Parameter]:
-        """Those of its weights that get gradients."""
+        """Returns the weights with gradients."""
         return [weight for module in self._modules() for weight in module.parameters() if weight.requires_grad]
 
     def _modules(self) -> tuple[nn.Module, nn.Module]:
-        """Its norm, and the layer behind that."""
+        """Returns the norm, and the layer after it."""
         return getattr(self.block, f"{self.branch}_norm"), getattr(self.block, self.branch)
 
 
@@ -82,18 +82,18 @@ def steps_of(
     state: BlockState | None,
     dtype: torch.dtype,
 ) -> list[Step]:
-    """The steps of a block, in their order; arguments as in `Block.forward` and `Step`."""
+    """Returns the steps of a block in order; arguments as in `Block.forward` and `Step`."""
     reads_source = block.cross_attention is not None and source is not None
     branches = ("attention", "cross_attention", "feed_forward") if reads_source else ("attention", "feed_forward")
     return [Step(block, branch, tokens, source_mask, source is not None, state, dtype) for branch in branches]
 
 
 class Surroundings:
-    """The random numbers and autocast as they are now, to compute something again exactly as it would be now.
+    """The current state of random numbers and autocast, to recompute something exactly.
 
     Args:
-        device: of the streams.
-        before: those of the step before, whose memory is shared where nothing was drawn since.
+        device: the device of the streams.
+        before: those of the step before, which share memory if nothing was drawn since.
     """
 
     def __init__(self, device: torch.device, before: Surroundings | None = None) -> None:
@@ -114,8 +114,9 @@ class Surroundings:
 
     @contextmanager
     def autocast(self) -> Iterator[None]:
-        """Autocast as it was, but for its cache: weights that were cast while a step was computed without gradients
-        have none, and would be handed to steps that are to have some."""
+        """Restores autocast without its cache: weights that were cast while a step was computed without gradients have
+        none, and would be used in steps that need them.
+        """
         with ExitStack() as stack:
             for kind, dtype, enabled in self.autocasts:
                 stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
@@ -123,7 +124,7 @@ class Surroundings:
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """Random numbers and autocast as in the first pass; the current random state is restored afterwards."""
+        """Restores random numbers and autocast of the first pass; the current random state is restored afterwards."""
         devices = [self.device] if self.module else []
         with torch.random.fork_rng(devices, device_type=self.device.type if devices else "cuda"), self.autocast():
             torch.set_rng_state(self.random[0])
@@ -133,17 +134,17 @@ class Surroundings:
 
 
 class Taken(NamedTuple):
-    """A step that was taken, with its weights that learn."""
+    """A computed step, with its trained weights."""
 
     step: Step
     weights: list[nn.Parameter]
     surroundings: Surroundings
 
     def again(self, newer: Tensor, given: list[Tensor]) -> Tensor:
-        """What the step added.
+        """Recomputes the term that the step added.
 
         Raises:
-            RuntimeError: its weights are other tensors by now, so that gradients would silently be wrong.
+            RuntimeError: its weights have been replaced by other tensors, so that gradients would silently be wrong.
         """
         weights = self.step.learned()
         if len(weights) != len(self.weights) or any(a is not b for a, b in zip(weights, self.weights, strict=True)):
@@ -156,21 +157,21 @@ class Taken(NamedTuple):
 
 
 class Trail:
-    """The steps that were taken, and how far they have been taken back.
+    """The computed steps, and how many of them were undone.
 
     Args:
-        given: the source and the tables that every step reads.
+        given: the source and the tables that every step uses.
     """
 
     def __init__(self, given: list[Tensor]) -> None:
-        # Not the tensors themselves: a graph that reaches itself through what it keeps would never be freed.
+        # Not the tensors themselves: a graph that references itself would never be freed.
         self.given = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in given]
         self.steps: list[Taken] = []
         self.end: tuple[int, Tensor, Tensor] | None = None
         self.at: tuple[int, Tensor, Tensor] | None = None
 
     def take(self, given: list[Tensor], step: Step, older: Tensor, newer: Tensor) -> Tensor:
-        """The sum `(B, T, E)` that a step writes."""
+        """Returns the sum `(B, T, E)` of a step."""
         before = self.steps[-1].surroundings if self.steps else None
         taken = Taken(step, step.learned(), Surroundings(newer.device, before))
         self.steps.append(taken)
@@ -178,22 +179,22 @@ class Trail:
         return written
 
     def finish(self, older: Tensor, newer: Tensor) -> None:
-        """Keep the last two streams, from which all others follow."""
+        """Saves the last two streams, from which all others are rebuilt."""
         self.end = (len(self.steps), older.detach(), newer.detach())
         self.versions = older._version, newer._version
 
     def back_to(self, level: int) -> Streams:
-        """The two streams before step `level`, `(B, T, E)` each, rebuilt from the end without gradient.
+        """Returns the two streams before step `level`, `(B, T, E)` each, rebuilt from the end without gradient.
 
         Raises:
             RuntimeError: a stream was changed in place since `finish`.
         """
         assert self.end is not None
-        if self.at is None or self.at[0] < level:  # the first time, or backward runs once more
+        if self.at is None or self.at[0] < level:  # the first time, or in another backward pass
             if (self.end[1]._version, self.end[2]._version) != self.versions:
                 raise RuntimeError("a stream of the reversible stack was changed in place, so it cannot be taken back")
             self.at = self.end
-        while self.at[0] > level:  # steps that no gradient came through
+        while self.at[0] > level:  # steps without gradients
             number, newer, written = self.at
             with torch.no_grad():
                 older = written - self.steps[number - 1].again(newer, self.given)
@@ -201,7 +202,7 @@ class Trail:
         return self.at[1:]
 
     def undo(self, number: int, gradient: Tensor, sources: tuple[Tensor, ...]) -> list[Tensor | None]:
-        """Take back one step: the gradients of the stream that it read, of the given tensors and of its weights."""
+        """Undoes one step: returns the gradients of its input stream, of the given tensors and of its weights."""
         newer, written = self.back_to(number + 1)
         read = newer.detach().requires_grad_()
         with torch.enable_grad():
@@ -213,17 +214,17 @@ class Trail:
         if places:
             chosen = [wanted[place] for place in places]
             computed = torch.autograd.grad(added, chosen, gradient.to(added.dtype), allow_unused=True)
-            for place, each in zip(places, computed, strict=True):
-                gradients[place] = each
+            for place, gradient_of_source in zip(places, computed, strict=True):
+                gradients[place] = gradient_of_source
         return gradients
 
 
 class Rebuilt(torch.autograd.Function):
-    """`older + step(newer)`, of which nothing is kept but what every step shares."""
+    """`older + step(newer)`, which saves nothing but what all steps share."""
 
     @staticmethod
     def forward(ctx: Any, trail: Trail, number: int, older: Tensor, newer: Tensor, *sources: Tensor) -> Tensor:
-        """`sources` are the given tensors and the step's weights, named here so that gradients arrive there."""
+        """`sources` are the given tensors and the step's weights, as arguments so that they receive gradients."""
         ctx.trail, ctx.number = trail, number
         ctx.save_for_backward(*sources)
         taken = trail.steps[number]
@@ -233,5 +234,5 @@ class Rebuilt(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The sum hands its gradient on to `older` as it is."""
+        """The gradient of the sum is that of `older`."""
         return None, None, gradient, *ctx.trail.undo(ctx.number, gradient, ctx.saved_tensors)

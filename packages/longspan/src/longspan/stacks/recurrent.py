@@ -1,4 +1,4 @@
-"""The segment-recurrent stack: every layer also reads what went into it before, of the segments that came earlier."""
+"""The segment-recurrent stack: every layer also attends to its inputs from earlier segments."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentConfig(StackConfig):
-    """Segments that follow one another: layer n of segment τ computes `h_n = Block(h_{n-1}, [SG(m_{n-1}) ∘ h_{n-1}])`
-    (Dai et al. 2019, "Transformer-XL", arXiv 1901.02860, section 3.2).
+    """Consecutive segments: layer n of segment τ computes `h_n = Block(h_{n-1}, [SG(m_{n-1}) ∘ h_{n-1}])` (Dai et al.
+    2019, "Transformer-XL", arXiv 1901.02860, section 3.2).
 
     Letters: h_{n-1} the layer's input, whose T positions are queries, keys and values; m_{n-1} its memory, the last M
-    inputs of this layer, which are keys and values only; SG no gradient; ∘ one behind the other.
+    inputs of this layer, which are keys and values only; SG no gradient; ∘ concatenation.
 
-    With `compressed_tokens` it is the Compressive Transformer (Rae et al. 2019, arXiv 1911.05507): what leaves the
-    memory is compressed, and stands before it in `[compressed ∘ memory ∘ segment]`, by whose places distances count.
+    With `compressed_tokens` it is the Compressive Transformer (Rae et al. 2019, arXiv 1911.05507): states that leave
+    the memory are compressed, and distances count the positions of `[compressed ∘ memory ∘ segment]`.
 
     Attributes:
-        memory_tokens: how many positions every layer remembers (code: `mem_len`); a model may be given another number
-            after training.
-        same_length: every query sees as many keys: the last `memory_tokens`, itself included, instead of more the
-            later it stands in its segment. For mechanisms that choose keys by their distance. Compressed ones count as
-            one each, beside the memory.
-        compressed_tokens: how many compressed states every layer remembers besides (paper: n_cm); 0 for none. The
-            options that follow are for these.
-        rate: how many states that have left the memory become one (paper: c); `None` is 3.
-        compression: what makes one state of them: "mean" or "max" of each element, a learned "convolution", or a
-            "dilated" one, which reads newer states besides; `None` is "convolution", the paper's best.
-        compression_loss: by which a learned compression learns, and nothing else does: "attention", the squared
-            difference of what the layer's queries gather by content before and after it; or "auto_encoding", of the
-            states and what a decoder makes of the compressed one; `None` is "attention", the paper's best.
+        memory_tokens: number of positions in the memory of every layer (code: `mem_len`); it can be
+            changed after training.
+        same_length: every query attends to the same number of keys: the last `memory_tokens`, including itself, instead
+            of more for later positions of a segment. For mechanisms whose pattern depends on distance. Compressed
+            states are additional and count as one each.
+        compressed_tokens: number of compressed states of every layer (paper: n_cm); 0 for none. The following options
+            are for these.
+        rate: how many states that left the memory are compressed to one (paper: c); `None` is 3.
+        compression: the compression: "mean" or "max" of each element, a learned "convolution", or a "dilated" one,
+            which also uses newer states; `None` is "convolution", the paper's best.
+        compression_loss: the loss that trains only a learned compression: "attention", the squared difference of the
+            layer's attention by content before and after it; or "auto_encoding", that of the states and those decoded
+            from the compressed one; `None` is "attention", the paper's best.
     """
 
     stack: ClassVar[str] = "recurrent"
@@ -101,28 +101,28 @@ class RecurrentConfig(StackConfig):
 
     @property
     def memory_sizes(self) -> MemorySizes:
-        """How long the memories are, and by which rate they are compressed."""
+        """The sizes of the memories, and the compression rate."""
         rate, kind = self.rate or 3, self.compression or "convolution"
         return MemorySizes(self.memory_tokens, self.compressed_tokens, rate, further_tokens(kind, rate))
 
     @property
     def learns_to_compress(self) -> bool:
-        """Whether there is a compression that has weights."""
+        """Whether there is a compression with weights."""
         return self.compressed_tokens > 0 and (self.compression or "convolution") in LEARNED
 
     def reads(self) -> StackReads:
         return StackReads(unbounded=True)
 
     def returns(self) -> StackReturns:
-        """With dropout, as the published code has it behind its last layer, before the output layer reads it."""
+        """With dropout, since the published code has it after its last layer, before the output layer."""
         return StackReturns(
             dropout=True, aux=self.learns_to_compress, keeps_memory=self.memory_tokens + self.compressed_tokens > 0
         )
 
     def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
-        """The memory, full: every layer keeps it, itself behind the segment as one tensor, and its keys and values.
+        """The full memory: every layer stores it, concatenated with the segment, and its keys and values.
 
-        A compression that learns reads as many states as the segment has, and compares what its queries gather.
+        A learned compression processes as many states as the segment has, and compares the attention to them.
         """
         memory = self.memory_tokens + self.compressed_tokens
         saved, work = 0, 2 * memory * width * (width + tokens)
@@ -139,7 +139,7 @@ class RecurrentConfig(StackConfig):
         )
 
     def sent(self, *, width: int, heads: int, processes: int, number: int, tokens: int = 0, passes: int = 1) -> int:
-        """The memory, once, of which a narrower window needs less; or the states of a whole segment, to compress it."""
+        """The memory, once (less for a narrower window), or the states of a whole segment to compress."""
         if self.compressed_tokens:
             return number * width * (processes - 1) * -(-tokens // processes)
         return ring(number * width * self.memory_tokens, processes)
@@ -154,17 +154,17 @@ class RecurrentConfig(StackConfig):
 
 
 class Recurrent(Sequential):
-    """The module of `RecurrentConfig`: a list of its blocks, whose segment stands behind those that the states
-    remember. Without states that are kept it is `Sequential`.
+    """The module of `RecurrentConfig`: a list of its blocks, whose segment follows the memory in the states. Without
+    states it is `Sequential`.
 
-    Where something learns, a state holds the inputs of its layer, so that the projections of keys and values learn from
-    the memory, and the memory itself does not; and where rows are divided between processes, each of which then has the
-    memory that stands before whole rows. Elsewhere it holds keys and values, if the mechanism can continue those
-    (`new_memory`), which is the same without projecting the memory again for every segment. Where states
-    are compressed, their inputs are held beside keys and values, too, since it is these that are compressed.
+    In training, a state holds the inputs of its layer, so that the memory trains the projections of keys and values
+    but gets no gradient itself; so it does with sequence parallelism, where each process has the whole memory before
+    the rows. Otherwise it holds keys and values, if the mechanism supports this (`new_memory`), which gives the same
+    result without projecting the memory again for every segment. If states are compressed, it holds both, since the
+    inputs are compressed.
 
     Attributes:
-        compressors: one for each block, where states are compressed.
+        compressors: one for each block, if states are compressed.
     """
 
     def __init__(self, blocks: list[Block], config: RecurrentConfig, width: int) -> None:
@@ -191,7 +191,7 @@ class Recurrent(Sequential):
 
     @property
     def keeps_state(self) -> bool:
-        """Always: whatever a mechanism keeps by itself, its inputs can be read again."""
+        """True: for any mechanism, a state can hold its inputs."""
         return True
 
     def new_state(self, step: int) -> LayerState:
@@ -213,12 +213,12 @@ class Recurrent(Sequential):
         block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
-        """As `Sequential.forward`; every layer reads behind its memory, to which its input is added.
+        """As `Sequential.forward`; every layer attends to its memory too, to which its input is appended.
 
-        In training, `aux` holds what a learned compression has lost, summed over layers.
+        In training, `aux` has the loss of a learned compression, summed over layers.
 
         Raises:
-            InputError: something is to learn from a state of keys and values; a state of another kind of memory.
+            InputError: training with a state of keys and values; a state of another kind of memory.
         """
         if block_states is None:
             return super().forward(hidden, tokens, *given, layers=layers, output_hidden_states=output_hidden_states)
@@ -271,9 +271,10 @@ class Recurrent(Sequential):
         states: Mapping[int, BlockState],
         output_hidden_states: bool,
     ) -> StackOutput:
-        """The layers of these states over `[compressed ∘ memory ∘ segment]`, the real tokens of each row one behind the
-        other wherever its padding stands; arguments as in `forward`. Where rows are divided between processes, without
-        padding, each of them compresses what leaves the memory before whole rows."""
+        """Computes layers with these states over `[compressed ∘ memory ∘ segment]`, with the real tokens of each row
+        contiguous for any padding; arguments as in `forward`. With sequence parallelism, without padding, each process
+        compresses the states that leave the memory before whole rows.
+        """
         memories = {layer: _compressed_layer(state.own) for layer, state in states.items()}
         shards = tokens.shards
         new, known = (hidden.shape[1], tokens) if shards is None else (shards.total, Tokens())
@@ -301,7 +302,7 @@ class Recurrent(Sequential):
                 all_hidden_states.append(hidden)
         return StackOutput(
             states=in_order(hidden, back),
-            all_hidden_states=tuple(in_order(each, back) for each in all_hidden_states)
+            all_hidden_states=tuple(in_order(states_of_layer, back) for states_of_layer in all_hidden_states)
             if output_hidden_states
             else None,
             aux=AuxOutput(loss=total_loss(losses)),
@@ -318,10 +319,10 @@ class Recurrent(Sequential):
         *,
         learns: bool,
     ) -> Tensor | None:
-        """Add what went into a layer, `(B, T, E)` in the step's order, to its memory and compress what leaves this;
-        `past` are the keys and values of all of that. Returns what the compression has lost, where it learns.
+        """Appends the input of a layer, `(B, T, E)` in the step's order, to its memory and compresses the states that
+        leave it; `past` has the keys and values of all. Returns the loss of the compression in training.
 
-        Of divided rows this is a part, and every process gets the whole.
+        With sequence parallelism the input is a part, and every process stores the whole memory.
         """
         assert self.compressors is not None
         block: Any = self[layer]
@@ -363,7 +364,6 @@ class Recurrent(Sequential):
 
 
 def _compressed_layer(state: Any) -> CompressedLayer:
-    """The state, if it holds compressed states."""
     from longspan.attention.parts.state import CompressedLayer
 
     if not isinstance(state, CompressedLayer):

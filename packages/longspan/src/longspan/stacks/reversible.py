@@ -1,4 +1,6 @@
-"""The reversible stack: two streams, whose inputs follow from their outputs, so that training keeps none of them."""
+"""The reversible stack: two streams, whose inputs are rebuilt from their outputs, so that training saves
+none of them.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ class ReversibleConfig(StackConfig):
     arXiv 2001.04451, section 3; Gomez et al. 2017, arXiv 1707.04585).
 
     Attributes:
-        join: how both streams become one at the end: "concat", a LayerNorm over both side by side and a linear layer
-            back to the model's width; "both", that LayerNorm alone, as published: states are then 2E wide, and so is
-            what heads read; or "average", which has no weights.
+        join: how both streams are combined at the end: "concat", a LayerNorm over their concatenation and a linear
+            layer back to the model's width; "both", that LayerNorm alone, as published, so that states are 2E wide,
+            also for heads; or "average", which has no weights.
     """
 
     stack: ClassVar[str] = "reversible"
@@ -40,7 +42,7 @@ class ReversibleConfig(StackConfig):
         return StackReturns(streams=2 if self.join == "both" else 1, normalized=self.join != "average")
 
     def check_model(self, config: Any) -> None:
-        """Refuse to normalise sums, which cannot be undone, and to hand both streams to a decoder."""
+        """Raises `InputError` for post-normalisation, which cannot be inverted, and for a decoder with both streams."""
         if config.normalization != "pre":
             raise InputError(
                 f"normalization={config.normalization!r} does not go with stack 'reversible', which takes its sums "
@@ -60,11 +62,11 @@ class Reversible(Layers):
     """The module of `ReversibleConfig`.
 
     Every branch of a block reads the stream that was written last, and its output is added to the other one. Training
-    keeps the last two streams alone: backward takes each branch away from the sum again, from the last to the first,
-    and computes anew what its gradients need. Streams are in float32 at least, so that this loses nothing.
+    saves only the last two streams: the backward pass subtracts each branch from the sum, from the last to the first,
+    and recomputes what its gradients need. Streams are in float32 at least, so that this loses nothing.
 
     Attributes:
-        recompute: False keeps every activation instead, with the same gradients.
+        recompute: False saves every activation instead, with the same gradients.
     """
 
     _rebuilding: ClassVar[Any] = None
@@ -73,14 +75,14 @@ class Reversible(Layers):
     def __init__(self, blocks: list[Block], config: ReversibleConfig, sizes: Sizes) -> None:
         super().__init__(blocks)
         self.recompute = True
-        if Reversible._rebuilding is None:  # made here, since it imports PyTorch's whole compiler
+        if Reversible._rebuilding is None:  # created here, since it imports PyTorch's whole compiler
             reason = "a reversible stack rebuilds its activations, which no graph can say"
             Reversible._rebuilding = torch.compiler.disable(Reversible._keeping_none, reason=reason)
         self.join_norm = nn.LayerNorm(2 * sizes.width, eps=sizes.eps) if config.join != "average" else None
         self.join = nn.Linear(2 * sizes.width, sizes.width) if config.join == "concat" else None
 
     def units(self) -> list[nn.Module]:
-        """The stack as one: it calls the branches of its blocks, and calls them once more in the backward pass."""
+        """The stack as one unit: it calls the branches of its blocks, again in the backward pass."""
         return [self]
 
     def forward(
@@ -93,26 +95,27 @@ class Reversible(Layers):
         block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
-        """`(B, T, E)` → states `(B, T, E)`, or `(B, T, 2E)` of both streams; arguments as in `Sequential.forward`.
+        """Maps `(B, T, E)` to states `(B, T, E)`, or `(B, T, 2E)` of both streams; arguments as in
+        `Sequential.forward`.
 
-        Layer states change as they are read, so that with them every activation is stored. Hidden states are the mean
-        of both streams before each block, and the output.
+        Layer states change as they are used, so that with them every activation is saved. Hidden states are the mean of
+        both streams before each block, and the output.
         """
-        given = [tensor for tensor in (source, *tables) if tensor is not None]
+        inputs_of_steps = [tensor for tensor in (source, *tables) if tensor is not None]
         stored = block_states is not None or not self.recompute or not torch.is_grad_enabled()
-        stored = stored or torch.compiler.is_exporting() or needs_reference(hidden, *given)
+        stored = stored or torch.compiler.is_exporting() or needs_reference(hidden, *inputs_of_steps)
         all_hidden_states: list[Tensor] | None = [] if output_hidden_states else None
         run: Any = self._keeping_all if stored else self._rebuilding
-        older, newer = run(given, hidden, tokens, source, source_mask, block_states, all_hidden_states)
+        older, newer = run(inputs_of_steps, hidden, tokens, source, source_mask, block_states, all_hidden_states)
         joined = self._joined(older, newer, hidden)
         return StackOutput(joined, None if all_hidden_states is None else (*all_hidden_states, joined))
 
     def _keeping_all(self, given: list[Tensor], *inputs: Any) -> Streams:
-        """The last two streams by plain sums, with every activation left to autograd."""
+        """Returns the last two streams by plain sums; autograd saves every activation."""
         return self._streams(lambda step, older, newer: older + step(newer, *given), *inputs)
 
     def _keeping_none(self, given: list[Tensor], *inputs: Any) -> Streams:
-        """The last two streams, from which backward rebuilds all others."""
+        """Returns the last two streams, from which the backward pass rebuilds all others."""
         trail = Trail(given)
         streams = self._streams(partial(trail.take, given), *inputs)
         trail.finish(*streams)
@@ -128,7 +131,9 @@ class Reversible(Layers):
         block_states: Sequence[BlockState] | None,
         all_hidden_states: list[Tensor] | None,
     ) -> Streams:
-        """The last two streams, every sum of which `take` makes; a list receives the states before each block."""
+        """Returns the last two streams, with sums computed by `take`; appends the states before each block
+        to a list.
+        """
         older = newer = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
         for layer, block in enumerate(self):
             assert isinstance(block, Block)
@@ -140,7 +145,7 @@ class Reversible(Layers):
         return older, newer
 
     def _joined(self, older: Tensor, newer: Tensor, hidden: Tensor) -> Tensor:
-        """One state of both streams, in the type of `hidden`."""
+        """Combines both streams to one state, in the dtype of `hidden`."""
         if self.join_norm is None:
             return _mean(older, newer, hidden)
         both = self.join_norm(torch.cat([older, newer], dim=-1).to(hidden.dtype))
@@ -148,5 +153,5 @@ class Reversible(Layers):
 
 
 def _mean(older: Tensor, newer: Tensor, hidden: Tensor) -> Tensor:
-    """Of both streams, in the type of `hidden`."""
+    """Returns the mean of both streams, in the dtype of `hidden`."""
     return ((older + newer) / 2).to(hidden.dtype)

@@ -1,4 +1,4 @@
-"""The layers of a stack, and the plain way through them: one block after the other."""
+"""The layers of a stack, and the plain stack: one block after the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from longspan.stacks.block import Block, BlockState, total_loss
 
 @dataclass(frozen=True, kw_only=True)
 class SequentialConfig(StackConfig):
-    """Every block reads what the one before it wrote (Vaswani et al. 2017, section 3.1)."""
+    """Every block is applied to the output of the block before (Vaswani et al. 2017, section 3.1)."""
 
     stack: ClassVar[str] = "sequential"
     supports: ClassVar[frozenset[str]] = frozenset(
@@ -32,14 +32,14 @@ class SequentialConfig(StackConfig):
 
 
 class Layers(nn.ModuleList):
-    """A list of layers and what each keeps between steps. There may be parts beside them that are none: these neither
-    count nor come up among them."""
+    """A list of layers and their states between steps. Submodules that are not layers are not part of the list."""
 
     in_step: bool = False
-    """Whether every process of a distributed run has to call the same layers equally often, since each holds a part of
-    their weights; `longspan.models.fsdp` says so."""
+    """Whether every process of a distributed run must call the same layers equally often, since weights are sharded
+    (FSDP); set by `longspan.models.fsdp`.
+    """
     divided: bool = False
-    """Whether rows are divided between processes; `longspan.models.sequence_parallel` says so."""
+    """Whether rows are sharded (sequence parallelism); set by `longspan.models.sequence_parallel`."""
 
     def __len__(self) -> int:
         return sum(name.isdigit() for name in self._modules)
@@ -49,25 +49,24 @@ class Layers(nn.ModuleList):
 
     @property
     def applied(self) -> list[Any]:
-        """The blocks in the order in which they run, each as often as it does: a decoder keeps a state for each."""
+        """The blocks in the order of execution, with repetitions: a decoder has a state for each."""
         return list(self)
 
     @property
     def keeps_state(self) -> bool:
-        """Whether every block of a causal stack has a state that the next step continues."""
+        """Whether every block of a causal stack has a state."""
         return all(block.attention.keeps_state for block in self.applied)
 
     def weights_loss(self) -> Tensor | None:
-        """What the weights of all attention add to the loss in training, each block's once."""
+        """Returns the loss of the weights of all attention layers in training, each block's once."""
         return total_loss([module.weights_loss() for module in self.modules() if isinstance(module, Block)])
 
     def units(self) -> list[nn.Module]:
-        """The modules that a sharded model may gather one at a time: nothing of the stack uses weights in one of them
-        but by calling it."""
+        """The modules that a sharded model may gather one at a time: their weights are only used by calling them."""
         return list(self)
 
     def new_state(self, step: int) -> LayerState:
-        """What a causal stack keeps between steps for one of the `applied`, of its own sequence, still empty."""
+        """Returns an empty state of the causal stack for one of the `applied` blocks, for its own sequence."""
         return self.applied[step].attention.new_state()
 
 
@@ -83,15 +82,15 @@ class Sequential(Layers):
         block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
-        """`(B, T, E)` → states `(B, T, E)`.
+        """Maps `(B, T, E)` to states `(B, T, E)`.
 
         Args:
             hidden: as in `Block.forward`, like the tokens.
-            tokens: what is known of them.
-            *given: what else blocks are given: the source, its mask, and the tables that layers share.
-            layers: which blocks; `None` means all.
+            tokens: their properties.
+            *given: further arguments of blocks: the source, its mask, and the tables that layers share.
+            layers: indices of the blocks; `None` means all.
             block_states: one state per block, each continued; `None` for none.
-            output_hidden_states: return the states before each block and after the last, too.
+            output_hidden_states: also return the states before each block and after the last.
         """
         all_hidden_states, losses = [hidden], []
         for layer in range(len(self)) if layers is None else layers:

@@ -1,4 +1,4 @@
-"""The star: every token sees its two neighbours, itself and a relay, and the relay sees every token."""
+"""The star: every token attends to its two neighbours, itself and a relay, and the relay attends to every token."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ class StarConfig(StackConfig):
 
     Attributes:
         variant: "paper", each step followed by ReLU and LayerNorm, without biases, tokens at the ends of a text having
-            one neighbour; or "fastnlp", as the authors' library computes it: LayerNorm before the tokens' attention and
-            none on the relay, LeakyReLU, biases, and at the ends a neighbour of zeros that takes its share of the
-            softmax.
-        cyclic: whether the last token and the first are neighbours, as in the paper's drawing.
+            one neighbour; or "fastnlp", as in the authors' library: LayerNorm before the tokens' attention and none on
+            the relay, LeakyReLU, biases, and at the ends a neighbour of zeros that is part of the softmax.
+        cyclic: whether the last token and the first are neighbours, as in the paper's figure.
     """
 
     stack: ClassVar[str] = "star"
@@ -54,8 +53,9 @@ class StarConfig(StackConfig):
         return StackReturns(normalized=True, summary=True)
 
     def sent(self, *, width: int, heads: int, processes: int, number: int, tokens: int = 0, passes: int = 1) -> int:
-        """Keys and values of the tokens at both of its ends; in float32 what the relay gathers, the sums of its weights
-        and the greatest of its scores; and the keys and values of both ends of a ring."""
+        """Keys and values of the tokens at both of its ends; in float32 the relay's attention, the sums of its weights
+        and the largest of its scores; and the keys and values of both ends of a ring.
+        """
         neighbours = number * 2 * width * min(2, processes - 1)
         gathered = ring(4 * (width + heads), processes) + ring(4 * heads, processes)
         return passes * (neighbours + gathered + (ring(number * 4 * width, processes) if self.cyclic else 0))
@@ -80,28 +80,28 @@ class Projections(nn.Module):
 
     @property
     def dropout_prob(self) -> float:
-        """Probability of dropping a weight now."""
+        """Returns the current probability of dropping a weight."""
         return self.dropout if self.training else 0.0
 
     def heads_of(self, projection: nn.Module, hidden: Tensor) -> Tensor:
-        """States `(B, T, E)`, projected by `projection` and split into heads: `(B, H, T, D)`."""
+        """Projects states `(B, T, E)` with `projection` and splits them into heads, `(B, H, T, D)`."""
         return projected(projection, hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def merged(self, context: Tensor) -> Tensor:
-        """What the heads gathered, `(B, H, T, D)`, through the output projection: `(B, T, E)`."""
+        """Applies the output projection to the heads `(B, H, T, D)`, `(B, T, E)`."""
         return projected(self.output, context.transpose(1, 2).flatten(2))
 
 
 class Neighbours:
-    """The tokens before and after each, of rows with padding.
+    """The tokens before and after each token, in rows with padding.
 
     Args:
         real: `(B, T)` bool.
-        cyclic: whether the first real token of a row follows on its last.
-        shards: how rows are divided between processes; `None` where each has whole rows.
+        cyclic: whether the first real token of a row follows its last.
+        shards: the sequence parallelism of rows; `None` if each process has whole rows.
 
     Attributes:
-        present: `(B, T)` bool, where there is a real token before, and where there is one after.
+        present: `(B, T)` bool, True if there is a real token before, and if there is one after.
     """
 
     def __init__(self, real: Tensor, *, cyclic: bool = False, shards: Shards | None = None) -> None:
@@ -110,7 +110,7 @@ class Neighbours:
         if shards is None:
             before, after = _shifted(real, 1), _shifted(real, -1)
         else:
-            before, after = (each.bool() for each in _beside(real.to(torch.uint8), shards))
+            before, after = (flags.bool() for flags in _beside(real.to(torch.uint8), shards))
         if cyclic:
             first, last = real & (real.cumsum(1) == 1), real & (real.flip(1).cumsum(1).flip(1) == 1)
             if shards is not None:
@@ -121,11 +121,13 @@ class Neighbours:
         self.present = before, after
 
     def of(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """What stands before and after each token, `(B, H, T, D)` each, zeros at the ends of a row without a ring."""
+        """Returns the states before and after each token, `(B, H, T, D)` each, zeros at the ends of a row
+        without a ring.
+        """
         if self.shards is None:
             before, after = _shifted(hidden, 1, (0, 0)), _shifted(hidden, -1, (0, 0))
         else:
-            before, after = (each.transpose(1, 2) for each in _beside(hidden.transpose(1, 2), self.shards))
+            before, after = (states.transpose(1, 2) for states in _beside(hidden.transpose(1, 2), self.shards))
         if self.ends is None:
             return before, after
         first, last = (end[:, None, :, None] for end in self.ends)
@@ -135,7 +137,9 @@ class Neighbours:
 
 
 def _beside(states: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
-    """What stands before and after each of this process's tokens, of `(B, T_r, …)`; zeros at the ends of a row."""
+    """Returns the states before and after each of this process's tokens, of `(B, T_r, …)`; zeros at the
+    ends of a row.
+    """
     wide = shards.with_halo(states, 1, 1)
     ends = int(shards.rank == 0), int(shards.rank == shards.count - 1)
     wide = functional.pad(wide, (*(0, 0) * (states.ndim - 2), *ends))
@@ -143,8 +147,9 @@ def _beside(states: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
 
 
 def _shifted(values: Tensor, by: int, behind: tuple[int, ...] = ()) -> Tensor:
-    """Every value one place further (1), or one back (−1); zero where none comes. `behind` are two zeros for each
-    dimension after that of the places, as `pad` wants them."""
+    """Shifts values one position forward (1) or back (−1), with zeros at the end; `behind` are two zeros for each
+    dimension after the positions, as `pad` expects.
+    """
     padded = functional.pad(values, (*behind, 1, 0) if by > 0 else (*behind, 0, 1))
     place = values.ndim - 1 - len(behind) // 2
     return padded.narrow(place, 0 if by > 0 else 1, values.shape[place])
@@ -159,21 +164,22 @@ def attend_few(
     missing: str = "masked",
     dropout_prob: float = 0.0,
 ) -> Tensor:
-    """Softmax attention of every query over C keys of its own: `(B, H, T, D)` → `(B, H, T, D)`, in linear memory.
+    """Computes softmax attention of every query over C keys of its own, `(B, H, T, D)` → `(B, H, T, D)`,
+    in linear memory.
 
     Args:
         query: `(B, H, T, D)`.
         keys: C tensors `(B, H, T, D)`, or `(B, H, 1, D)` for one that all tokens share.
-        values: of these keys.
-        present: of each key `(B, T)` bool, where it is there; `None` means everywhere. One of each query's must be.
-        missing: what stands in for a key that is not there: nothing ("masked"), or a key and a value of zeros, which
-            take their share of the softmax ("zero").
+        values: those of these keys.
+        present: for each key `(B, T)` bool, True if it exists; `None` for all. Each query needs at least one key.
+        missing: the replacement of a missing key: none ("masked"), or a key and a value of zeros, which are part of
+            the softmax ("zero").
         dropout_prob: probability of dropping an attention weight.
     """
     scaled = query.to(torch.promote_types(query.dtype, torch.float32)) * query.shape[-1] ** -0.5
     scores = torch.stack([(scaled * key).sum(-1) for key in keys], dim=-1)
     everywhere = torch.ones((), dtype=torch.bool, device=query.device).expand(query.shape[0], query.shape[2])
-    there = torch.stack([everywhere if each is None else each for each in present], dim=-1)[:, None]
+    there = torch.stack([everywhere if flags is None else flags for flags in present], dim=-1)[:, None]
     scores = scores.masked_fill(~there, 0.0 if missing == "zero" else -torch.inf)
     weights = functional.dropout(scores.softmax(-1).masked_fill(~there, 0.0), dropout_prob).to(query.dtype)
     context = torch.zeros_like(query)
@@ -183,7 +189,7 @@ def attend_few(
 
 
 class StarStep(nn.Module):
-    """One step: the tokens read their neighbours and the relay, then the relay reads the tokens."""
+    """One step: the tokens attend to their neighbours and the relay, then the relay to the tokens."""
 
     def __init__(self, config: StarConfig, sizes: Sizes) -> None:
         super().__init__()
@@ -196,19 +202,22 @@ class StarStep(nn.Module):
     def forward(
         self, hidden: Tensor, relay: Tensor, embedded: Tensor, real: Tensor, neighbours: Neighbours
     ) -> tuple[Tensor, Tensor]:
-        """Tokens `(B, T, E)` and relay `(B, 1, E)` after the step; `embedded` `(B, T, E)` are the tokens before all
-        steps, `real` `(B, T)` bool."""
+        """Returns tokens `(B, T, E)` and relay `(B, 1, E)` after the step; `embedded` `(B, T, E)` are the tokens before
+        all steps, `real` is `(B, T)` bool.
+        """
         hidden = self._around(hidden, relay, embedded, neighbours)
         hidden = self._after(hidden, None if self.published else self.ring_norm)
         hidden = hidden.masked_fill(~real[..., None], 0)
         return hidden, self._after(self._gathered(hidden, relay, real, neighbours.shards), self.relay_norm)
 
     def _around(self, hidden: Tensor, relay: Tensor, embedded: Tensor, neighbours: Neighbours) -> Tensor:
-        """What each token gathers from the one before it, itself, the one after it, its embedding and the relay."""
+        """Computes attention of each token to the one before it, itself, the one after it, its embedding
+        and the relay.
+        """
         ring, hidden = self.ring, self.ring_norm(hidden) if self.published else hidden
 
         def contexts(projection: nn.Module) -> tuple[Tensor, ...]:
-            own, first, star = (ring.heads_of(projection, each) for each in (hidden, embedded, relay))
+            own, first, star = (ring.heads_of(projection, states) for states in (hidden, embedded, relay))
             before, after = neighbours.of(own)
             return before, own, after, first, star
 
@@ -224,11 +233,11 @@ class StarStep(nn.Module):
         return ring.merged(context)
 
     def _gathered(self, hidden: Tensor, relay: Tensor, real: Tensor, shards: Shards | None) -> Tensor:
-        """What the relay gathers from itself and every real token, `(B, 1, E)`."""
+        """Computes attention of the relay to itself and every real token, `(B, 1, E)`."""
         star, all_of_them = self.relay, torch.cat([relay, hidden], dim=1)
         query = star.heads_of(star.query, relay)
-        key, value = (star.heads_of(each, all_of_them) for each in (star.key, star.value))
-        if shards is not None:  # the relay, which every process has, counts once
+        key, value = (star.heads_of(projection, all_of_them) for projection in (star.key, star.value))
+        if shards is not None:  # every process has the relay; it is counted once
             mask = functional.pad(real, (1, 0), value=shards.rank == 0)
             return star.merged(attend_all(query, key, value, mask, shards, "relay", dropout_prob=star.dropout_prob))
         context = attend(
@@ -242,7 +251,7 @@ class StarStep(nn.Module):
         return star.merged(context)
 
     def _after(self, hidden: Tensor, norm: nn.Module | None) -> Tensor:
-        """The activation, and a LayerNorm where there is one."""
+        """Applies the activation, and the LayerNorm if there is one."""
         hidden = functional.leaky_relu(hidden) if self.published else functional.relu(hidden)
         return hidden if norm is None else norm(hidden)
 
@@ -251,8 +260,8 @@ class Star(Layers):
     """The module of `StarConfig`: a list of its steps.
 
     Attributes:
-        gradient_checkpointing: whether training keeps the states between steps alone; transformers sets it, and the
-            function that does it, where it is asked to.
+        gradient_checkpointing: whether training saves only the states between steps; set by transformers
+            with its function.
     """
 
     gradient_checkpointing = False
@@ -270,11 +279,11 @@ class Star(Layers):
         block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
-        """`(B, T, E)` → states `(B, T, E)`; arguments as in `Sequential.forward`, of which it reads `hidden` and the
-        mask.
+        """Maps `(B, T, E)` to states `(B, T, E)`; arguments as in `Sequential.forward`, of which only `hidden` and the
+        mask are used.
 
-        The relay starts as the mean of the real tokens. The summary is the greatest of the tokens in each place plus
-        the relay, or half of this in the variant "fastnlp".
+        The relay is initialised as the mean of the real tokens. The summary is the elementwise maximum of the tokens
+        plus the relay, or half of this in the variant "fastnlp".
 
         Raises:
             InputError: global tokens.
@@ -298,7 +307,7 @@ class Star(Layers):
         )
 
     def _summed_up(self, hidden: Tensor, relay: Tensor, real: Tensor, shards: Shards | None) -> Tensor:
-        """`(B, E)`; the relay alone for a row without a token."""
+        """Returns the summary `(B, E)`; the relay alone for a row without a token."""
         lowest, there = torch.full_like(relay, -torch.inf), real.any(1, keepdim=True)
         greatest = torch.cat([hidden.masked_fill(~real[..., None], -torch.inf), lowest], dim=1).amax(1)
         if shards is not None:
@@ -308,7 +317,7 @@ class Star(Layers):
 
 
 def _mean(hidden: Tensor, real: Tensor, shards: Shards | None) -> Tensor:
-    """The mean `(B, 1, E)` of the real tokens, 0 in a row without any."""
+    """Returns the mean `(B, 1, E)` of the real tokens, 0 in a row without any."""
     total, count = hidden.masked_fill(~real[..., None], 0).sum(1, keepdim=True), real.sum(1)[:, None, None]
     if shards is not None:
         total, count = shards.summed(total, "mean"), gathered_from(count, shards.group).sum(0)

@@ -1,10 +1,10 @@
 """The top-down stack: local layers over tokens, full attention over segments of them, and layers in which every token
-reads all segments.
+attends to all segments.
 
-Segments overlap, and each is a weighted mean of its tokens. Segment j covers the tokens
-`j·stride … j·stride + kernel − 1`. A text of n tokens has ⌈(n − kernel) / stride⌉ + 1 of them, at least one: the last
-may reach beyond its end, and one that would begin inside the last is not there. So a text has the same segments alone,
-padded or in a batch. Linear in the text: each token is read kernel / stride times.
+Segments overlap, and each is a weighted mean of its tokens. Segment j covers the tokens `j·stride … j·stride + kernel −
+1`. A text of n tokens has ⌈(n − kernel) / stride⌉ + 1 segments, at least one: the last may extend beyond the text, and
+none begins inside the last. So a text has the same segments alone, padded or in a batch. Linear in the length: each
+token is in about kernel / stride segments.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ class TopDownConfig(StackConfig):
     """Top-down and bottom-up inference (Pang et al. 2022, "Long Document Summarization with Top-down and Bottom-up
     Inference", arXiv 2203.07586, section 2).
 
-    Of the encoder's layers the last `top_down_layers` (the paper's N₃) are top-down, those before them bottom-up (N₁);
-    all have the attention that the model gives them. A decoder beside the encoder is a plain one.
+    The last `top_down_layers` of the encoder's layers (the paper's N₃) are top-down, those before them bottom-up (N₁);
+    all have the model's attention. A decoder with cross-attention to the encoder is a plain one.
 
     Attributes:
-        top_down: how tokens read segments in the top-down layers: by "cross_attention" (paper), by "concatenate", a
-            linear layer over the token and the mean of the segments that cover it (ablation), or "none": there are no
-            segments, and all layers are bottom-up ones (ablation).
-        top_down_layers: how many; None means a third of them (4 of 12).
+        top_down: how tokens use segments in the top-down layers: "cross_attention" (paper), "concatenate", a linear
+            layer over the token and the mean of the segments that cover it (ablation), or "none": there are no
+            segments, and all layers are bottom-up (ablation).
+        top_down_layers: their number; None means a third of the layers (4 of 12).
         segment_layers: layers of attention over segments (N₂).
         segment_attention: the mechanism over segments, in the forms of a model's `attention`; full in the paper.
         kernel: tokens of a segment (k).
         stride: tokens from the beginning of a segment to that of the next (ρ); at most the kernel.
-        pooling: a segment is the mean of its tokens, "average" (AvgPool), or weighted by their "importance", which
-            is given with the tokens (AdaPool, OracleAdaPool).
-        cross_norm: where the LayerNorm of that reading stands: "before_sum", `e + LN(read(e, s))`, as reported of the
-            published model, or as in the "model", `LN(e + read(e, s))` where it is post-normalised.
+        pooling: a segment is the mean of its tokens, "average" (AvgPool), or weighted by their "importance", an input
+            of the model (AdaPool, OracleAdaPool).
+        cross_norm: the position of the LayerNorm of the cross-attention: "before_sum", `e + LN(read(e, s))`, as
+            reported of the published model, or as in the "model", `LN(e + read(e, s))` if it is post-normalised.
         max_segments: rows of the table of segment positions; the paper has 512, for 12 296 tokens.
     """
 
@@ -67,7 +67,7 @@ class TopDownConfig(StackConfig):
     max_segments: Count = 1024
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range, tokens that no segment covers, and importance that nothing reads."""
+        """Raises `InputError` for values out of range, tokens that no segment covers, and importance without effect."""
         super().__post_init__()
         spec = plain_spec(self.segment_attention, "stack.segment_attention")
         object.__setattr__(self, "segment_attention", spec)
@@ -86,7 +86,7 @@ class TopDownConfig(StackConfig):
         return SequentialConfig()
 
     def check_model(self, config: Any) -> None:
-        """Refuse more top-down layers than there are layers, and inputs with more segments than have positions."""
+        """Raises `InputError` for more top-down layers than layers, and inputs with more segments than positions."""
         if self.top_down_layers is not None and self.top_down_layers > config.num_hidden_layers:
             raise InputError(
                 f"stack.top_down_layers={self.top_down_layers} is more than num_hidden_layers="
@@ -105,16 +105,16 @@ class TopDownConfig(StackConfig):
         return replace(self, max_segments=max(needed, self.max_segments))
 
     def upper(self, layers: int) -> int:
-        """How many of so many layers are top-down ones."""
+        """Returns how many of `layers` layers are top-down."""
         if self.top_down == "none":
             return 0
         return -(-layers // 3) if self.top_down_layers is None else min(self.top_down_layers, layers)
 
     def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
-        """The layers over segments, and what reads these.
+        """The layers over segments, and the cross-attention to them.
 
-        A reader keeps its input, its query and what it gathers, keys and values of the segments, and what goes into its
-        norm and comes out of it; one that concatenates keeps both sides and the input of its norm.
+        A reader saves its input, its query and output, keys and values of the segments, and the input and output of its
+        norm; one that concatenates saves both inputs and the input of its norm.
         """
         upper, count = self.upper(layers), segment_count(tokens, self.kernel, self.stride)
         if not upper:
@@ -155,18 +155,19 @@ class TopDownConfig(StackConfig):
 
 
 def segment_count(tokens: int, kernel: int, stride: int) -> int:
-    """How many segments a text of so many tokens has; of none it has none."""
+    """Returns the number of segments of a text of `tokens` tokens; 0 for an empty text."""
     return 0 if tokens == 0 else max(-(-(tokens - kernel) // stride), 0) + 1
 
 
 def starts_of(tokens: int, stride: int, device: torch.device) -> Tensor:
-    """`(M,)` int64, M = ⌊T / stride⌋ + 2: where segments begin, there or not. Two at least, since `torch.export` takes
-    one for a case of its own."""
+    """Returns the positions of possible segments, `(M,)` int64, M = ⌊T / stride⌋ + 2. At least two, since
+    `torch.export` specialises on one.
+    """
     return torch.arange(0, tokens + stride + 1, stride, device=device)
 
 
 def windows_of(values: Tensor, kernel: int, stride: int) -> Tensor:
-    """`(B, T)` or `(B, T, E)` → `(B, M, κ)` or `(B, M, κ, E)`, with zeros behind the end."""
+    """Returns `(B, M, κ)` or `(B, M, κ, E)` of `(B, T)` or `(B, T, E)`, with zeros after the end."""
     length = values.shape[1]
     places = starts_of(length, stride, values.device)[:, None] + torch.arange(kernel, device=values.device)
     behind = (0, 1) if values.dim() == 2 else (0, 0, 0, 1)
@@ -176,15 +177,15 @@ def windows_of(values: Tensor, kernel: int, stride: int) -> Tensor:
 def segment_weights(
     real: Tensor, kernel: int, stride: int, importance: Tensor | None = None, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
-    """The weights of the tokens of each segment, `(B, M, κ)`, and which segments there are, `(B, M)` bool.
+    """Returns the weights of the tokens of each segment, `(B, M, κ)`, and the mask of segments, `(B, M)` bool.
 
     Args:
         real: `(B, T)` bool.
         kernel: tokens of a segment.
         stride: tokens from the beginning of one to that of the next.
-        importance: `(B, T)`, 0 or more: weights are in proportion to it, and uniform where all of a segment are 0.
-            `None` means uniform. They add up to 1 over the real tokens of a segment, and others have 0.
-        dtype: of the tokens; weights are float32 at least.
+        importance: `(B, T)`, non-negative: weights are proportional to it, and uniform if all of a segment are 0.
+            `None` means uniform. They sum to 1 over the real tokens of a segment, and are 0 for others.
+        dtype: dtype of the tokens; weights are float32 at least.
     """
     inside = windows_of(real, kernel, stride)
     places = torch.arange(1, real.shape[1] + 1, device=real.device)
@@ -197,19 +198,19 @@ def segment_weights(
     else:
         weights = windows_of(importance.to(exact) * real, kernel, stride)
         weights = torch.where(weights.sum(2, keepdim=True) > 0, weights, inside.to(weights.dtype))
-    # Written so that a weight that is the greatest of its segment can be as small as it likes.
+    # Computed so that the largest weight of a segment can be arbitrarily small.
     weights = weights / weights.amax(2, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
     return weights / weights.sum(2, keepdim=True).clamp(min=1.0), present
 
 
 def pool_segments(hidden: Tensor, weights: Tensor, stride: int) -> Tensor:
-    """Tokens `(B, T, E)` → segments `(B, M, E)`, by `segment_weights`."""
+    """Pools tokens `(B, T, E)` to segments `(B, M, E)`, with `segment_weights`."""
     windows = windows_of(hidden, weights.shape[2], stride)
     return (weights[:, :, None].to(hidden.dtype) @ windows)[:, :, 0]
 
 
 def covering(segments: Tensor, present: Tensor, tokens: int, kernel: int, stride: int) -> Tensor:
-    """For each of so many tokens the mean of the segments that cover it, `(B, T, E)`; 0 where none does."""
+    """Returns for each of `tokens` tokens the mean of the segments that cover it, `(B, T, E)`; 0 if there are none."""
     places = torch.arange(tokens, device=segments.device)
     total, count = segments.new_zeros(len(segments), tokens, segments.shape[2]), 0
     for back in range(-(-kernel // stride)):
@@ -222,9 +223,6 @@ def covering(segments: Tensor, present: Tensor, tokens: int, kernel: int, stride
     return total / torch.as_tensor(count).clamp(min=1)
 
 
-# The modules.
-
-
 class Beside(nn.Module):
     """`W [e; s]` of each token and the segments that cover it."""
 
@@ -233,14 +231,14 @@ class Beside(nn.Module):
         self.dense = nn.Linear(2 * width, width)
 
     def forward(self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: None = None) -> Tensor:
-        """Tokens `(B, T, E)` and what covers each, `(B, T, E)` → `(B, T, E)`."""
+        """Maps tokens `(B, T, E)` and the means of their segments, `(B, T, E)`, to `(B, T, E)`."""
         return projected(self.dense, torch.cat([hidden, source], dim=-1))
 
 
 class Segments(nn.Module):
-    """From tokens to what the top-down layers read: pooled segments, their positions and full attention over them.
+    """From tokens to the input of the top-down layers: pooled segments, their positions and full attention over them.
 
-    A model that normalises the input of each branch has a LayerNorm behind the last of these layers.
+    A pre-normalised model has a LayerNorm after the last of these layers.
     """
 
     def __init__(self, blocks: list[Block], config: TopDownConfig, sizes: Sizes, *, pre: bool) -> None:
@@ -251,10 +249,10 @@ class Segments(nn.Module):
         self.norm = nn.LayerNorm(sizes.width, eps=sizes.eps) if pre else None
 
     def forward(self, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
-        """Tokens `(B, T, E)` → segments `(B, M, E)` and which of them there are, `(B, M)` bool; or, to be read by
-        concatenation, what covers each token, `(B, T, E)`, and `None`.
+        """Maps tokens `(B, T, E)` to segments `(B, M, E)` and their mask, `(B, M)` bool; or, for concatenation, to the
+        means of each token's segments, `(B, T, E)`, and `None`.
 
-        Segments are counted from the first real token of each row.
+        Segments begin at the first real token of each row.
         """
         config, order = self.config, tokens.places_from_the_first()
         shape, device = hidden.shape[:2], hidden.device
@@ -275,7 +273,7 @@ class Segments(nn.Module):
         return in_order(covered, None if order is None else inverse_order(order)), None
 
     def _check_length(self, tokens: int) -> None:
-        """Raise `InputError` for more segments than have positions; a compiled program's table would say so itself."""
+        """Raises `InputError` for more segments than positions; a compiled program fails at its table instead."""
         if torch.compiler.is_compiling():
             return
         count = segment_count(tokens, self.config.kernel, self.config.stride)
@@ -292,7 +290,7 @@ class TopDown(Sequential):
     Args:
         blocks: all of them.
         lower: how many of them are bottom-up.
-        segments: what is between; `None` where all are.
+        segments: the module between; `None` if all blocks are bottom-up.
     """
 
     def __init__(self, blocks: list[Block], lower: int, segments: Segments | None) -> None:
@@ -308,8 +306,9 @@ class TopDown(Sequential):
         block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
-        """As `Sequential.forward`, where the segments are the source of the upper blocks; with `layers`, there are
-        none."""
+        """As `Sequential.forward`, with the segments as the source of the upper blocks; with `layers`,
+        there are none.
+        """
         options: Any = {"output_hidden_states": output_hidden_states}
         if self.segments is None or layers is not None:
             return super().forward(hidden, tokens, *given, layers=layers, **options)

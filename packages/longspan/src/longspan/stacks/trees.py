@@ -1,4 +1,4 @@
-"""The trees of a batch in the stack `binary_partition`: of whole texts, and of texts that go on behind a state."""
+"""The trees of a batch in the stack `binary_partition`: of whole texts, and of texts that continue a state."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from longspan.ops.tiles.partition import Partition, left_neighbours
 from longspan.ops.tiles.partition_operator import attend_partition
 
 GATHERED = 1 << 22
-"""About how many numbers of keys are gathered at a time behind a state."""
+"""Approximate number of elements of keys that are gathered at once with a state."""
 
 
 class WholeTree:
-    """Trees over all of each text.
+    """Trees over whole texts.
 
     Args:
-        partition: over the longest row.
-        counts: `(B,)` int64, tokens of each row, which stand first; `None` means all.
+        partition: the partition of the longest row.
+        counts: `(B,)` int64, tokens of each row, which come first; `None` means all.
 
     Attributes:
-        absent: `(B, N)` bool, nodes that are not there in a row; `None` for none.
+        absent: `(B, N)` bool, nodes that do not exist in a row; `None` for none.
     """
 
     def __init__(self, partition: Partition, counts: Tensor | None = None) -> None:
@@ -33,17 +33,17 @@ class WholeTree:
         self.absent = None if counts is None else ~partition.present(counts)
 
     def present(self, nodes: Tensor) -> Tensor:
-        """Which nodes there are, `(B, N)` bool, of states `(B, N, E)`."""
+        """Returns the mask of nodes, `(B, N)` bool, for states `(B, N, E)`."""
         if self.absent is None:
             return nodes.new_ones(nodes.shape[:2], dtype=torch.bool)
         return ~self.absent
 
     def roots(self, nodes: Tensor) -> Tensor:
-        """The root of each row's tree, `(B, N, E)` → `(B, E)`; zeros for a row without a token."""
+        """Returns the root of each row's tree, `(B, N, E)` → `(B, E)`; zeros for a row without a token."""
         if self.nodes == 0:
             return nodes.new_zeros(nodes.shape[0], nodes.shape[2])
         level, _ = self.partition.node_starts(nodes.device)
-        # A row's root is on the last level that it has, and the first node there.
+        # A row's root is the first node of its last level.
         highest = torch.where(self.present(nodes), level, -1)
         root = highest.argmax(1)[:, None, None].expand(-1, 1, nodes.shape[2])
         return nodes.gather(1, root)[:, 0]
@@ -51,8 +51,9 @@ class WholeTree:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, table: Tensor, *, state: Any = None, dropout_prob: float = 0.0
     ) -> Tensor:
-        """What each node gathers, `(B, H, N, D)` → `(B, H, N, D)`; a state, still empty, keeps tokens and full
-        spans."""
+        """Computes attention of each node, `(B, H, N, D)` → `(B, H, N, D)`; stores tokens and complete spans in
+        an empty state.
+        """
         if state is not None:
             level, start = self.partition.node_starts(key.device)
             places = torch.where(start + (1 << level) <= self.tokens, number_of(level, start >> level), -1)
@@ -61,12 +62,12 @@ class WholeTree:
 
 
 class GrowingTree:
-    """Trees that grow: T new tokens of each row behind those in a state, and the spans that they fill. Causal.
+    """Growing trees: T new tokens of each row after those in a state, and the spans that they complete. Causal.
 
-    Use `of`.
+    Create it with `of`.
 
     Attributes:
-        absent: `(B, N)` bool, new nodes that are padding, or not there in a row; `None` for none.
+        absent: `(B, N)` bool, new nodes that are padding, or do not exist in a row; `None` for none.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class GrowingTree:
         self.tokens = places.shape[1]
         self.nodes = self.tokens + sum(index.shape[1] for _, index, _ in spans)
         there = torch.cat([torch.ones_like(places, dtype=torch.bool) if real is None else real,
-                           *(each for _, _, each in spans)], dim=1)  # fmt: skip
+                           *(level_numbers for _, _, level_numbers in spans)], dim=1)  # fmt: skip
         numbers = [number_of(0, places), *(number_of(level, index) for level, index, _ in spans)]
         self.numbers = torch.where(there, torch.cat(numbers, dim=1), -1)
         self.absent = None if real is None else ~there
@@ -92,13 +93,13 @@ class GrowingTree:
     def of(
         past: int, tokens: int, mask: Tensor | None, device: torch.device, neighbours: int, clip: int
     ) -> GrowingTree:
-        """The tree of `tokens` new positions behind `past` ones.
+        """Returns the tree of `tokens` new positions after `past` ones.
 
         Args:
             past: positions in the state.
-            tokens: new ones.
-            mask: `(B, past + tokens)` bool, which of them are real; `None` means all.
-            device: of the states.
+            tokens: number of new positions.
+            mask: `(B, past + tokens)` bool, True for real ones; `None` means all.
+            device: device of the states.
             neighbours: k.
             clip: c.
         """
@@ -122,7 +123,9 @@ class GrowingTree:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, table: Tensor, *, state: Any, dropout_prob: float = 0.0
     ) -> Tensor:
-        """What each new node gathers from the state, to which the new ones are added: `(B, H, N, D)` → the same."""
+        """Computes attention of each new node, after the new ones are added to the state, `(B, H, N, D)` → `(B,
+        H, N, D)`.
+        """
         keys, values = state.store(self.tokens, self.length, self.numbers, key, value)
         wide = torch.promote_types(query.dtype, torch.float32)
         with full_precision(query):
@@ -143,7 +146,7 @@ class GrowingTree:
     def _read_by_tokens(
         self, query: Tensor, keys: Tensor, values: Tensor, table: Tensor, dropout_prob: float
     ) -> Tensor:
-        """What tokens gather, `(B, H, T, D)`, some tokens at a time."""
+        """Computes attention of tokens, `(B, H, T, D)`, some tokens at a time."""
         reach, numbers, rows = self.neighbours, [number_of(0, self.places[..., None])], [0]
         level = 0
         while level == 0 or (self.length - 2 + reach) >> level >= reach:
@@ -165,17 +168,19 @@ Tree = WholeTree | GrowingTree
 
 
 def number_of(level: Tensor | int, index: Tensor) -> Tensor:
-    """The place in a state of node `index` of a level, int64: a span stands between the halves that it covers, so that
-    a tree that grows keeps the numbers of its nodes."""
+    """Returns the place in a state of node `index` of a level, int64: a span is between the halves that it covers, so
+    that a growing tree does not renumber its nodes.
+    """
     return (2 * index + 1) * (1 << level) - 1
 
 
 def _gathered(
     query: Tensor, keys: Tensor, values: Tensor, places: Tensor, biases: Tensor, dropout_prob: float
 ) -> Tensor:
-    """Softmax attention of each query `(B, H, T, D)` over keys of its own, at `places` `(1 or B, T, C)` among all,
-    `(B, H, S, D)`; a place below 0 is none. `biases` `(B, H, T, C)` are added to scores."""
-    near_keys, near_values = (_at(each, places.clamp(min=0)).to(query.dtype) for each in (keys, values))
+    """Computes softmax attention of each query `(B, H, T, D)` over its own keys, at `places` `(1 or B, T, C)` of `(B,
+    H, S, D)`; negative places are masked. `biases` `(B, H, T, C)` are added to scores.
+    """
+    near_keys, near_values = (_at(tensor, places.clamp(min=0)).to(query.dtype) for tensor in (keys, values))
     scores = (near_keys @ query[..., None])[..., 0] + biases
     scores = scores.masked_fill((places < 0)[:, None], torch.finfo(scores.dtype).min)
     weights = functional.dropout(scores.softmax(-1), dropout_prob)
@@ -183,7 +188,7 @@ def _gathered(
 
 
 def _at(hidden: Tensor, places: Tensor) -> Tensor:
-    """`(B, H, S, D)` at places `(1 or B, T, C)`, `(B, H, T, C, D)`."""
+    """Gathers `(B, H, S, D)` at places `(1 or B, T, C)`, `(B, H, T, C, D)`."""
     if len(places) == 1:
         return hidden.index_select(2, places.flatten()).unflatten(2, tuple(places.shape[1:]))
     index = places.flatten(1)[:, None, :, None].expand(-1, hidden.shape[1], -1, hidden.shape[3])

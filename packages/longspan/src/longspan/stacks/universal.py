@@ -1,4 +1,4 @@
-"""The universal stack: one block, applied step after step with the same weights, for as long as a position needs."""
+"""The universal stack: one block, applied repeatedly with the same weights, as many steps as a position needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from longspan.stacks.sequential import Layers
 StepSignal = Literal["learned", "sinusoidal", "none"]
 PositionSignal = Literal["sinusoidal", "none"]
 GATHERED = 0.8
-"""The largest share of running places for which gathering them is worth the copies."""
+"""The largest share of running positions for which gathering them is worth the copies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +29,18 @@ class UniversalConfig(StackConfig):
     """One block, `num_hidden_layers` times (Dehghani et al. 2019, "Universal Transformers", arXiv 1807.03819).
 
     Attributes:
-        shared_blocks: how many blocks take turns; the paper has one.
-        position_signal: what tells a token's place at every step: "sinusoidal", as in the paper, or "none".
-        step_signal: what tells the step: "sinusoidal" (paper), "learned" (the published code), or "none".
+        shared_blocks: number of blocks that alternate; the paper has one.
+        position_signal: the position signal at every step: "sinusoidal", as in the paper, or "none".
+        step_signal: the step signal: "sinusoidal" (paper), "learned" (the published code), or "none".
         signal_scale: the signals' amplitude: 1 in the paper, whose token embeddings have unit variance.
         halting: "none", every position takes every step; or "adaptive", each until its halting unit stops it.
-        threshold: a position stops at the step with which its probabilities exceed this: 1 − ε of the paper.
-        ponder_weight: of the mean number of steps, with the last one's remainder, in the training loss.
-        freeze_halted: whether others see a position that has stopped as it is given out, at all later steps; False
-            lets its state go on for their eyes, as the published code does.
-        force_remainder: whether a position that still runs at the last step has what is left of its weight there, so
-            that weights add up to 1; False leaves it out, as the published code does.
-        accumulation: how the states of the steps become one: "paper", `o ← w·s + (1 − w)·o`; or "sum", `o ← o + w·s`,
+        threshold: a position halts at the step at which the sum of its probabilities exceeds this: 1 − ε of the paper.
+        ponder_weight: weight of the ponder cost in the training loss: the mean number of steps and remainder.
+        freeze_halted: whether other positions attend to the output of a halted one at all later steps; False keeps
+            updating its state for them, as in the published code.
+        force_remainder: whether a position that still runs at the last step gets the remaining weight there, so that
+            weights sum to 1; False drops it, as in the published code.
+        accumulation: how the states of the steps are combined: "paper", `o ← w·s + (1 − w)·o`; or "sum", `o ← o + w·s`,
             the weighted mean of Graves 2016.
     """
 
@@ -65,11 +65,11 @@ class UniversalConfig(StackConfig):
         return StackReturns(aux=self.halting == "adaptive")
 
     def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
-        """A step is a block. Positions that stop by themselves keep, of each step, its state and the output so far."""
+        """A step is a block. With adaptive halting, each step also saves its state and the output so far."""
         return StackCost(readers=layers, states=2 * tokens * width) if self.halting == "adaptive" else StackCost()
 
     def check_model(self, config: Any) -> None:
-        """Refuse layers that differ where they are one block, and more blocks than steps."""
+        """Raises `InputError` for layers that differ although they share a block, and for more blocks than steps."""
         sides = [("num_hidden_layers", "attention", config.layer_attention)]
         if config.decoder_layers:
             sides.append(("decoder_layers", "decoder_attention", config.decoder_layer_attention))
@@ -97,7 +97,7 @@ class Universal(Layers):
     """The module of `UniversalConfig`.
 
     Attributes:
-        skips: whether inference leaves out what has stopped; False computes it all the same, with equal results.
+        skips: whether inference skips halted positions; False computes them too, with equal results.
     """
 
     def __init__(self, blocks: list[Block], config: UniversalConfig, steps: int, sizes: Sizes) -> None:
@@ -110,7 +110,7 @@ class Universal(Layers):
 
     @property
     def applied(self) -> list[Any]:
-        """The blocks in the order in which they run."""
+        """The blocks in the order of execution."""
         blocks = list(self)
         return [blocks[step % len(blocks)] for step in range(self.steps)]
 
@@ -122,9 +122,9 @@ class Universal(Layers):
         block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
-        """`(B, T, E)` → states `(B, T, E)`; arguments as in `Sequential.forward`, with one state per step.
+        """Maps `(B, T, E)` to states `(B, T, E)`; arguments as in `Sequential.forward`, with one state per step.
 
-        Where positions stop by themselves, `aux` holds the ponder times and their cost.
+        With adaptive halting, `aux` has the ponder times and their cost.
         """
         places = self.signals.of_places(tokens, hidden.shape[1], block_states, hidden)
         run = Run(self.applied, self.signals, tokens, given, block_states, places)
@@ -138,11 +138,11 @@ class Universal(Layers):
         return StackOutput(hidden, tuple(all_hidden_states) if output_hidden_states else None)
 
     def _pondered(self, run: Run, hidden: Tensor, output_hidden_states: bool) -> StackOutput:
-        """The steps of positions that stop by themselves; arguments as in `forward`.
+        """Computes the steps with adaptive halting; arguments as in `forward`.
 
-        The state of one that has stopped is its output from then on, without signals, so that its keys and values are
-        those of every later step too. Whether all have stopped is looked at, so that the rest costs nothing; a compiled
-        or exported program, which cannot look, goes through all steps.
+        A halted position's state is its output from then on, without signals, so that its keys and values are those of
+        every later step too. Computation ends when all have halted; a compiled or exported program, which cannot check
+        this, runs all steps.
         """
         assert self.halting is not None
         config, real = self.config, run.real(hidden)
@@ -159,12 +159,12 @@ class Universal(Layers):
                     run.only_remember(step, state)
                     continue
             before = ponder.running
-            given = run.signalled(step, state)
-            given = torch.where(before[..., None], given, state) if frozen else given
-            stops = self.halting(given)
+            signalled = run.signalled(step, state)
+            signalled = torch.where(before[..., None], signalled, state) if frozen else signalled
+            stops = self.halting(signalled)
             last = step == self.steps - 1 and config.force_remainder
             weight = ponder.weigh(stops, all_stop=last)
-            new = self._stepped(run, step, given, before)
+            new = self._stepped(run, step, signalled, before)
             ponder.add(new, weight)
             state = new
             if frozen:
@@ -176,7 +176,7 @@ class Universal(Layers):
         )
 
     def _any_runs(self, running: Tensor) -> bool:
-        """Whether some position has not stopped, of this process or of any; `running` is `(B, T)` bool."""
+        """Whether any position of this or another process has not halted; `running` is `(B, T)` bool."""
         any_runs = running.any()
         if self.in_step:
             any_runs = any_runs.int()
@@ -184,7 +184,7 @@ class Universal(Layers):
         return bool(any_runs)
 
     def _stepped(self, run: Run, step: int, given: Tensor, running: Tensor) -> Tensor:
-        """The states after a step, `(B, T, E)`; what does not run may be anything finite."""
+        """Returns the states after a step, `(B, T, E)`; arbitrary finite values for halted positions."""
         looks = self.skips and self.config.freeze_halted and not torch.compiler.is_compiling()
         if not looks or self.training or torch.is_grad_enabled():
             return run.block(step, given)
@@ -192,7 +192,7 @@ class Universal(Layers):
         if places.shape[1] > GATHERED * given.shape[1]:
             return run.block(step, given)
         new = run.block(step, given, places=places)
-        # A row with fewer running places than others brings some that have stopped, whose new states nobody reads.
+        # Rows with fewer running positions are filled with halted ones, whose new states are not used.
         return given.scatter(1, places[..., None].expand_as(new), new)
 
 
@@ -206,32 +206,32 @@ class Run:
     given: tuple[Tensor | None, ...]
     block_states: Sequence[BlockState] | None
     places: Tensor | None
-    """Signals of the places, `(1 or B, T, E)`."""
+    """Position signals, `(1 or B, T, E)`."""
 
     def signalled(self, step: int, hidden: Tensor) -> Tensor:
-        """States `(B, T, E)` with the signals of place and step added, where the stack has any."""
+        """Adds the signals of position and step, if any, to states `(B, T, E)`."""
         signal = self.signals.at(step, self.places, hidden)
         return hidden if signal is None else hidden + signal
 
     def real(self, hidden: Tensor) -> Tensor:
-        """`(B, T)` bool, the new tokens that are no padding."""
+        """Returns the mask of the new tokens, `(B, T)` bool."""
         mask = self.tokens.last_mask(hidden.shape[1])
         return torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device) if mask is None else mask
 
     def block(self, step: int, hidden: Tensor, **places: Tensor) -> Tensor:
-        """The block of a step on every place, or on some `places` `(B, Q)` alone, as in `Block.forward`."""
+        """Applies the block of a step to all positions, or only to `places` `(B, Q)`, as in `Block.forward`."""
         state = None if self.block_states is None else self.block_states[step]
         return self.blocks[step](hidden, self.tokens, *self.given, layer_past=state, **places)
 
     def only_remember(self, step: int, hidden: Tensor) -> None:
-        """Take the states into what a step keeps, for tokens that are still to come."""
+        """Adds the states to the cache of a step, for later tokens."""
         self.block(step, hidden, places=torch.empty(len(hidden), 0, dtype=torch.int64, device=hidden.device))
 
 
 class Signals(nn.Module):
     """`P^t[i, 2j] = sin(i / 10000^(2j/E)) + sin(t / 10000^(2j/E))`, cosines at 2j + 1, or a learned vector for each t.
 
-    Dehghani et al. 2019, equation 4: i is the place of a token, counted from 0, t the step, counted from 1.
+    Dehghani et al. 2019, equation 4: i is the position of a token, from 0, t the step, from 1.
     """
 
     def __init__(self, width: int, steps: int, *, step: StepSignal, position: PositionSignal, scale: float) -> None:
@@ -243,7 +243,7 @@ class Signals(nn.Module):
     def of_places(
         self, tokens: Tokens, count: int, block_states: Sequence[BlockState] | None, like: Tensor
     ) -> Tensor | None:
-        """`(1 or B, T, E)` of the last `count` places, which are the same at every step; `None` for none."""
+        """Returns the signals of the last `count` positions, `(1 or B, T, E)`, for every step; `None` for none."""
         if self.position == "none":
             return None
         counted = tokens.places is not None or tokens.mask is not None
@@ -251,7 +251,7 @@ class Signals(nn.Module):
         return self._waves(tokens.text_places(count, like.device, first), like)
 
     def at(self, step: int, places: Tensor | None, like: Tensor) -> Tensor | None:
-        """What is added to every state at a step, counted from 0; `None` for nothing."""
+        """Returns the signals that are added to every state at a step, counted from 0; `None` for none."""
         if self.table is not None:
             signal = self.table.weight[step].to(like.dtype)
         elif self.step == "sinusoidal":
@@ -261,5 +261,5 @@ class Signals(nn.Module):
         return signal if places is None else places + signal
 
     def _waves(self, number: Tensor, like: Tensor) -> Tensor:
-        """`(…)` numbers → `(…, E)`, sines and cosines in turn, in the type of `like`."""
+        """Returns alternating sines and cosines `(…, E)` of numbers `(…)`, in the dtype of `like`."""
         return (self.scale * interleaved_sinusoids(number, self.width, like.dtype)).to(like.dtype)

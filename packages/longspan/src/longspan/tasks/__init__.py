@@ -1,7 +1,7 @@
-"""Tasks: what a row means, from rows to features, loss, metric and answer; a folder for each family.
+"""Tasks: the features, loss, metric and decoded answer of rows; a folder for each family.
 
-`TASKS` names each one; it is imported when it is asked for, so that a recipe that summarises never needs what another
-task needs.
+`TASKS` lists them by name; each is imported on first access, so that a recipe does not need the dependencies
+of other tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from longspan.plain_yaml import read_yaml_file
 from longspan.settings import entry, from_plain, show
 
 RECIPE = "recipe.yaml"
-"""The recipe that a run keeps beside its model."""
+"""The file of the recipe in a run's model folder."""
 
 TASKS: Table[Any] = Table(
     "tasks",
@@ -37,12 +37,12 @@ TASKS: Table[Any] = Table(
 
 
 def task_class(name: str) -> Any:
-    """The dataclass of the task called `name`; an unknown name raises `InputError` with the near match."""
+    """Returns the dataclass of the task `name`; an unknown name raises `InputError` with a similar one."""
     return entry(TASKS, name, "task.name")
 
 
 def build_task(options: Any) -> Any:
-    """The task of the `task` section of a recipe, a mapping of its `name` and its options.
+    """Returns the task of the `task` section of a recipe, a mapping of its `name` and its options.
 
     Raises:
         InputError: an unknown task or option, or a value out of range.
@@ -56,7 +56,7 @@ def build_task(options: Any) -> Any:
 
 
 def task_beside(folder: Path) -> Any | None:
-    """The task that a model was trained for, by the recipe in its folder; None where there is none."""
+    """Returns the task that a model was trained for, from the recipe in its folder; None if there is none."""
     if not (folder / RECIPE).is_file():
         return None
     what = f"recipe {show(str(folder / RECIPE))}"

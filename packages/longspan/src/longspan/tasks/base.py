@@ -1,7 +1,7 @@
-"""What training and evaluation need to know of a task: rows in, features, a model class, predictions out, scores.
+"""The interface of a task for training and evaluation: rows, features, a model class, predictions, scores.
 
 A task is a frozen keyword-only dataclass whose fields are the options under `task:` in a recipe (limits on tokens, the
-flavour of the metric, …). Training goes through these methods and nothing else::
+flavour of the metric, …). Training uses only these methods::
 
     rows = task.read("pubmed", "train", None)                      # whatever a row of this task is; "synthetic" too
     texts = task.corpus(rows)                                      # for a tokenizer trained on the spot
@@ -24,58 +24,61 @@ from longspan.settings import check
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What `Task.evaluate` returns: scores, and the predictions that they are of."""
+    """The result of `Task.evaluate`: scores, and the predictions that they refer to."""
 
     scores: dict[str, float]
     """The task's metric, by name."""
     lines: list[dict[str, Any]] = field(default_factory=list)
     """Predictions as JSON objects, one per row; written as JSON Lines."""
     files: dict[str, Any] = field(default_factory=dict)
-    """Further files by name, such as an official prediction format: a text as it stands, or one JSON value; a list of
-    them for a name that ends in .jsonl."""
+    """Further files by name, such as an official prediction format: a string, or one JSON value; a list of values for a
+    name that ends in .jsonl.
+    """
     flavour: str = ""
-    """In words, which variant of the metric the scores are."""
+    """Describes the variant of the metric."""
     mode: str = ""
-    """In few words, how what was scored was cut up, where scores depend on it."""
+    """Briefly describes how the text was split for scoring, if scores depend on it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """Which scores there are, for what picks the best checkpoint (`optimisation.best_by`) besides the loss."""
+    """The available scores, for selecting the best checkpoint (`optimisation.best_by`) besides the loss."""
 
     names: tuple[str, ...] = ()
-    """The scores of `Task.evaluate`; `*` stands for a part that the data decides."""
+    """The scores of `Task.evaluate`; `*` is a part that depends on the data."""
     lower_is_better: tuple[str, ...] = ()
-    """Those of which the lowest is the best."""
+    """Scores of which the lowest is the best."""
 
 
 def rows_of_batch(batch: dict[str, Any]) -> float:
-    """How many rows a batch has, or how many documents in one row."""
+    """Returns the number of rows of a batch, or of documents in packed rows."""
     if "seq_idx" in batch:
         return float(batch["seq_idx"].max()) + 1 if batch["seq_idx"].numel() else 0.0
     return float(len(next(iter(batch.values()))))
 
 
 def labels_right(outputs: Any, batch: dict[str, Any]) -> float:
-    """How many rows have their largest logit at their label."""
+    """Returns the number of rows with their largest logit at their label."""
     return float((outputs.logits.argmax(-1).cpu() == batch["labels"].cpu()).sum())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """How the losses of batches become one number, and what follows from it."""
+    """How the losses of batches are combined, and derived scores."""
 
     labels: tuple[str, ...] = ("labels",)
-    """What the collator calls the labels; a batch that has all of them has a loss."""
+    """The collator's names of the labels; a batch that has all of them has a loss."""
     weight: Callable[[dict[str, Any]], float] = rows_of_batch
-    """Over how many things the loss of a batch is a mean, so that validation losses are means over all of them."""
+    """Returns the number of terms of a batch's mean loss, so that validation losses are means over all terms."""
     scores: Callable[[float], dict[str, float]] = lambda loss: {}
     """Scores that follow from the validation loss alone; they are logged with it."""
     right: Callable[[Any, dict[str, Any]], float] | None = None
-    """Of the outputs of a model and a batch, how many of the things that `weight` counts are answered right; their
-    share is logged with the validation loss as `accuracy`, in percent."""
+    """Returns how many of the terms that `weight` counts are answered right, from the outputs of a model and a batch;
+    their share is logged with the validation loss as `accuracy`, in percent.
+    """
     validation: Callable[[Any, Any], float] | None = None
-    """The validation loss of a model and a data set, where batches depend on one another; None for the mean over them.
+    """Returns the validation loss of a model and a data set, if batches depend on one another; None for the
+    mean over them.
     """
 
 
@@ -83,126 +86,133 @@ class Task(Protocol):
     """The interface of a task; inherit from it in a frozen keyword-only dataclass, every field with a default.
 
     A task has a `name`, a `head` (or a `model_class`), and defines `read`, `corpus`, `dataset`, `collator` and
-    `evaluate`. What else it may say has defaults that are right for most.
+    `evaluate`. Override the other members only if their defaults are wrong.
     """
 
     name: ClassVar[str]
-    """Its key in `longspan.tasks.TASKS`."""
+    """The key in `longspan.tasks.TASKS`."""
     head: ClassVar[str | None] = None
-    """The head that the task trains, by its name in `HEADS`; None where `model_class` says it all."""
+    """The head that the task trains, by its name in `HEADS`; None if `model_class` is overridden."""
     metrics: ClassVar[Metrics] = Metrics()
-    """Which scores `evaluate` gives."""
+    """The scores of `evaluate`."""
     generates: ClassVar[bool] = False
-    """Whether evaluation calls `model.generate`, so that a recipe's `generation` section has a meaning."""
+    """Whether evaluation calls `model.generate`, so that a recipe's `generation` section has an effect."""
     counts_rows: ClassVar[bool] = True
-    """Whether `read` gives one row per document; False where it gives sources that are streamed later."""
+    """Whether `read` returns one row per document; False if it returns sources that are streamed later."""
 
     takes_encoders: ClassVar[bool] = False
-    """Whether its model may start from the encoder of an encoder–decoder, whose decoder is left out."""
+    """Whether its model may start from the encoder of an encoder-decoder, without the decoder."""
 
     def __post_init__(self) -> None:
-        """Refuse options out of range; subclasses that override this call it first."""
+        """Raises `InputError` for options out of range; subclasses that override this call it first."""
         check(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with the task's name first, as in a recipe; `build_task` reverses it."""
+        """Returns plain data with the task's name first, as in a recipe; `build_task` reverses it."""
         options: Any = self  # a dataclass, in every class that inherits from this one
         return {"name": self.name, **{field.name: getattr(self, field.name) for field in fields(options)}}
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
-        """The rows of one data set or path, at most `limit`; `"synthetic"` gives made-up ones.
+        """Returns the rows of one data set or path, at most `limit`; `"synthetic"` generates rows.
 
-        With `on_error="skip"` a corrupt row is passed over, and a warning in the log gives their number at the end;
-        otherwise it raises `InputError` naming file and line.
+        With `on_error="skip"` corrupt rows are skipped, and a warning logs their number at the end; otherwise they
+        raise `InputError` with file and line.
         """
         ...
 
     def corpus(self, rows: Sequence[Any]) -> Iterator[str]:
-        """Texts to train a tokenizer on."""
+        """Yields texts to train a tokenizer on."""
         ...
 
     def dataset(self, rows: Sequence[Any], tokenizer: Any, *, training: bool, seed: int, folder: Path) -> Any:
-        """A map-style `torch.utils.data.Dataset` of features: plain lists of numbers, what the collator needs.
+        """Returns a map-style `torch.utils.data.Dataset` of features: plain lists of numbers, as the collator needs.
 
-        Access by index is what makes resuming exact. A data set with `set_epoch(epoch)` is told each epoch.
+        Access by index makes resuming exact. A data set with `set_epoch(epoch)` is called with each epoch.
 
         Args:
-            rows: what `read` gave, perhaps of several sources.
-            tokenizer: of transformers.
-            training: False asks for features that are the same in every epoch and for every model.
-            seed: of the experiment.
-            folder: where files may be kept that are costly to make; a resumed run finds them there.
+            rows: the rows of `read`, possibly of several sources.
+            tokenizer: a tokenizer of transformers.
+            training: False for features that are the same in every epoch and for every model.
+            seed: random seed of the experiment.
+            folder: cache of files that are expensive to compute; a resumed run uses them.
         """
         ...
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """A function that pads features to a batch of tensors, with bool masks and the task's global tokens."""
+        """Returns a function that pads features to a batch of tensors, with bool masks and the task's global tokens."""
         ...
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
-        """Predict every row and score the predictions; `batch_size` changes the time, not the result."""
+        """Predicts every row and scores the predictions; `batch_size` changes the time, not the result."""
         ...
 
     def model_class(self) -> Any:
-        """The `PreTrainedModel` class this task trains, by default that of its head; built from a `LongspanConfig`."""
+        """Returns the `PreTrainedModel` class that this task trains, by default that of its head; built
+        from a `LongspanConfig`.
+        """
         from longspan.models import model_with
 
         assert self.head is not None
         return model_with(self.head)
 
     def model_fields(self) -> dict[str, Any]:
-        """Fields of `LongspanConfig` that the task needs, its head among them; those that a recipe gives in `model.new`
-        come first."""
+        """Returns fields of `LongspanConfig` that the task needs, including its head; `model.new` of a
+        recipe overrides them.
+        """
         return {} if self.head is None else {"head": {"head": self.head}}
 
     @property
     def input_tokens(self) -> int | None:
-        """The longest input that its options allow, in tokens; None where the model alone bounds it."""
+        """Returns the longest input for its options, in tokens; None if only the model limits it."""
         return getattr(self, "max_source_tokens", getattr(self, "max_tokens", None))
 
     def new_tokens(self) -> Sequence[str]:
-        """Tokens with a meaning of their own in this task; training appends those that the tokenizer lacks."""
+        """Returns special tokens of this task; training adds those that the tokenizer lacks."""
         return ()
 
     def normalizer(self) -> Any | None:
-        """What the task does to texts before they become tokens, as a normaliser of the tokenizers library, which
-        training puts into the tokenizer; None where that is nothing."""
+        """Returns the task's preparation of texts as a normaliser of the tokenizers library, which training adds to the
+        tokenizer; None if there is none.
+        """
         return None
 
     @property
     def preparation(self) -> str:
-        """The same in a sentence, for the model card; empty where there is none."""
+        """Describes the preparation in a sentence, for the model card; empty if there is none."""
         return ""
 
     def of_rows(self, rows: Sequence[Any]) -> Self:
-        """This task with what only the training rows tell, such as which labels there are; before a model is made."""
+        """Returns this task with options from the training rows, such as the labels, before a model is created."""
         return self
 
     def check_model(self, config: Any) -> None:
-        """Raise `InputError` where the model of `config` cannot do this task, such as for want of positions."""
+        """Raises `InputError` if the model of `config` does not support this task, such as with too few positions."""
 
     def fitted(self, config: Any) -> Self:
-        """This task for a published model that came without a recipe: limits cut to what the model can read."""
+        """Returns this task for a published model without a recipe, with limits that the model supports."""
         return self
 
     def teacher(self, student: Any) -> Any:
-        """What a model learns from besides its labels, while it is as training begins: something with `loss(model,
-        batch)`, which then takes the place of the model's own loss; None where that is all."""
+        """Returns an object with `loss(model, batch)` that replaces the model's own loss, from the initial model; None
+        to train on the labels only.
+        """
         return None
 
     def losses(self) -> Losses:
-        """What its batches call the labels, and how their losses become one."""
+        """Returns the names of the labels in batches, and how losses are combined."""
         return Losses()
 
 
 def room_for(tokens: int, config: Any) -> int:
-    """So many tokens, or as many as the model has positions for; sinusoids have no end, nor has a model without."""
+    """Returns `tokens`, or the number of the model's positions if smaller; sinusoids, and models without positions,
+    have no limit.
+    """
     endless = config.position_embedding in ("sinusoidal", "none")
     return tokens if endless else min(tokens, config.max_position_embeddings)
 
 
 def check_room(tokens: int, config: Any) -> None:
-    """Raise `InputError` for chunks, of `task.max_tokens` tokens, that are longer than the model reads."""
+    """Raises `InputError` for chunks, of `task.max_tokens` tokens, that are longer than the model's inputs."""
     room = room_for(tokens, config)
     if tokens > room:
         raise InputError(
@@ -212,10 +222,10 @@ def check_room(tokens: int, config: Any) -> None:
 
 
 def label_numbers(labels: Sequence[str]) -> dict[str, int]:
-    """Each label's place among a model's outputs."""
+    """Returns each label's index among a model's outputs."""
     return {label: number for number, label in enumerate(labels)}
 
 
 def label_fields(labels: Sequence[str]) -> dict[str, Any]:
-    """The fields of a configuration that give a model an output for each label, under its name."""
+    """Returns configuration fields for an output for each label, under its name."""
     return {"id2label": dict(enumerate(labels)), "label2id": label_numbers(labels)}

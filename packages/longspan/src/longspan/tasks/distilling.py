@@ -1,4 +1,4 @@
-"""Learning from a teacher of the same shape: its predictions and its states in the upper layers (DeFormer, §3.2).
+"""Distillation from a teacher of the same shape: its predictions and its states in the upper layers (DeFormer, §3.2).
 
 Cao et al. 2020, arXiv 2005.00697::
 
@@ -6,7 +6,7 @@ Cao et al. 2020, arXiv 2005.00697::
     L_KD  = T² · KL( softmax(z_teacher / T) ‖ softmax(z_student / T) ),   start and end averaged
     L_LRS = mean over the upper layers ℓ = k+1 … n of MSE( H_ℓ student, H_ℓ teacher ),   over real tokens
 
-A classifier with a pooler adds the error of the pooled vector to L_LRS as one layer more.
+For a classifier with a pooler, L_LRS includes the error of the pooled vector as another layer.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from longspan.stacks import stack_config
 
 Weight = Annotated[float, Range(0, 1000)]
 HIDDEN = -1e9
-"""The score of what is padding, for both sides."""
+"""The score of padding, for both models."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distilling:
-    """What a student learns from a teacher besides its labels; the weights are DeFormer's for 9 of 12 layers.
+    """Distillation from a teacher in addition to the labels; the weights are DeFormer's for 9 of 12 layers.
 
     Attributes:
-        teacher: folder or Hub name of a model that was trained for the task; None takes the weights that training
-            starts from, with all layers over question and passage together.
+        teacher: folder or Hub name of a model that was trained for the task; None uses the initial weights of training,
+            with all layers over question and passage together.
         alpha: weight of the teacher's predictions (0.3 for k = 10, 1.4 for large models).
         beta: weight of its states (0.2, 0.3).
         gamma: weight of the labels (0.8, 0.8).
-        temperature: T, by which both sides' scores are divided.
+        temperature: T, by which both models' scores are divided.
     """
 
     teacher: str | None = None
@@ -49,16 +49,16 @@ class Distilling:
     temperature: Annotated[float, Range(above=0, maximum=1000)] = 2.0
 
     def __post_init__(self) -> None:
-        """Refuse weights out of range, and none at all."""
+        """Raises `InputError` for weights out of range, and if all are 0."""
         check(self)
         if not self.alpha + self.beta + self.gamma:
             raise InputError("distillation.alpha, beta and gamma are all 0, so that there is no loss; raise one")
 
     def teacher_of(self, student: Any) -> Teacher:
-        """The teacher of a student that has not been trained yet.
+        """Returns the teacher of an untrained student.
 
         Raises:
-            InputError: it cannot be loaded, or its head, its width or its depth is another.
+            InputError: it cannot be loaded, or its head, width or depth differs.
         """
         from longspan.checkpoints.decomposing import restacked
         from longspan.checkpoints.loading import load_model
@@ -77,15 +77,15 @@ class Distilling:
 
 
 class Teacher:
-    """A trained model that does not change any more and drops nothing, and the loss of learning from it."""
+    """A frozen model without dropout, and the distillation loss."""
 
     def __init__(self, model: Any, options: Distilling) -> None:
         self.model, self.options = model.eval().requires_grad_(False), options
 
     def loss(self, student: Any, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The scalar `γ L_task + α L_KD + β L_LRS` of one batch with its labels (Cao et al. 2020, section 3).
+        """Returns the scalar `γ L_task + α L_KD + β L_LRS` of one batch with its labels (Cao et al. 2020, section 3).
 
-        The teacher reads the same inputs without gradient; parts whose weight is 0 are not computed.
+        The teacher processes the same inputs without gradient; terms whose weight is 0 are not computed.
         """
         ours = student(**inputs, output_hidden_states=True)
         self.model.to(ours.loss.device)
@@ -108,7 +108,7 @@ class Teacher:
 
 
 def prediction_loss(ours: Any, theirs: Any, real: Tensor, temperature: float) -> Tensor:
-    """L_KD, a mean over rows and over all outputs that are called logits; those `(B, T)` are of the real tokens."""
+    """Returns L_KD, a mean over rows and over all outputs named logits; `(B, T)` ones exclude padding."""
     losses = []
     for name in (name for name in ours if name.endswith("logits")):
         scores = [wide(side[name]) / temperature for side in (ours, theirs)]
@@ -122,13 +122,13 @@ def prediction_loss(ours: Any, theirs: Any, real: Tensor, temperature: float) ->
 def states_loss(
     ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], real: Tensor, first: int, pooled: Tensor | None = None
 ) -> Tensor:
-    """L_LRS.
+    """Returns L_LRS.
 
     Args:
         ours, theirs: states `(B, T, E)` before each layer and after the last.
         real: `(B, T)` bool.
-        first: k, of the layers counted from 0 the first upper one.
-        pooled: the error of the pooled vector, where there is one.
+        first: k, the index of the first upper layer, from 0.
+        pooled: the error of the pooled vector, if there is one.
     """
     count = real.sum().clamp(min=1) * ours[0].shape[-1]
     errors = [

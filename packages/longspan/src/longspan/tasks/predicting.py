@@ -1,4 +1,4 @@
-"""Features made on access and padded to batches, and a model's predictions: what every task is made of."""
+"""Features on access, padded batches, and a model's predictions, for all tasks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from longspan.progress import progress_bar
 
 
 class FeatureRows(Dataset[dict[str, Any]]):
-    """Features of rows, made when they are asked for: a large corpus never lies tokenised in memory.
+    """Features of rows, computed on access: a large corpus is never tokenised in memory.
 
-    Access by index is what makes resuming exact: a sampler can skip what was seen without computing it.
+    Access by index makes resuming exact: a sampler can skip processed rows without computing them.
     """
 
     def __init__(self, rows: Sequence[Any], features: Callable[[Any], dict[str, Any]]) -> None:
@@ -28,17 +28,18 @@ class FeatureRows(Dataset[dict[str, Any]]):
         self.features = features
 
     def __len__(self) -> int:
-        """Number of rows."""
+        """Returns the number of rows."""
         return len(self.rows)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """The features of one row."""
+        """Returns the features of one row."""
         return self.features(self.rows[index])
 
 
 def example_key(seed: int | None, epoch: int, index: int, content: bytes) -> int:
-    """A number of 128 bits for a random generator: in training, with a seed, another one in every epoch; without one,
-    of the content alone, so that any two models with one tokenizer are validated on the same examples."""
+    """Returns a 128-bit key for a random generator: in training, with a seed, a different one in every epoch; without a
+    seed, from the content alone, so that any two models with the same tokenizer are validated on the same examples.
+    """
     material = content if seed is None else np.array([seed, epoch, index], dtype="<i8").tobytes()
     return int.from_bytes(hashlib.blake2b(material, digest_size=16).digest(), "little")
 
@@ -50,12 +51,13 @@ def pad(
     leading: Sequence[int] | None = None,
     multiple: int = 1,
 ) -> dict[str, Tensor]:
-    """A batch of features of unequal length (B rows), filled up on the right to the longest; they are not changed.
+    """Pads features of B rows on the right to the longest, as a batch; the features are not changed.
 
     Args:
-        features: lists or arrays by name, `input_ids` among them.
-        fillers: what fills up each name; a name that some row lacks is left out. int64, or float32 with a float filler.
-        leading: of each row, how many first tokens are global; makes the `global_attention_mask`.
+        features: lists or arrays by name, including `input_ids`.
+        fillers: padding value of each name; a name that some row lacks is left out. int64, or float32 with
+            a float value.
+        leading: the number of global first tokens of each row; creates the `global_attention_mask`.
         multiple: widths are multiples of it; results do not depend on it.
 
     Returns:
@@ -77,12 +79,12 @@ def pad(
 
 
 def without_padding(collator: Callable[[Any], dict[str, Any]], features: Any) -> dict[str, Any]:
-    """What a collator makes of features, without its padding: the N real tokens of all B rows in one row, `(1, N)` for
-    each name, and `seq_idx` `(1, N)`, of which document each is, instead of the `attention_mask`. A batch with so
-    little padding that one row would be more work stays as it is.
+    """Returns a collator's batch without padding: the N real tokens of all B rows packed into one row, `(1, N)` for
+    each name, and `seq_idx` `(1, N)`, the document of each, instead of the `attention_mask`. A batch with so little
+    padding that packing would be slower is not changed.
 
     Raises:
-        InputError: the batch has no mask, or something that is not there for each token.
+        InputError: the batch has no mask, or a field that is not per token.
     """
     collated = collator(features)
     batch = dict(collated)
@@ -90,7 +92,7 @@ def without_padding(collator: Callable[[Any], dict[str, Any]], features: Any) ->
     if mask is None:
         raise InputError("padding_free packs what an attention_mask calls real, and the batches of this task have none")
     documents = torch.arange(len(mask))[:, None].expand(mask.shape)
-    if "seq_idx" in batch:  # rows that hold several documents already
+    if "seq_idx" in batch:  # packed rows already
         own = batch.pop("seq_idx")
         documents = documents * (int(own.max()) + 1) + own
     flat: dict[str, Any] = {"seq_idx": documents[mask].unique(return_inverse=True)[1][None]}
@@ -105,12 +107,12 @@ def without_padding(collator: Callable[[Any], dict[str, Any]], features: Any) ->
 
 
 def labels_of_batch(batch: Mapping[str, Any]) -> float:
-    """How many labels of a batch count."""
+    """Returns the number of valid labels of a batch."""
     return float((batch["labels"] != IGNORED).sum())
 
 
 def batches(model: Any, dataset: Any, collator: Callable[..., Any], batch_size: int) -> Iterator[dict[str, Any]]:
-    """Batches of a map-style data set in its order, on the model's device, with a progress bar.
+    """Yields batches of a map-style data set in order, on the model's device, with a progress bar.
 
     The model is in evaluation mode until the last one; callers use `torch.no_grad()`.
     """
@@ -130,9 +132,9 @@ def batches(model: Any, dataset: Any, collator: Callable[..., Any], batch_size: 
 def predict(
     model: Any, dataset: Any, collator: Callable[..., Any], *, batch_size: int, generate: bool = False
 ) -> np.ndarray:
-    """The first output of `model.forward` for every row, or the token ids that `model.generate` writes.
+    """Returns the first output of `model.forward` for every row, or the token ids of `model.generate`.
 
-    `(rows, …)`, where rows differ in length filled up with −100. Labels are not shown to the model.
+    `(rows, …)`, padded with −100 if lengths differ. The model does not get the labels.
     """
     outputs: list[np.ndarray] = []
     for batch in batches(model, dataset, collator, batch_size):

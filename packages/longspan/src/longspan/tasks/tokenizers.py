@@ -1,4 +1,4 @@
-"""What tasks ask of a tokenizer: the id that fills up batches, and texts cut to sentences or to a number of tokens."""
+"""Functions on tokenizers for tasks: the padding id, and texts truncated to sentences or to a number of tokens."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from longspan.errors import InputError
 
 
 def padding_id(tokenizer: Any) -> int:
-    """The id that fills up batches; `InputError` where the tokenizer has none."""
+    """Returns the padding id; raises `InputError` if the tokenizer has none."""
     if tokenizer.pad_token_id is None:
         raise InputError("the tokenizer has no pad_token, which batches need; set it, or use the model's tokenizer")
     return tokenizer.pad_token_id
 
 
 def known_ids(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
-    """The ids of tokens with a meaning of their own in a task; `InputError` where the tokenizer lacks one."""
+    """Returns the ids of a task's special tokens; raises `InputError` if the tokenizer lacks one."""
     ids = tokenizer.convert_tokens_to_ids(list(tokens))
     if lacking := [token for token, one in zip(tokens, ids, strict=True) if one in (None, tokenizer.unk_token_id)]:
         raise InputError(f"the tokenizer lacks {', '.join(lacking)}; use the tokenizer that the model was trained with")
@@ -24,15 +24,16 @@ def known_ids(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
 
 
 def encode(tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: int) -> tuple[list[int], int]:
-    """Token ids with the tokenizer's special tokens, at most `max_tokens` of them, and how many there would be.
+    """Returns token ids with the tokenizer's special tokens, at most `max_tokens` of them, and the
+    number without truncation.
 
-    What is too long is cut before the special tokens that end the sequence, so that it is closed like any other.
+    Longer texts are truncated before the final special tokens, so that the sequence ends like any other.
 
     Args:
-        tokenizer: of transformers.
+        tokenizer: a tokenizer of transformers.
         text: the text, or the first of two.
-        pair: the second text; it is the one that is cut.
-        max_tokens: limit, special tokens included.
+        pair: the second text; it is the one that is truncated.
+        max_tokens: limit, including special tokens.
     """
     ids, special = _whole(tokenizer, text=text, text_pair=pair)
     return _cut(ids, special, max_tokens), len(ids)
@@ -41,11 +42,11 @@ def encode(tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: in
 def encode_placed(
     tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: int
 ) -> tuple[list[int], list[tuple[int, int]]]:
-    """As `encode`, and where each token stands in the text, in characters, or in the second where there are two; (0, 0)
-    for special tokens and those of a first text that has a second.
+    """As `encode`, with the position of each token in the text, in characters, or in the second of two texts; (0, 0)
+    for special tokens and those of the first of two texts.
 
     Raises:
-        InputError: the tokenizer does not know where its tokens stand.
+        InputError: the tokenizer does not return positions.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
@@ -70,7 +71,7 @@ def encode_placed(
 
 
 def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> list[int]:
-    """As `encode`, for what the decoder writes: always with an end mark, without which a model never learns to stop."""
+    """As `encode`, for targets of a decoder: always with an end token, without which a model never learns to stop."""
     ids, special = _whole(tokenizer, text_target=text)
     end = end_id(tokenizer)
     if end is None:
@@ -82,18 +83,20 @@ def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> list[int]:
 
 
 def end_id(tokenizer: Any) -> int | None:
-    """What ends a text that is written: `eos_token`, or the separator of a tokenizer without one, as BERT's."""
+    """Returns the id that ends a target: `eos_token`, or the separator of a tokenizer without one, as BERT's."""
     return tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id
 
 
 def first_tokens(tokenizer: Any, text: str, count: int) -> str:
-    """The text up to where the token behind its first `count` begins; special tokens do not count."""
+    """Returns the text up to the end of its first `count` tokens, with following spaces; special tokens do
+    not count.
+    """
     spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
     return text if len(spans) <= count else text[: spans[count][0]]
 
 
 def _whole(tokenizer: Any, **texts: str | None) -> tuple[list[int], list[int]]:
-    """Token ids, and 1 for each that is a special token."""
+    """Returns token ids, and 1 for each special token."""
     encoded = tokenizer(
         **texts, truncation=False, return_attention_mask=False, return_special_tokens_mask=True, verbose=False
     )
@@ -101,7 +104,7 @@ def _whole(tokenizer: Any, **texts: str | None) -> tuple[list[int], list[int]]:
 
 
 def _cut(ids: list[int], special: list[int], max_tokens: int) -> list[int]:
-    """Drop what stands before the closing special tokens and is too much."""
+    """Truncates the tokens before the final special tokens."""
     count = len(ids)
     if count <= max_tokens:
         return ids
@@ -111,7 +114,9 @@ def _cut(ids: list[int], special: list[int], max_tokens: int) -> list[int]:
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> list[list[int]]:
-    """Token ids of each sentence, without special tokens; a sentence that has none becomes one unknown token."""
+    """Returns token ids of each sentence, without special tokens; a sentence without tokens becomes one
+    unknown token.
+    """
     if not sentences:
         return []
     encoded = tokenizer(list(sentences), add_special_tokens=False, return_attention_mask=False, verbose=False)

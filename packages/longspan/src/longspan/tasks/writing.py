@@ -1,4 +1,4 @@
-"""What the tasks share that read a source and write a target."""
+"""Base class of the tasks that generate a target from a source."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from longspan.tasks.predicting import pad
 
 @dataclass(frozen=True, kw_only=True)
 class WritingTask(Task):
-    """A task of models that read a source and write behind it.
+    """A sequence-to-sequence task.
 
     Attributes:
-        model: "encoder_decoder", or "prefix": one stack that reads the source both ways and writes behind it.
-        pseudo_masks: of "prefix": guess each token by a mask in its place, as UniLMv2 does, or by the token before it;
-            `None` leaves it to the model.
-        max_source_tokens: a document is cut to so many tokens, special tokens included.
-        max_target_tokens: a training target is cut to so many tokens; scores always use the whole reference.
+        model: "encoder_decoder", or "prefix": one stack that encodes the source bidirectionally and
+            generates the target.
+        pseudo_masks: for "prefix": predict each token from a mask in its place, as UniLMv2 does, or from the token
+            before it; `None` keeps the model's.
+        max_source_tokens: a document is truncated to this number of tokens, including special tokens.
+        max_target_tokens: a training target is truncated to this number of tokens; scores always use
+            the whole reference.
     """
 
     model: Literal["encoder_decoder", "prefix"] = "encoder_decoder"
@@ -40,17 +42,17 @@ class WritingTask(Task):
             )
 
     def model_fields(self) -> dict[str, Any]:
-        """How tokens are guessed, where that is said."""
+        """Returns `pseudo_masks`, if set."""
         return super().model_fields() | ({} if self.pseudo_masks is None else {"pseudo_masks": self.pseudo_masks})
 
     def model_class(self) -> Any:
-        """`LongspanForConditionalGeneration`, or `LongspanForPrefixLM`."""
+        """Returns `LongspanForConditionalGeneration`, or `LongspanForPrefixLM`."""
         from longspan.models import LongspanForConditionalGeneration, LongspanForPrefixLM
 
         return LongspanForPrefixLM if self.model == "prefix" else LongspanForConditionalGeneration
 
     def check_model(self, config: Any) -> None:
-        """Refuse more tokens than the model has positions for."""
+        """Raises `InputError` for more tokens than the model has positions for."""
         if self.model == "prefix":
             self._check_prefix(config)
             return
@@ -64,7 +66,7 @@ class WritingTask(Task):
                 )
 
     def _check_prefix(self, config: Any) -> None:
-        """Refuse what does not fit behind a start token; pseudo masks are read besides."""
+        """Raises `InputError` for lengths that do not fit with a start token, and with pseudo masks."""
         targets = self.max_target_tokens * (2 if config.pseudo_masks else 1)
         if self.max_source_tokens + targets + 1 > room_for(LARGEST, config):
             raise InputError(
@@ -74,13 +76,14 @@ class WritingTask(Task):
             )
 
     def fitted(self, config: Any) -> Self:
-        """Read as much as the model has positions for, at most."""
+        """Returns the task with at most as many tokens as the model has positions for."""
         return replace(self, max_source_tokens=min(self.max_source_tokens, config.max_position_embeddings))
 
 
 def collate(features: Sequence[dict[str, Any]], *, padding: int, multiple: int = 1) -> dict[str, Tensor]:
-    """B rows as `input_ids` (B, S) with both masks, and `labels` (B, T), left out where no row has any; the features'
-    `global_tokens` say how many first tokens are global."""
+    """Collates B rows as `input_ids` (B, S) with both masks, and `labels` (B, T), left out if no row has any; the
+    features' `global_tokens` are the numbers of global first tokens.
+    """
     labelled = sum("labels" in feature for feature in features)
     if 0 < labelled < len(features):
         raise InputError(f"only {labelled} of {len(features)} rows in a batch have a summary; leave out the others")

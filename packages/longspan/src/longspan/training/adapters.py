@@ -1,4 +1,6 @@
-"""LoRA by PEFT: adapters that train while the weights stay, saved as PEFT does, and merged into the final model."""
+"""LoRA with PEFT: adapters are trained while the weights are frozen, saved as by PEFT, and merged into the
+final model.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,22 @@ from longspan.progress import without_file_bars
 from longspan.training.optimisation import Lora
 
 ADAPTER = "adapter"
-"""The folder of the adapter in the output folder; `PeftModel.from_pretrained(base, "runs/…/adapter")` reads it."""
+"""The folder of the adapter in the output folder, for `PeftModel.from_pretrained(base, "runs/…/adapter")`."""
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json", "README.md")
 
 
 def check_adapters(*, new: bool) -> None:
-    """Raise `InputError` where there is no PEFT, or nothing that adapters could adapt."""
+    """Raises `InputError` if PEFT is not installed, or a new model has nothing to adapt."""
     if new:
         raise InputError("optimisation.lora adapts weights that are trained already; give model.from, or leave it out")
     require("peft", extra="lora", purpose="optimisation.lora")
 
 
 def add_adapters(model: Any, lora: Lora) -> Any:
-    """The model with adapters, which train alone: with `train_whole`, and with a head that is new in this model.
+    """Returns the model with adapters, of which only these, `train_whole` and a newly added head are trained.
 
     Raises:
-        InputError: a name in `targets` or `train_whole` is none of the model's.
+        InputError: a name in `targets` or `train_whole` does not exist in the model.
     """
     peft = require("peft", extra="lora", purpose="optimisation.lora")
     names = [name for name, _ in model.named_modules() if name]
@@ -54,7 +56,7 @@ def add_adapters(model: Any, lora: Lora) -> Any:
     )
     try:
         with warnings.catch_warnings():
-            # PEFT asks by a name that transformers is giving up.
+            # PEFT uses a name that transformers has deprecated.
             warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
             return peft.get_peft_model(model, settings)
     except (ValueError, TypeError) as error:
@@ -63,10 +65,10 @@ def add_adapters(model: Any, lora: Lora) -> Any:
 
 
 def write_merged(model: Any, checkpoint: Path, folder: Path) -> set[str]:
-    """Put the adapter of a checkpoint into `folder/adapter`, and the model with it merged into `folder`; return the
-    names of the files that hold its weights.
+    """Writes the adapter of a checkpoint into `folder/adapter`, and the model with it merged into `folder`; returns the
+    names of the files with its weights.
 
-    `model` is what `add_adapters` gave; it is not the same afterwards.
+    `model` is that of `add_adapters`; it is changed.
     """
     peft = require("peft", extra="lora", purpose="optimisation.lora")
     peft.set_peft_model_state_dict(model, peft.load_peft_weights(str(checkpoint), device="cpu"))

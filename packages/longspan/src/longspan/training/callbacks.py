@@ -1,7 +1,7 @@
-"""What happens between the steps of a run: a progress bar, what goes into checkpoints and reports, and stopping well.
+"""Callbacks of a run: the progress bar, additional data in checkpoints and reports, and stopping.
 
-A signal ends training after the step and saves it; numbers that are not finite end it at once; and so do evaluations
-that bring nothing better, where the recipe sets a patience.
+A signal ends training after the step and saves it; non-finite numbers end it at once, and so do evaluations without
+improvement if the recipe has a patience.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Progress(ProgressCallback):
-    """Trainer's progress bar, with the latest losses beside it instead of a line for each."""
+    """Trainer's progress bar, with the latest losses in it instead of a line for each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Progress(ProgressCallback):
 
 
 class ProgressLines(TrainerCallback):
-    """Where no bar can be drawn, as in a log: a line for each evaluation, with the latest losses."""
+    """Without a terminal, as in a log: a line for each evaluation, with the latest losses."""
 
     def __init__(self) -> None:
         self.loss: float | None = None
@@ -65,39 +65,41 @@ class ProgressLines(TrainerCallback):
 
 
 def progress() -> TrainerCallback:
-    """What shows the progress of a run: a bar on a terminal, lines elsewhere."""
+    """Returns the progress callback: a bar on a terminal, lines elsewhere."""
     return Progress() if sys.stderr.isatty() else ProgressLines()
 
 
 class Borders(TrainerCallback):
-    """What every run does between its epochs and steps."""
+    """Actions of every run between its epochs and steps."""
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
         self.stepped: list[Any] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Find every attention of the model that changes between steps by a method `after_step`."""
+        """Collects every attention module with a method `after_step`."""
         modules = self.trainer.accelerator.unwrap_model(self.trainer.model).modules()
         self.stepped = [module for module in modules if isinstance(module, Attention) and hasattr(module, "after_step")]
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell the training data which epoch begins: accelerate does so in some cases only, never after resuming."""
+        """Sets the epoch of the training data: accelerate does so in some cases only, never after resuming."""
         dataset: Any = self.trainer.train_dataset
         if hasattr(dataset, "set_epoch"):
             dataset.set_epoch(int((state.epoch or 0.0) + 1e-9))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell attention how many steps are done. Evaluate the last step too, whatever the interval, so that it
-        can be the best one."""
+        """Calls `after_step` of attention with the number of steps. Also evaluates the last step, for any interval, so
+        that it can be the best one.
+        """
         for attention in self.stepped:
             attention.after_step(state.global_step)
         if state.global_step >= state.max_steps:
             control.should_log = control.should_evaluate = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep in a checkpoint, before it is sealed, the memory of streams, the losses since the last line of the log,
-        and how many processes train."""
+        """Adds to a checkpoint, before it is sealed, the memory of streams, the losses since the last log, and the
+        number of processes.
+        """
         trainer = self.trainer
         if memory := trainer.carried.tensors():
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -110,7 +112,7 @@ class Borders(TrainerCallback):
 
 
 def reports(names: tuple[str, ...], folder: Path) -> list[Any]:
-    """The callbacks of `optimisation.report_to`; TensorBoard's writes into the folder of the run."""
+    """Returns the callbacks of `optimisation.report_to`; TensorBoard's writes into the folder of the run."""
     from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 
     callbacks: list[Any] = []
@@ -131,7 +133,7 @@ def reports(names: tuple[str, ...], folder: Path) -> list[Any]:
 
 
 class Stopped(KeyboardInterrupt):
-    """Training was asked to stop, and has saved all that it had done."""
+    """Training was stopped by a signal, and has saved its progress."""
 
     def __init__(self, step: int, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name} after step {step}")
@@ -140,17 +142,19 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopOnSignal(TrainerCallback):
-    """After Ctrl-C or SIGTERM: finish the step, save a checkpoint and end. A second one acts as it always does."""
+    """After Ctrl-C or SIGTERM, finishes the step, saves a checkpoint and ends. A second signal has its
+    default effect.
+    """
 
     def __init__(self) -> None:
         self.asked = 0
-        """The number of the signal that came, or 0."""
+        """The number of the received signal, or 0."""
         self._process = os.getpid()
         self._before: dict[int, Any] = {}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the signals while the block runs; in a thread that is not the main one Python cannot."""
+        """Handles the signals within the context; Python cannot in a thread that is not the main one."""
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
         try:
@@ -159,7 +163,7 @@ class StopOnSignal(TrainerCallback):
             self._restore()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by Trainer after every update of the weights; the processes must agree where they stop."""
+        """Called by Trainer after every update of the weights; all processes stop at the same step."""
         self.asked = int(_largest(float(self.asked), args))
         if self.asked and state.global_step < state.max_steps:
             control.should_save = control.should_training_stop = True
@@ -168,7 +172,8 @@ class StopOnSignal(TrainerCallback):
         self._restore()
         self.asked = number
         if os.getpid() == self._process and int(os.environ.get("RANK", "0")) == 0:
-            # Not through sys.stderr, which may be in the middle of a write of its own; on a terminal over the bar.
+            # Not through sys.stderr, which may be in the middle of a write of its own; on a terminal it overwrites the
+            # bar.
             clear = "\r\x1b[K" if sys.stderr.isatty() else ""
             os.write(2, f"{clear}stopping after this step, to save it; once more stops at once\n".encode())
 
@@ -179,7 +184,7 @@ class StopOnSignal(TrainerCallback):
 
 
 class StopNotFinite(TrainerCallback):
-    """End training before weights are updated from a loss or a gradient that is not finite."""
+    """Ends training before weights are updated from a non-finite loss or gradient."""
 
     def __init__(self, learning_rate: float) -> None:
         self.learning_rate = learning_rate
@@ -187,14 +192,14 @@ class StopNotFinite(TrainerCallback):
         """The sum of the losses of this step."""
 
     def add(self, loss: torch.Tensor) -> None:
-        """Note the loss of a micro-batch; on a GPU this waits for nothing."""
+        """Adds the loss of a micro-batch, without synchronising a GPU."""
         self.loss = loss if self.loss is None else self.loss + loss
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Called by Trainer between the gradients and the update."""
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
         norm: Any = torch.nn.utils.get_total_norm(gradients)
-        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # of weights that are divided
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # of sharded weights
         loss, self.loss = self.loss, None
         assert loss is not None
         lost, wild = torch.stack([loss.float(), norm.float().to(loss.device)]).isfinite().logical_not().tolist()
@@ -204,7 +209,7 @@ class StopNotFinite(TrainerCallback):
             self.refuse(f"the {what} is {value}", Path(args.output_dir), state.global_step + 1)
 
     def refuse(self, what: str, folder: Path, step: int) -> NoReturn:
-        """Raise the `InputError` that ends training; it names the step and the last good checkpoint."""
+        """Raises the `InputError` that ends training, with the step and the last good checkpoint."""
         last = next((path.name for path in reversed(complete_checkpoints(folder))), "none yet")
         raise InputError(
             f"{what} at step {step}, so training stopped (last good checkpoint: {last}); "
@@ -213,35 +218,35 @@ class StopNotFinite(TrainerCallback):
 
 
 class CutEachGradient(TrainerCallback):
-    """Cut the gradient of every weight tensor by itself to a length, before the update; 0 cuts none."""
+    """Clips the gradient of every weight tensor separately to a norm, before the update; 0 disables it."""
 
     def __init__(self, longest: float) -> None:
         self.longest = longest
 
     @torch.no_grad()
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        """Called by Trainer between the gradients and the update; on a GPU this waits for nothing."""
+        """Called by Trainer between the gradients and the update; does not synchronise a GPU."""
         for weight in model.parameters() if self.longest else ():
             if weight.grad is not None:
                 weight.grad.mul_((self.longest / (weight.grad.norm() + 1e-10)).clamp(max=1.0))
 
 
 class StopStalled(TrainerCallback):
-    """End training where so many evaluations in a row have brought nothing better than the best one."""
+    """Ends training after a number of consecutive evaluations without improvement over the best one."""
 
     def __init__(self, patience: int | None) -> None:
         self.patience = patience
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by Trainer after every evaluation, and before its checkpoint is saved."""
+        """Called by Trainer after every evaluation, before its checkpoint is saved."""
         if has_stalled(state.log_history, args, self.patience):
             control.should_training_stop = True
 
 
 def has_stalled(history: list[dict[str, Any]], args: Any, patience: int | None) -> bool:
-    """Whether the last `patience` evaluations of a log are none of them better than one before them.
+    """Whether none of the last `patience` evaluations of a log is better than the best before them.
 
-    Read from the log alone, so that an interrupted run ends where an uninterrupted one does.
+    Computed from the log alone, so that an interrupted run ends where an uninterrupted one does.
     """
     scores = list(evaluations(history, args.metric_for_best_model).values())
     if patience is None or len(scores) <= patience:
@@ -252,7 +257,7 @@ def has_stalled(history: list[dict[str, Any]], args: Any, patience: int | None) 
 
 
 def _largest(value: float, args: Any) -> float:
-    """The largest of a number over all processes."""
+    """Returns the maximum of a number over all processes."""
     if args.world_size == 1:
         return value
     everywhere = torch.tensor(value, device=args.device)

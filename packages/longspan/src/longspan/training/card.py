@@ -1,7 +1,7 @@
-"""The model card of a trained model: that of every saved folder, and what the model learned from, how, and how well.
+"""The model card of a trained model: that of every saved folder, with data, training and scores.
 
-The front matter is the Hub's, with the scores as `model-index`. Sources that are files of this machine have their last
-name alone.
+The front matter is the Hub's, with the scores as `model-index`. Sources that are local files appear by their
+last name alone.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ HEADING = "## How it was trained"
 
 
 def training_card(card: str, recipe: Recipe, metrics: Mapping[str, Any], model_name: str, tokenizer: Any) -> str:
-    """A card of Longspan's with what the training adds, in place of what an earlier one has added.
+    """Adds the training to Longspan's card, replacing that of an earlier training.
 
     Args:
-        card: as `longspan.models.card` writes it.
-        recipe: that was trained, with all of its stages.
-        metrics: what `metrics.json` holds.
+        card: as written by `longspan.models.card`.
+        recipe: the trained recipe, with all of its stages.
+        metrics: the contents of `metrics.json`.
         model_name: the class of the model.
-        tokenizer: that is saved with it.
+        tokenizer: the saved tokenizer.
     """
     _, front, text = card.split("---\n", 2)
     task = recipe.stage_recipes[-1].task
@@ -45,7 +45,7 @@ def training_card(card: str, recipe: Recipe, metrics: Mapping[str, Any], model_n
 
 
 def _index(recipe: Recipe, scores: Mapping[str, float], pipeline: str | None) -> dict[str, Any]:
-    """The scores as the Hub reads them; nothing where there are none, or no name for what the model does."""
+    """Returns the scores in the Hub's format; empty without scores, or without a name of the model's task."""
     if not scores or pipeline is None:
         return {}
     data, split = _names(recipe.data.validation), recipe.data.validation_split
@@ -80,7 +80,7 @@ def _source(sources: Sequence[str], split: str, rows: int | None) -> str:
 
 
 def _names(sources: Sequence[str]) -> str:
-    """Where rows come from, without folders of this machine."""
+    """Returns the names of sources, without local folders."""
     return ", ".join(Path(source).name if "/" in source or Path(source).exists() else source for source in sources)
 
 
@@ -106,7 +106,7 @@ def _best_by(recipe: Recipe) -> str:
 
 
 def _preparation(task: Any, tokenizer: Any) -> str:
-    """What is done to a text before it becomes tokens, and whether the saved tokenizer does it."""
+    """Describes the preparation of texts before they are tokenised, and whether the saved tokenizer includes it."""
     if task.normalizer() is None:
         return ""
     done = "The tokenizer in this folder does that itself, whichever library calls it."

@@ -1,13 +1,12 @@
-"""Checkpoints that survive being killed or damaged: one counts only while all of its files are as they were written.
+"""Checkpoints that survive interruption and damage: one is valid only while all of its files are unchanged.
 
 `Trainer` writes the files of `checkpoint-<step>` one after another. A process killed in between leaves a folder that
-looks whole. So each finished checkpoint is sealed: a list of its files with sizes and checksums, written last and in
-one atomic step. Resuming verifies every checkpoint and takes the newest intact one. One that was never sealed is what
-a killed process left half-saved, and is removed; one that is sealed but has changed since is set aside under another
-name. Old checkpoints are removed only after a newer one is sealed, list first, so that no moment is without a complete
-one.
+looks complete. So each finished checkpoint is sealed: a list of its files with sizes and checksums is written last, in
+one atomic step. Resuming verifies every checkpoint and uses the newest intact one. One that was never sealed is a
+partial save of a killed process, and is removed; one that is sealed but has changed since is renamed. Old checkpoints
+are removed only after a newer one is sealed, list first, so that there is always a complete one.
 
-The model is in safetensors. Trainer keeps optimizer, schedule and random states with `torch.save` and reads them with
+The model is in safetensors. Trainer saves optimizer, schedule and random states with `torch.save` and loads them with
 `weights_only=True` (tensors and plain values, no code); its `training_args.bin`, a full pickle, is deleted here.
 """
 
@@ -32,30 +31,30 @@ from longspan.ops.runtime import is_distributed
 FILES = "files.json"
 STATE = "trainer_state.json"
 UNLOGGED = "unlogged.json"
-"""What of the losses had not been logged yet when a checkpoint was saved, and by how many processes it was."""
+"""File with the losses that were not logged yet when a checkpoint was saved, and the number of processes."""
 PROCESSES = "processes"
-"""How many, in that file."""
+"""Key of the number of processes in that file."""
 MEMORY = "memory-"
-"""How the files begin that hold what contiguous streams remember, one for each process."""
+"""Prefix of the files with the memory of contiguous streams, one for each process."""
 NAME = re.compile(r"checkpoint-\d+")
 
 logger = logging.getLogger(__name__)
 
 
 def memory_file(process: int) -> str:
-    """The name of the file with the memory of one process's streams."""
+    """Returns the name of the file with the memory of one process's streams."""
     return f"{MEMORY}{process}.safetensors"
 
 
 class CompleteCheckpoints(TrainerCallback):
-    """Seal every checkpoint after it is written, then delete the ones that are not needed any more."""
+    """Seals every checkpoint after it is written, then deletes the ones that are not needed any more."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self.keep = keep
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by Trainer once it has read the checkpoint to resume from: its best one may be lost, or have moved."""
+        """Called by Trainer after it has loaded the checkpoint to resume from: its best one may be missing or moved."""
         if state.log_history:
             step = best_step(state.log_history, self.folder, args.metric_for_best_model, args.greater_is_better)
             state.best_global_step = step
@@ -64,7 +63,7 @@ class CompleteCheckpoints(TrainerCallback):
             state.best_metric = None if step is None else scores[step]
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by Trainer when all files of the checkpoint of this step have been written."""
+        """Called by Trainer after all files of the checkpoint of this step have been written."""
         if is_distributed():
             torch.distributed.barrier()  # every process has written its random states
         if not state.is_world_process_zero:
@@ -79,7 +78,7 @@ class CompleteCheckpoints(TrainerCallback):
 
 
 def seal(checkpoint: Path) -> None:
-    """Declare a checkpoint complete: flush its files to disk and write the list of them."""
+    """Marks a checkpoint as complete: flushes its files to disk and writes the list of them."""
     files = {}
     for file in sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != FILES):
         flush(file)
@@ -88,17 +87,17 @@ def seal(checkpoint: Path) -> None:
 
 
 def is_sealed(checkpoint: Path) -> bool:
-    """Whether the checkpoint was saved to its end, whatever happened to it since."""
+    """Whether the checkpoint was saved completely, even if it has changed since."""
     return (checkpoint / FILES).is_file()
 
 
 def is_complete(checkpoint: Path) -> bool:
-    """Whether the checkpoint is sealed and every file is there with its size: `damage` without reading the files."""
+    """Whether the checkpoint is sealed and every file exists with its size: `damage` without reading the files."""
     return is_sealed(checkpoint) and _missing(checkpoint) is None
 
 
 def damage(checkpoint: Path) -> str | None:
-    """What is wrong with a sealed checkpoint, in words; None where every file is as it was written."""
+    """Describes what is wrong with a sealed checkpoint; None if every file is unchanged."""
     if (missing := _missing(checkpoint)) is not None:
         return missing
     for name, entry in _list(checkpoint).items():
@@ -112,12 +111,12 @@ def damage(checkpoint: Path) -> str | None:
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
-    """All complete checkpoints of a run, oldest first."""
+    """Returns all complete checkpoints of a run, oldest first."""
     return [path for path in _checkpoints(folder) if is_complete(path)]
 
 
 def find_damaged(folder: Path) -> dict[Path, str]:
-    """The sealed checkpoints that are not intact any more, and why; every file is read.
+    """Returns the sealed checkpoints that are damaged, and why; every file is read.
 
     Raises:
         InputError: there are sealed checkpoints and none is intact.
@@ -134,7 +133,7 @@ def find_damaged(folder: Path) -> dict[Path, str]:
 
 
 def clear(folder: Path, damaged: dict[Path, str]) -> None:
-    """Leave only intact checkpoints under their names, and say in the log what became of the others."""
+    """Keeps only intact checkpoints under their names, and logs what was done with the others."""
     for path, reason in damaged.items():
         number = 1
         while (new_path := path.with_name(f"{path.name}.damaged-{number}")).exists():
@@ -145,7 +144,7 @@ def clear(folder: Path, damaged: dict[Path, str]) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete what an interrupted save or an interrupted deletion left behind, and say so in the log."""
+    """Deletes the remains of an interrupted save or deletion, and logs it."""
     for path in _checkpoints(folder):
         if not is_sealed(path):
             logger.warning("%s was not saved to its end; what there is of it is removed", path.name)
@@ -153,23 +152,23 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def remove(checkpoint: Path) -> None:
-    """Delete a checkpoint, its list first: an interrupted deletion must not look complete."""
+    """Deletes a checkpoint, its list first: an interrupted deletion must not look complete."""
     (checkpoint / FILES).unlink(missing_ok=True)
     shutil.rmtree(checkpoint)
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """Trainer's own record in a checkpoint: step, history of losses, best checkpoint."""
+    """Returns Trainer's state in a checkpoint: step, history of losses, best checkpoint."""
     return json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
 
 
 def read_unlogged(checkpoint: Path) -> dict[str, Any]:
-    """What of the losses had not been logged yet when a checkpoint was saved, and by how many processes it was."""
+    """Returns the losses that were not logged yet when a checkpoint was saved, and the number of processes."""
     return json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))
 
 
 def best_step(history: list[dict[str, Any]], folder: Path, name: str, greater_is_better: bool) -> int | None:
-    """The step of the best checkpoint that is there, by the score `name`; the first of equals."""
+    """Returns the step of the best existing checkpoint by the score `name`; the first of equals."""
     steps = {int(path.name.rpartition("-")[2]) for path in complete_checkpoints(folder)}
     scores = {step: score for step, score in evaluations(history, name).items() if step in steps}
     sign = 1 if greater_is_better else -1
@@ -177,7 +176,7 @@ def best_step(history: list[dict[str, Any]], folder: Path, name: str, greater_is
 
 
 def evaluations(history: list[dict[str, Any]], name: str) -> dict[int, float]:
-    """Step → score, of the evaluations in Trainer's log that gave a finite one."""
+    """Returns step → score of the evaluations in Trainer's log with a finite score."""
     key = f"eval_{name}"
     return {entry["step"]: entry[key] for entry in history if key in entry and math.isfinite(entry[key])}
 
@@ -188,7 +187,7 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _list(checkpoint: Path) -> dict[str, Any]:
-    """The files of a sealed checkpoint: name → size and checksum."""
+    """Returns the files of a sealed checkpoint: name → size and checksum."""
     return json.loads((checkpoint / FILES).read_text(encoding="utf-8"))
 
 

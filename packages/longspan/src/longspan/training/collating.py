@@ -1,4 +1,4 @@
-"""Global tokens in batches that a collator of transformers makes, which pads the names it knows and no others."""
+"""Global tokens in batches of a collator of transformers, which pads only the names that it knows."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ MASK = "global_attention_mask"
 
 
 class DataCollatorWithGlobalAttention:
-    """Wraps a data collator, and gives its batches a `global_attention_mask` `(B, T)` int64, 1 = global.
+    """Wraps a data collator, and adds a `global_attention_mask` `(B, T)` int64, 1 = global, to its batches.
 
-    A row has the mask of its features where they have one, padded with 0 wherever the collator pads the row; else its
-    tokens with one of `global_token_ids` are global. Padding never is.
+    A row has the mask of its features if they have one, padded with 0 on the same side as the row; otherwise its tokens
+    with one of `global_token_ids` are global. Padding is never global.
 
     Args:
-        collator: makes tensors `input_ids` and `attention_mask` `(B, T)` of the features, such as
+        collator: returns tensors `input_ids` and `attention_mask` `(B, T)` of the features, such as
             `transformers.DataCollatorWithPadding` or `DataCollatorForSeq2Seq`.
-        global_token_ids: such as the id of `[SEP]` or `<doc-sep>`.
+        global_token_ids: ids such as that of `[SEP]` or `<doc-sep>`.
 
     Raises:
         InputError: when called: a mask of another length than its `input_ids`, or no mask and no ids.
@@ -66,7 +66,7 @@ class DataCollatorWithGlobalAttention:
 
 
 def _places(real: Tensor, length: int) -> slice:
-    """Where a row of that length stands among its padding, on the left or on the right."""
+    """Returns the slice of a row of that length in its padding, on the left or on the right."""
     padding = len(real) - length
     on_left = padding > 0 and not bool(real[:padding].any()) and bool(real[-1])
     return slice(padding, None) if on_left else slice(0, length)

@@ -1,4 +1,4 @@
-"""Training on rows that several processes read together, a part each (`optimisation.parallel.sequence`)."""
+"""Sequence parallel training: several processes share each row (`optimisation.parallel.sequence`)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from longspan.training.processes import WAIT
 
 
 def divide_rows(trainer: Any, together: int) -> None:
-    """Let each `together` processes of a trainer read the same batches, a part of every row each.
+    """Makes each `together` processes of a trainer process the same batches, each a part of every row.
 
-    Labels are divided as the tokens are, so what Trainer counts over all processes is what whole rows have.
+    Labels are sharded as the tokens are, so Trainer's counts over all processes are those of whole rows.
 
     Args:
-        trainer: a `RecipeTrainer` that has not begun.
-        together: how many; the number of processes is a multiple of it.
+        trainer: a `RecipeTrainer` before training.
+        together: the number of these processes, which divides that of all processes.
 
     Raises:
-        InputError: the model cannot read a part of a row; a score of whole rows picks the best checkpoint.
+        InputError: the model does not support sequence parallelism; a score of whole rows picks the best checkpoint.
     """
     best_by = str(trainer.args.metric_for_best_model)
     known = ("loss", *trainer.losses.scores(1.0))
@@ -40,7 +40,7 @@ def divide_rows(trainer: Any, together: int) -> None:
     for dataset in (trainer.train_dataset, trainer.eval_dataset):
         if getattr(dataset, "in_order", False):
             check_segments(dataset.columns, together)
-    # Every process takes part in making every group.
+    # Every process must take part in creating every group.
     groups = [
         dist.new_group(list(range(first, first + together)), timeout=WAIT)
         for first in range(0, dist.get_world_size(), together)
@@ -55,7 +55,7 @@ def divide_rows(trainer: Any, together: int) -> None:
 
 
 def check_segments(columns: Any, together: int) -> None:
-    """Raise `InputError` where the last segment of the columns of a stream has fewer tokens than processes read it."""
+    """Raises `InputError` if the last segment of the columns of a stream has fewer tokens than processes."""
     last = (columns.tokens - 1) % columns.segment_tokens + 1
     if last < together:
         raise InputError(
@@ -72,15 +72,16 @@ def _part_of_batch(
     whole: tuple[str, ...],
     examples: list[Any],
 ) -> dict[str, Any]:
-    """This process's part of a batch; where a language model `writes`, with the labels of whole rows moved before they
-    are divided, so that those that Trainer counts are those that are guessed."""
+    """Returns this process's part of a batch. If a language model `writes`, the labels of whole rows are shifted before
+    they are sharded, so that Trainer counts the predicted ones.
+    """
     batch = collator(examples)
     if "seq_idx" in batch:
         raise InputError(
             "rows hold several documents that are read apart (task.cross_documents is false), and "
             "optimisation.parallel.sequence divides rows between processes; leave one of the two out"
         )
-    if writes:  # of the last token it is mostly not known what follows
+    if writes:  # the last token has usually no next one
         moved, length = batch["labels"][:, 1:], batch["input_ids"].shape[1]
         moved = functional.pad(moved, (0, length - moved.shape[1]), value=IGNORED)
         batch = {**batch, "labels": moved, "shift_labels": moved}

@@ -1,4 +1,4 @@
-"""Score a model on a data set by its task's metric, and keep every prediction beside the scores."""
+"""Evaluates a model on a data set with its task's metric, and saves every prediction with the scores."""
 
 from __future__ import annotations
 
@@ -43,29 +43,30 @@ WRITERS = {
     "LongspanForPrefixLM": "summarization",
     "LongspanForCausalLM": "language_model",
 }
-"""What a model with a decoder is scored on when no recipe lies beside it; of others their head says it."""
+"""The task of a model with a decoder that has no recipe; for others the head defines it."""
 
 
 ENDING = re.compile(r"\.(jsonl|ndjson|json|txt|csv|tsv|parquet|conll)(\.gz|\.xz)?$", re.IGNORECASE)
-"""What a file's name loses in the names of its scores."""
+"""Suffixes of files that are removed in the names of their scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """The outcome of `evaluate`."""
+    """The result of `evaluate`."""
 
     scores: dict[str, float]
     report: dict[str, Any]
     """Scores with all that is needed to compare them: flavour, data, decoding, versions, checksums of the files. The
-    same call gives the same report."""
+    same call returns the same report.
+    """
     seconds: float
-    """How long predicting and scoring took."""
+    """Duration of predicting and scoring."""
     lines: list[dict[str, Any]]
     """One JSON object per row, as in `predictions_file`."""
     metrics_file: Path
     predictions_file: Path
     files: list[Path]
-    """What else was written, such as predictions in an official format."""
+    """Further files, such as predictions in an official format."""
 
     @property
     def predictions(self) -> list[Any]:
@@ -89,23 +90,22 @@ def evaluate(
     device: str | None = None,
     dtype: str | None = None,
 ) -> Evaluation:
-    """Predict every row of a data set, score the predictions, and write both.
+    """Predicts every row of a data set, scores the predictions, and writes both.
 
     Args:
-        folder: what `train` wrote, or any published checkpoint that Longspan reads.
+        folder: output of `train`, or any published checkpoint that Longspan can load.
         data: name of a data set or path of a file.
-        split: which part of a named data set.
+        split: part of a named data set.
         limit: only the first rows.
-        beams, length_penalty, max_tokens: decoding; None keeps what the model was trained to use.
+        beams, length_penalty, max_tokens: decoding; by default as in training.
         batch_size: documents decoded together; it changes the time, not the result.
-        on_error: "skip" passes over corrupt rows and says in the log how many there were; "raise" stops at the first.
-        options: changes of the task's options, by dotted path: `{"evaluation.mode": "disjoint"}`, with or without
+        on_error: "skip" skips corrupt rows and logs their number; "raise" stops at the first.
+        options: changed options of the task, by dotted path: `{"evaluation.mode": "disjoint"}`, with or without
             `task.` before it.
-        device: where the model computes, as PyTorch names devices ("cpu", "cuda", "cuda:1", "mps"); None is the
-            processor.
-        dtype: of its weights: "float32", "bfloat16" or "float16"; None is float32.
+        device: PyTorch device of the model ("cpu", "cuda", "cuda:1", "mps"); None is the CPU.
+        dtype: dtype of its weights: "float32", "bfloat16" or "float16"; None is float32.
         output: folder for `<data>-<split>.json` and `.jsonl`; default `evaluation/` in the model's folder. Scoring the
-            same data again replaces them; other data of the same name gets names of its own.
+            same data again replaces them; other data of the same name gets other file names.
 
     Raises:
         InputError: an argument out of range, no model there, no rows that can be scored, decoding options for a model
@@ -120,7 +120,7 @@ def evaluate(
     task, model, generation = _open(source, dict(options or {}))
     placed(model, device, dtype)
     generation = _decoding(task, model, generation, changes)
-    # What can fail for its place is known before anything is predicted.
+    # Check everything about the output before predicting.
     target = output_folder(source / "evaluation" if output is None else output)
     name = _free_name(target, data, split)
     rows = task.read(data, split, limit, on_error=on_error)
@@ -150,8 +150,9 @@ def evaluate(
 
 
 def _open(folder: Path, options: Mapping[str, Any]) -> tuple[Any, Any, Generation | None]:
-    """The task with these options changed, the model and the decoding: by the recipe beside it, or else by what kind of
-    model it is."""
+    """Returns the task with these options changed, the model and the decoding: from its recipe, or by the
+    kind of model.
+    """
     if not folder.is_dir():
         raise InputError(f"model {str(folder)!r} is not a folder; give one that `longspan train` wrote")
     recipe_file = folder / RECIPE
@@ -174,12 +175,12 @@ def _open(folder: Path, options: Mapping[str, Any]) -> tuple[Any, Any, Generatio
     name = tasks[kind]
     if name == "language_model" and stack_config(model.config.stack).returns().keeps_memory:
         name = "language_stream"
-    # No recipe says how much it reads, so as much as it has positions for.
+    # Without a recipe, the limit is the number of positions.
     return _changed({"name": name}, options).fitted(model.config), model, None
 
 
 def _changed(task: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """The task of a recipe with some of its options changed, by their paths in the task or in a recipe."""
+    """Returns the task of a recipe with changed options, by their paths in the task or in a recipe."""
     plain = deepcopy(dict(task))
     for key, value in options.items():
         assign(plain, key.removeprefix("task."), value)
@@ -189,7 +190,9 @@ def _changed(task: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
 
 
 def _decoding(task: Any, model: Any, generation: Generation | None, changes: dict[str, Any]) -> Generation | None:
-    """How a model writes, if it does: as trained, or else as it would by itself, with what the call changes."""
+    """Returns the decoding of a generative model: as in training, or by default its own, with the changes
+    of the call.
+    """
     if not task.generates:
         if changes:
             raise InputError(
@@ -205,7 +208,7 @@ def _decoding(task: Any, model: Any, generation: Generation | None, changes: dic
 
 
 def _generation_of(model: Any) -> Generation:
-    """What a checkpoint without a recipe uses by itself."""
+    """Returns the generation options of a checkpoint without a recipe."""
     config = model.generation_config
     longest = min(
         config.max_new_tokens or config.max_length or Generation.max_tokens,
@@ -221,12 +224,12 @@ def _generation_of(model: Any) -> Generation:
 
 
 def _identity(data: str) -> str:
-    """What tells a source from another of the same name: where it lies, or the name where it is no path."""
+    """Returns an identity of a source among others of the same name: its path, or the name if it is no path."""
     return str(Path(data).resolve()) if Path(data).exists() else data
 
 
 def _free_name(folder: Path, data: str, split: str) -> str:
-    """The beginning of the files' names: `<data>-<split>`, with a digest where that is taken by another source."""
+    """Returns the prefix of the files' names: `<data>-<split>`, with a digest if another source has that name."""
     stem = ENDING.sub("", Path(data).name)
     plain = re.sub(r"[^\w.+-]", "_", f"{stem[:80].strip('.') or 'data'}-{split}")
     digest = hashlib.blake2b(_identity(data).encode(), digest_size=4).hexdigest()
@@ -247,8 +250,9 @@ def _source_of(metrics_file: Path) -> str | None:
 
 
 def _write(folder: Path, name: str, report: dict[str, Any], outcome: Outcome, seconds: float) -> Evaluation:
-    """Write scores, predictions and what else there is. The scores come first, with checksums of all the others: where
-    a process is killed between two files, the next one finds by them whose names these are, and writes all again."""
+    """Writes scores, predictions and further files. The scores come first, with checksums of all the others: if a
+    process is killed between two files, the next one recognises them and writes all again.
+    """
     predictions_file, metrics_file = folder / f"{name}.jsonl", folder / f"{name}.json"
     texts = {predictions_file: _lines(outcome.lines)}
     files = []

@@ -1,8 +1,8 @@
-"""Processes that train together end together, with one sentence, when one of them is gone.
+"""Ends all processes of a distributed training, with one message, if one of them fails.
 
-A process that is killed says nothing. The others would wait in the exchange of gradients (on GPUs until torchrun loses
-its patience) or fail with what the exchange says of a closed connection. But whatever ends a process, the system closes
-its connections: so each keeps one to the first of them, which tells all others, and nobody waits.
+A killed process cannot notify the others, which would wait in the gradient exchange (on GPUs until torchrun's timeout)
+or fail with an error about a closed connection. But whenever a process ends, the system closes its connections: so each
+keeps one to the first process, which notifies all others.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from longspan.errors import InputError
 from longspan.training.processes import process_count, processes
 
 HELLO = struct.Struct("!qqq")
-"""What a process says first: the secret number of this run, its own number among all, and that of the system."""
+"""The first message of a process: the secret number of this run, its rank, and its process id."""
 LEFT, FAILED, GONE = b"l", b"f", b"g"
-"""Last words: done, or stopped as it was asked to; an error of its own, which it tells; that another one is gone."""
+"""Last messages: finished or stopped by a signal; an error that it has reported; another process is gone."""
 PATIENCE = 10.0
-"""Seconds in which a process ends by itself once another one has failed, perhaps for a reason that they share."""
+"""Seconds for a process to end by itself after another one has failed, perhaps for the same reason."""
 KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""Seconds, and how often, after which a connection to a machine that does not answer counts as closed."""
+"""Seconds, and probes, after which a connection to a machine that does not answer counts as closed."""
 
 _open: set[socket.socket] = set()
 
 
 @contextmanager
 def ended_together(*, offloads: bool = False) -> Iterator[None]:
-    """While the block runs, a process of those that torchrun started ends the others when it is gone: at once where it
-    was killed, within half a minute where its machine is gone.
+    """Within the context, the end of one of the processes that torchrun started ends the others: at once if it was
+    killed, within half a minute if its machine fails.
 
-    One of them says which it was, on each machine at most. They end without an exception, since they may wait in code
-    that takes none. A process that fails with an error of its own has told it, and the others end in silence.
+    At most one process per machine reports which it was. They end without an exception, since they may wait in code
+    that ignores it. A process that fails with an exception reports it, and the others end silently.
 
     Args:
         offloads: as for `longspan.training.processes.processes`, which is called first here.
@@ -50,13 +50,13 @@ def ended_together(*, offloads: bool = False) -> Iterator[None]:
         InputError: the processes cannot reach the first one.
     """
     state = processes(offloads=offloads) if process_count() > 1 else None
-    if state is None or state.num_processes == 1:  # or they train apart, which is refused where it is known why
+    if state is None or state.num_processes == 1:  # or they train separately, which raises where the reason is known
         yield
         return
     lines = _Lines(state)
     try:
         yield
-    except RuntimeError:  # perhaps only what an exchange with one that is gone comes to
+    except RuntimeError:  # perhaps only the consequence of an exchange with a process that is gone
         lines.await_word()
         lines.leave(FAILED)
         raise
@@ -70,15 +70,15 @@ def ended_together(*, offloads: bool = False) -> Iterator[None]:
 
 
 class _Lines:
-    """The connections of this process: of the first one to all others, of each other one to the first."""
+    """The connections of this process: from the first one to all others, from each other one to the first."""
 
     def __init__(self, state: Any) -> None:
         self.rank, self.count = state.process_index, state.num_processes
         self.peers: dict[socket.socket, str] = {}
-        """Connection → what is at its other end, in words."""
+        """Connection → description of its other end."""
         self.over, self.heard = threading.Event(), threading.Event()
         self.failed = False
-        """Whether another process has failed and said so."""
+        """Whether another process has reported an error."""
         alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")  # one machine has all of them
         host = "127.0.0.1" if alone else os.environ["MASTER_ADDR"]
         self.listener = socket.create_server((host if alone else "", 0), backlog=self.count) if self.rank == 0 else None
@@ -116,7 +116,7 @@ class _Lines:
         _open.add(connection)
 
     def _watch(self) -> None:
-        """Read last words until the block is over."""
+        """Receives last messages until the end of the context."""
         with selectors.DefaultSelector() as selector:
             for one in (*self.peers, *([self.listener] if self.listener else [])):
                 selector.register(one, selectors.EVENT_READ)
@@ -135,7 +135,7 @@ class _Lines:
                         self._end(said, self.peers[source])
 
     def _accepted(self) -> socket.socket | None:
-        """A new connection of a process of this run; nobody else's."""
+        """Accepts a new connection from a process of this run only."""
         assert self.listener is not None
         connection, _ = self.listener.accept()
         connection.settimeout(PATIENCE)
@@ -148,17 +148,17 @@ class _Lines:
         return None
 
     def _end(self, said: bytes, who: str) -> None:
-        """End this process, since another one has failed or is gone; unless it ends by itself meanwhile."""
+        """Ends this process after another one has failed or is gone, unless it ends by itself meanwhile."""
         self._tell(FAILED if said == FAILED else GONE)
         self.failed = said == FAILED
         self.heard.set()
         if self.failed and self.over.wait(PATIENCE):
             return
-        # Where the first one is gone, one on each machine says it: its whole machine may be. Only on that machine is a
-        # process numbered among all as among those of the machine.
+        # If the first one is gone, one per machine reports it, since its whole machine may have failed. Only on that
+        # machine is the rank equal to the local rank.
         local = int(os.environ.get("LOCAL_RANK", "0"))
         if not said and (self.rank == 0 or local == (1 if local == self.rank else 0)):
-            line = "\r\x1b[K" if sys.stderr.isatty() else "\n"  # over the bar, or behind it
+            line = "\r\x1b[K" if sys.stderr.isatty() else "\n"  # over the bar, or after it
             line += (
                 f"error: {who} has ended without a word, as when the system ends it for memory, and training with it; "
                 "what was saved stays: go on with --resume, in any number of processes\n"
@@ -168,18 +168,18 @@ class _Lines:
 
     def _tell(self, word: bytes) -> None:
         for connection in list(self.peers):
-            with suppress(OSError):  # closed: of one that has left, or is gone
+            with suppress(OSError):  # closed: by one that has left, or is gone
                 connection.sendall(word)
 
     def await_word(self) -> None:
-        """Wait a moment for word of another process; with it this one ends, and does not come back."""
+        """Waits a moment for a message of another process; with one this process ends, and the call does not return."""
         if self.heard.wait(PATIENCE / 2):
             if self.failed:
                 os._exit(1)
             self.thread.join()
 
     def leave(self, word: bytes) -> None:
-        """Say a last word and close the connections."""
+        """Sends a last message and closes the connections."""
         self.over.set()
         self.thread.join()
         self._tell(word)
@@ -189,7 +189,7 @@ class _Lines:
 
 
 def _let_go() -> None:
-    """A forked process (a worker that loads data) does not keep its parent's connections open."""
+    """Closes the inherited connections in a forked process (a data loading worker)."""
     for one in _open:
         one.close()
     _open.clear()

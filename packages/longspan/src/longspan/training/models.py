@@ -1,5 +1,6 @@
-"""The model that a run starts from: a new one, a published one made long, a tiny random one as published ones lie on
-disk (for trials), or what the stage before has left."""
+"""The initial model of a run: a new one, a published one that is lengthened, a tiny random one in a published format
+(for trials), or that of the previous stage.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ RANDOM: dict[str, tuple[str, dict[str, int]]] = {
     "random-bart": ("BartForConditionalGeneration", BART),
     "random-roberta": ("RobertaForMaskedLM", ROBERTA),
 }
-"""`model.from: random-bart`, and so on: a class of transformers and its sizes; the vocabulary is the rows'."""
+"""`model.from: random-bart`, and so on: a class of transformers and its sizes; the vocabulary is that of the rows."""
 
 WITHOUT_DECODER: dict[str, Any] = {
     "decoder_layers": 0,
@@ -36,7 +37,7 @@ WITHOUT_DECODER: dict[str, Any] = {
     "source_model_type": None,
     "source_fields": None,
 }
-"""Fields of the encoder of an encoder–decoder by itself, which transformers has no class for."""
+"""Fields of the encoder of an encoder-decoder, for which transformers has no class."""
 
 AS_WRITER: dict[str, Any] = {
     "head": None,
@@ -45,11 +46,11 @@ AS_WRITER: dict[str, Any] = {
     "source_model_type": None,
     "source_fields": None,
 }
-"""Fields of an encoder that becomes a single stack, which reads a source and writes."""
+"""Fields of an encoder that is converted to a prefix language model."""
 
 
 def check_start(model: Model, tokenizer: Tokenizer) -> None:
-    """Raise `InputError` where a recipe starts from a folder that is not here; a Hub name is looked up later."""
+    """Raises `InputError` if a recipe starts from a local folder that does not exist; a Hub name is looked up later."""
     for key, source in (("model.from", model.source), ("tokenizer.from", tokenizer.source)):
         if source is None or source in RANDOM or not is_path(source):
             continue
@@ -67,7 +68,9 @@ def check_start(model: Model, tokenizer: Tokenizer) -> None:
 
 
 def new_model(task: Any, model: Model, tokenizer: Any) -> Any:
-    """A randomly initialised model of the task's class; the tokenizer gives the vocabulary and the special tokens."""
+    """Returns a randomly initialised model of the task's class; the tokenizer defines the vocabulary
+    and special tokens.
+    """
     given = (model.new or {}).get("vocab_size")
     if given is not None and given != len(tokenizer):
         raise InputError(
@@ -80,9 +83,9 @@ def new_model(task: Any, model: Model, tokenizer: Any) -> Any:
 
 
 def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int | None] | None = None) -> Any:
-    """The configuration of a new model with a vocabulary of so many entries.
+    """Returns the configuration of a new model with a vocabulary of `entries` entries.
 
-    `special` are ids of special tokens, where the recipe gives none.
+    `special` are ids of special tokens, unless the recipe sets them.
     """
     from longspan.models import LongspanConfig
 
@@ -101,7 +104,7 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
 
 
 def _head(own: dict[str, Any] | None, given: Any, task: Any) -> dict[str, Any]:
-    """The task's head with the options that `model.new.head` gives it."""
+    """Returns the task's head with the options of `model.new.head`."""
     options = dict(given) if isinstance(given, Mapping) else {"head": given}
     if own is None or options.get("head") != own["head"]:
         wanted = "no head" if own is None else f"the head {own['head']!r}"
@@ -110,7 +113,9 @@ def _head(own: dict[str, Any] | None, given: Any, task: Any) -> dict[str, Any]:
 
 
 def published_model(task: Any, model: Model, source: str | Path) -> Any:
-    """A model with published weights: taken as it is, or with another attention, another stack and a longer input."""
+    """Returns a model with published weights: unchanged, or with another attention, another stack and a
+    longer input.
+    """
     from longspan.checkpoints.decomposing import restacked
     from longspan.checkpoints.lengthening.lengthen import lengthen
     from longspan.checkpoints.loading import load_model
@@ -130,10 +135,10 @@ def published_model(task: Any, model: Model, source: str | Path) -> Any:
 
 
 def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
-    """The loaded model as the task's class: as it is, or its encoder below a new head (pre-training, then a task), or
-    its encoder as the single stack of a prefix language model (as UniLM from BERT).
+    """Converts the loaded model to the task's class: unchanged, with its encoder below a new head (pre-training, then a
+    task), or with its encoder as the stack of a prefix language model (as UniLM from BERT).
 
-    What is new is named in a warning. Raises `InputError` where there is no encoder to take over.
+    New weights are listed in a warning. Raises `InputError` if there is no encoder to convert.
     """
     from longspan.models import LongspanForPrefixLM
     from longspan.models.encoder_model import encoder_of
@@ -168,7 +173,7 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
 
 
 def _as_writer(loaded: Any, encoder: Any, model_class: Any, known: Mapping[str, Any]) -> Any:
-    """An encoder's blocks and embeddings as those of one stack; its output layer is the table of the tokens."""
+    """Converts an encoder's blocks and embeddings to a prefix language model; its output layer is the token table."""
     from longspan.attention import Attention
     from longspan.attention.features.starts import warm_start
 
@@ -192,9 +197,10 @@ def _as_writer(loaded: Any, encoder: Any, model_class: Any, known: Mapping[str, 
 
 
 def make_room(model: Any, entries: int, task: Any) -> bool:
-    """Give a published model embeddings for the task's new tokens, drawn as at initialisation; whether it needed any.
+    """Adds embeddings for the task's new tokens to a published model, initialised randomly; returns whether
+    it needed any.
 
-    A vocabulary that lacks more than these tokens is left alone: such a tokenizer belongs to another model.
+    A vocabulary that lacks more than these tokens is not changed: such a tokenizer belongs to another model.
     """
     needed = 0 < entries - model.config.vocab_size <= len(task.new_tokens())
     if needed:
@@ -203,7 +209,7 @@ def make_room(model: Any, entries: int, task: Any) -> bool:
 
 
 def write_random(name: str, folder: Path, tokenizer: Any, seed: int) -> Path:
-    """Save one of `RANDOM` and `tokenizer`, as published ones lie on disk."""
+    """Saves one of `RANDOM` and `tokenizer` in the format of published models."""
     import torch
     import transformers
 
@@ -217,10 +223,10 @@ def write_random(name: str, folder: Path, tokenizer: Any, seed: int) -> Path:
 
 
 def go_on(model: Any, before: Path) -> None:
-    """Give a model the weights that the stage in the folder `before` has left.
+    """Loads the weights of the stage in the folder `before` into a model.
 
     Raises:
-        InputError: it has others.
+        InputError: its weights are different.
     """
     from longspan.checkpoints.loading import load_model
 

@@ -1,6 +1,8 @@
-"""How a recipe trains: the section with steps, batches and learning rates, and what Hugging Face's Trainer makes of it.
+"""The section `optimisation` of a recipe: steps, batches and learning rates, and the arguments of
+Hugging Face's Trainer.
 
-Nothing of transformers is imported before it is needed: a recipe is read without it."""
+transformers is imported only when it is needed: reading a recipe does not import it.
+"""
 
 from __future__ import annotations
 
@@ -21,26 +23,26 @@ Steps = Annotated[int, Range(1, 1_000_000_000)]
 FileSize = Annotated[str, Form(r"[1-9]\d{0,8} ?[KMGT]B", "a number of KB, MB, GB or TB, such as 5GB")]
 ModuleName = Annotated[str, Form(r"\w+(\.\w+)*", "the name of a module, such as query or classifier.dense", 200)]
 STATES = {"adamw": 2, "adagrad": 1}
-"""Optimizer → how many states it has for each weight: two moments, or one sum of squares."""
+"""Optimizer → number of states for each weight: two moments, or one sum of squares."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
-    """Low-rank adapters by PEFT: `W + alpha / rank · B A`, of which A and B train (Hu et al. 2021, 2106.09685)."""
+    """Low-rank adapters with PEFT: `W + alpha / rank · B A`; A and B are trained (Hu et al. 2021, 2106.09685)."""
 
     rank: Annotated[int, Range(1, 4096)] = 8
     """Rank of the adapters."""
     alpha: Annotated[float, Range(above=0, maximum=1e6)] = 16.0
     """Their scale, divided by the rank."""
     dropout: Dropout = 0.0
-    """Of what goes into the adapters."""
+    """Dropout of the adapters' inputs."""
     targets: tuple[ModuleName, ...] = ("query", "value")
-    """Linear layers that get adapters, by the last parts of their names."""
+    """Linear layers with adapters, by the last parts of their names."""
     train_whole: tuple[ModuleName, ...] = ()
-    """Modules that train whole, without adapters, by the last parts of their names: a new head, say."""
+    """Modules that are trained fully, without adapters, by the last parts of their names, such as a new head."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range, and no targets."""
+        """Raises `InputError` for values out of range, and without targets."""
         check(self)
         if not self.targets:
             raise InputError("optimisation.lora.targets names nothing; give linear layers, such as query and value")
@@ -51,17 +53,16 @@ class Parallel:
     """How the processes that torchrun started share the work."""
 
     data: Count | None = None
-    """How many groups of `sequence` processes there must be, each with its part of every batch; None takes as many as
-    were started."""
+    """Number of groups of `sequence` processes, each with its part of every batch; None uses all started processes."""
     sequence: Count = 1
-    """How many processes read each document together, a part of it each (`longspan.models.sequence_parallel`)."""
+    """Number of processes that share each document, with a part each (`longspan.models.sequence_parallel`)."""
     shard: bool = False
-    """Divide weights, gradients and the optimizer's states between them (FSDP2); False keeps all in each of them."""
+    """Shard weights, gradients and the optimizer's states (FSDP2); False keeps all of them in each process."""
     offload: bool = False
-    """With `shard`: keep the parts in the processor's memory instead of the GPU's, and update them there."""
+    """With `shard`: store the shards in CPU memory instead of the GPU's, and update them there."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range, and an offload of what is not divided."""
+        """Raises `InputError` for values out of range, and offloading without sharding."""
         check(self)
         if self.offload and not self.shard:
             raise InputError(
@@ -81,13 +82,13 @@ class Optimisation:
     batch_size: BatchSize = 8
     """Documents in one update, over all devices."""
     micro_batch_size: BatchSize = 1
-    """Documents in one forward pass on one device; the rest of `batch_size` is accumulated."""
+    """Documents in one forward pass on one device; gradients are accumulated up to `batch_size`."""
     optimizer: Literal["adamw", "adagrad"] = "adamw"
-    """What updates the weights; `adagrad` has no `betas` and no `epsilon` to set."""
+    """The optimizer; `adagrad` has no `betas` and no `epsilon`."""
     learning_rate: Annotated[float, Range(above=0, maximum=10)] = 1e-4
-    """Of the optimizer, at its highest."""
+    """Peak learning rate."""
     head_learning_rate: Annotated[float, Range(above=0, maximum=10)] | None = None
-    """Of the layers above the encoder, on the same schedule; None means `learning_rate`."""
+    """Learning rate of the layers above the encoder, on the same schedule; None means `learning_rate`."""
     schedule: str = "linear"
     """Any schedule name of transformers: linear, cosine, polynomial, constant_with_warmup, inverse_sqrt, …"""
     schedule_options: dict[str, Any] = field(default_factory=dict)
@@ -99,29 +100,31 @@ class Optimisation:
     warmup_limit: Steps | None = None
     """Most steps that `warmup_fraction` may take."""
     weight_decay: Annotated[float, Range(0, 10)] = 0.0
-    """Of AdamW; biases and norms have none."""
+    """Weight decay of AdamW, except for biases and norms."""
     betas: tuple[Annotated[float, Range(0, below=1)], ...] = (0.9, 0.999)
     """AdamW's two decay rates."""
     epsilon: Annotated[float, Range(above=0, maximum=1)] = 1e-8
-    """AdamW's term beside the square root."""
+    """AdamW's ε in the denominator."""
     gradient_clip: Annotated[float, Range(0, 1e9)] = 1.0
-    """Longest gradient, over all weights; 0 cuts none."""
+    """Maximal norm of the gradient over all weights; 0 disables clipping."""
     weight_gradient_clip: Annotated[float, Range(0, 1e9)] = 0.0
-    """Longest gradient of each weight tensor by itself, cut after `gradient_clip`; 0 cuts none."""
+    """Maximal norm of the gradient of each weight tensor, clipped after `gradient_clip`; 0 disables it."""
     label_smoothing: Dropout = 0.0
-    """Share of the target's probability that is spread over the vocabulary, in sequence-to-sequence losses."""
+    """Label smoothing of sequence-to-sequence losses."""
     bf16: bool = False
-    """Compute in bfloat16 where that is safe; the weights stay float32."""
+    """Mixed precision in bfloat16; the weights stay float32."""
     float32_attention: bool = False
     """With `bf16`, compute attention in float32 from its projections on; scores and their softmax always are."""
     padding_free: bool = False
-    """Lay the documents of a forward pass behind one another in one row, each read as if it stood alone, instead of
-    padding them to the longest; for tasks whose labels are those of single tokens."""
+    """Pack the documents of a forward pass into one row instead of padding them; they do not attend to each other. For
+    tasks whose labels are those of single tokens.
+    """
     gradient_checkpointing: bool = False
-    """Compute activations a second time instead of keeping them: less memory, a third more time."""
+    """Recompute activations instead of saving them: less memory, a third more time."""
     train: Literal["all", "new_positions"] = "all"
-    """What trains: all weights, or only the position rows that `model.max_tokens` added, so that inputs as short as
-    before come out bit for bit as before ("frozen", Longformer)."""
+    """What is trained: all weights, or only the position rows that `model.max_tokens` added, so that outputs for inputs
+    of the old length do not change by a bit ("frozen", Longformer).
+    """
     lora: Lora | None = None
     """Train low-rank adapters instead of all weights; None trains all."""
     parallel: Parallel = field(default_factory=Parallel)
@@ -131,22 +134,26 @@ class Optimisation:
     evaluate_every: Steps = 500
     """Steps between evaluations; a checkpoint is saved after each. A multiple of `log_every`."""
     patience: Steps | None = None
-    """End where so many evaluations in a row were no better than the best before them; None ends with the steps."""
+    """Stop after this number of consecutive evaluations without improvement; None never stops early."""
     keep_checkpoints: Annotated[int, Range(1, 1_000_000)] = 2
-    """Newest checkpoints kept, besides the best one."""
+    """Number of newest checkpoints to keep, besides the best one."""
     max_shard_size: FileSize = "50GB"
-    """Largest file of weights: a model that is larger is written as several, with an index of them."""
+    """Largest file of weights: a larger model is written as several files with an index."""
     best_by: str = "loss"
-    """What picks the best checkpoint: `loss` (lower is better), or a score of the task such as `rouge1`."""
+    """Score that selects the best checkpoint: `loss` (lower is better), or a score of the task such as `rouge1`."""
     report_to: tuple[str, ...] = ("tensorboard",)
-    """Who gets the losses: `tensorboard`, `wandb`, `mlflow` and what else transformers' Trainer knows, or `none`."""
+    """Programs that the losses are reported to: `tensorboard`, `wandb`, `mlflow` and others that transformers' Trainer
+    supports, or `none`.
+    """
     workers: Annotated[int, Range(0, 256)] = 0
-    """Processes that tokenise ahead of the training loop."""
+    """Number of processes that tokenise ahead of the training loop."""
     seed: Seed = 1
-    """Of weights, order, masks and dropout."""
+    """Random seed of weights, order, masks and dropout."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot run, or what would make a resumed run differ from an uninterrupted one."""
+        """Raises `InputError` for settings that cannot run, or with which a resumed run would differ from
+        an uninterrupted one.
+        """
         check(self)
         if (self.epochs is None) == (self.steps is None):
             raise InputError("optimisation needs exactly one of 'epochs' and 'steps'; set the other to null")
@@ -195,16 +202,16 @@ class Optimisation:
             raise InputError(f"optimisation.betas is {show(list(self.betas))}; it must be two numbers")
 
     def warmup(self) -> float:
-        """Steps of the warm-up, or below 1 their share of all, as transformers takes it."""
+        """Steps of the warm-up, or a share of all steps if below 1, as in transformers."""
         if self.warmup_limit is not None and self.steps is not None:
             return min(self.warmup_limit, math.ceil(self.warmup_fraction * self.steps))
         return self.warmup_fraction or self.warmup_steps
 
 
 def check_schedule(settings: Optimisation) -> None:
-    """Raise `InputError` for a schedule that transformers has not, and for options that it does not take.
+    """Raises `InputError` for a schedule that transformers does not have, and for options that it does not accept.
 
-    The schedule is made and its learning rate taken at some steps, so that values are checked too.
+    The schedule is created and evaluated at some steps, so that values are checked too.
     """
     import torch
     from transformers import SchedulerType, get_scheduler
@@ -214,7 +221,7 @@ def check_schedule(settings: Optimisation) -> None:
         raise InputError(f"optimisation.schedule is {show(settings.schedule)}; {near(settings.schedule, names)}")
     options = f"optimisation.schedule_options is {show(settings.schedule_options)}"
     if settings.schedule == SchedulerType.GREEDY:
-        return  # follows the losses, so there is nothing to try
+        return  # depends on the losses, so it cannot be evaluated here
     steps, warmup = settings.steps or 1000, settings.warmup()
     warmup = math.ceil(steps * warmup) if warmup < 1 else int(warmup)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=settings.learning_rate)
@@ -226,7 +233,7 @@ def check_schedule(settings: Optimisation) -> None:
             num_training_steps=steps,
             scheduler_specific_kwargs=dict(settings.schedule_options),
         )
-        # Those that step by themselves have functions of the step; the one that follows the loss has none.
+        # Schedules by step have functions of the step; the one by loss has none.
         rates = [function(step) for function in getattr(made, "lr_lambdas", ()) for step in (0, 1, steps // 2, steps)]
     except ZeroDivisionError:
         raise InputError(
@@ -243,7 +250,7 @@ def check_schedule(settings: Optimisation) -> None:
 
 
 def check_reports(names: tuple[str, ...]) -> None:
-    """Raise `InputError` for programs to report to that Trainer does not know, or that are not installed."""
+    """Raises `InputError` for reporting programs that Trainer does not support, or that are not installed."""
     from transformers.integrations import get_available_reporting_integrations, get_reporting_integration_callbacks
 
     for name in names:
@@ -259,14 +266,14 @@ def check_reports(names: tuple[str, ...]) -> None:
         if name in get_available_reporting_integrations() or name == "tensorboard":
             continue
         try:
-            callback()  # of a program that is missing: says how to install it
+            callback()  # of a missing program: with installation instructions
         except (RuntimeError, ImportError) as error:
             reason = " ".join(str(error).split())
             raise InputError(f"optimisation.report_to is {name!r}, which is not installed: {reason}") from None
 
 
 def _taken(settings: Optimisation) -> str:
-    """Which options a schedule takes, as a remedy."""
+    """Lists the options of a schedule, as a remedy."""
     import transformers
 
     name = f"get_{settings.schedule.removesuffix('_with_warmup')}_schedule"
@@ -277,10 +284,10 @@ def _taken(settings: Optimisation) -> str:
 
 
 def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArguments:
-    """Trainer's arguments, with checkpoints in `folder` and each batch divided between the processes.
+    """Returns Trainer's arguments, with checkpoints in `folder` and each batch split between the processes.
 
     Raises:
-        InputError: what training needs is missing; the processes cannot share the work, or a batch.
+        InputError: a missing dependency; the processes cannot share the work, or a batch.
     """
     from transformers import TrainingArguments
 
@@ -314,7 +321,7 @@ def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> Traini
 
 
 def _groups(parallel: Parallel, started: int) -> int:
-    """How many groups of processes have batches of their own, of the processes that were started."""
+    """Returns the number of groups of processes with batches of their own."""
     groups = parallel.data or started // parallel.sequence
     if groups * parallel.sequence == started:
         return groups
@@ -329,7 +336,7 @@ def _groups(parallel: Parallel, started: int) -> int:
 
 
 def _check_bfloat16() -> None:
-    """Raise `InputError` for a GPU that has no bfloat16 of its own; what imitates it is slower than float32."""
+    """Raises `InputError` for a GPU without native bfloat16, whose emulation is slower than float32."""
     import torch
 
     if torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False):
@@ -338,7 +345,7 @@ def _check_bfloat16() -> None:
 
 
 def _updates(settings: Optimisation) -> dict[str, Any]:
-    """What decides the weights after each step; Trainer's own choice is an AdamW."""
+    """Returns the arguments of the optimizer and schedule; Trainer's default is an AdamW."""
     own: dict[str, Any] = {} if settings.optimizer == "adamw" else {"optim": settings.optimizer}
     return own | {
         "per_device_train_batch_size": settings.micro_batch_size,
@@ -360,7 +367,7 @@ def _updates(settings: Optimisation) -> dict[str, Any]:
 
 
 def _records(settings: Optimisation, task: Any) -> dict[str, Any]:
-    """What is logged, validated and saved, and when."""
+    """Returns the arguments of logging, validation and saving."""
     return {
         "logging_steps": settings.log_every,
         "eval_strategy": "steps",
@@ -379,7 +386,7 @@ def _records(settings: Optimisation, task: Any) -> dict[str, Any]:
 
 
 def _machine(settings: Optimisation) -> dict[str, Any]:
-    """Where it runs, and how batches come there."""
+    """Returns the arguments of devices and data loading."""
     import torch
 
     return {
@@ -389,7 +396,7 @@ def _machine(settings: Optimisation) -> dict[str, Any]:
         "dataloader_num_workers": settings.workers,
         "dataloader_pin_memory": torch.cuda.is_available(),
         "remove_unused_columns": False,
-        # Projections of global tokens have no gradient in a batch without any; Trainer looks for such weights too, but
-        # not where activations are computed twice.
+        # Projections of global tokens have no gradient in a batch without any; Trainer also detects such weights, but
+        # not with gradient checkpointing.
         "ddp_find_unused_parameters": True,
     }

@@ -1,8 +1,8 @@
-"""Several processes, started by torchrun, train as one.
+"""Several processes, started by torchrun, train together.
 
-The first of them writes what all read, while the others wait. Where batches run out at the end of an epoch, accelerate
-would fill up with rows from its beginning, which then count twice. Here every process gets equally many batches, as the
-exchange of gradients needs, and those that are too few are stand-ins, which are marked and count for nothing.
+The first of them writes files that all read, while the others wait. At the end of an epoch, accelerate would complete
+the batches with rows from its beginning, which would count twice. Here every process gets equally many batches, as the
+gradient exchange requires; missing ones are stand-ins, which are marked and count for nothing.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ SHARDING = {
     "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
     "ACCELERATE_USE_PARALLELISM_CONFIG": "another parallelism",
 }
-"""What `accelerate launch` sets where weights are to be divided between processes."""
+"""Environment variables of `accelerate launch` that request sharded weights."""
 BOTH = "cuda:nccl,cpu:gloo"
-"""How tensors are exchanged where some of them lie on GPUs and others in the processor's memory."""
+"""Backends of tensor exchange if some tensors are on GPUs and others in CPU memory."""
 STAND_IN = "stand_in"
-"""The key that marks a batch that counts for nothing."""
+"""The key of a batch that counts for nothing."""
 
 
 def check_sharding() -> None:
-    """Raise `InputError` where `accelerate launch` was told to divide the weights, which recipes say themselves: so it
-    is the same with a GPU and without."""
+    """Raises `InputError` if `accelerate launch` requests sharded weights, which recipes configure: so it is the same
+    with and without a GPU.
+    """
     for name, what in SHARDING.items():
         if os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}:
             raise InputError(
@@ -47,25 +48,25 @@ def check_sharding() -> None:
 
 
 def is_main_process() -> bool:
-    """Whether this is the one process, or the first of several started by torchrun."""
+    """Whether this is the only process, or the first of several started by torchrun."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def process_count() -> int:
-    """How many processes torchrun started; 1 without it."""
+    """Returns how many processes torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def local_process_count() -> int:
-    """How many of them run on this machine; all, where whoever started them does not say."""
+    """Returns how many of them run on this machine; all if the launcher does not set it."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", process_count()))
 
 
 @contextmanager
 def on_main_process_first() -> Iterator[None]:
-    """Run the block in the first process, then in the others, which find its files ready.
+    """Runs the block in the first process, then in the others, which use its files.
 
-    Where the first one fails, the others do not wait for it: its end closes their connection (`RuntimeError`), and
+    If the first one fails, the others do not wait for it: its end closes their connection (`RuntimeError`), and
     `longspan.training.lifelines` ends them.
     """
     state = processes()
@@ -77,11 +78,11 @@ def on_main_process_first() -> Iterator[None]:
 
 
 def processes(*, offloads: bool = False) -> Any:
-    """Accelerate's record of the processes that torchrun started, joined when this is first called; `offloads` lets
-    those with GPUs exchange what lies in the processor's memory, too.
+    """Returns accelerate's state of the processes that torchrun started, initialised on the first call; `offloads`
+    allows processes with GPUs to exchange tensors in CPU memory too.
 
-    Without an accelerator they are joined on CPUs, which accelerate does only when it is told to: otherwise each of
-    them would take itself for the only one.
+    Without an accelerator the process group uses CPUs, which accelerate must be configured for: otherwise each process
+    would train alone.
     """
     accelerate = require("accelerate", extra="train", purpose="training")
     if process_count() == 1:
@@ -92,7 +93,7 @@ def processes(*, offloads: bool = False) -> Any:
 
 
 def mean_over(value: float, group: Any, device: torch.device) -> float:
-    """The mean of a number over a group of processes; `None` stands for this one alone."""
+    """Returns the mean of a number over a group of processes; `None` is this process alone."""
     if group is None:
         return value
     total = torch.tensor(value, dtype=torch.float32, device=device)
@@ -101,7 +102,7 @@ def mean_over(value: float, group: Any, device: torch.device) -> float:
 
 
 class EvenBatches:
-    """The batches of an epoch, and after them empty ones until each of `processes` has equally many."""
+    """The batches of an epoch, followed by empty ones until each of `processes` has equally many."""
 
     def __init__(self, batches: Any, processes: int) -> None:
         self.batches = batches
@@ -110,29 +111,28 @@ class EvenBatches:
 
     @property
     def sampler(self) -> Any:
-        """Where accelerate sets the epoch."""
+        """The sampler on which accelerate sets the epoch."""
         return self.batches.sampler
 
     def __len__(self) -> int:
-        """Batches, empty ones included."""
+        """Returns the number of batches, including empty ones."""
         return -(-len(self.batches) // self.processes) * self.processes
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Lists of indices."""
+        """Yields lists of indices."""
         yield from self.batches
         for _ in range(len(self) - len(self.batches)):
             yield []
 
 
 class StandIns:
-    """A collator that makes a stand-in of an empty batch: the first row, without labels and marked."""
+    """A collator that replaces an empty batch by a stand-in: the first row, without labels and marked."""
 
     def __init__(self, collator: Callable[[list[Any]], dict[str, Any]], dataset: Any) -> None:
         self.collator = collator
         self.dataset = dataset
 
     def __call__(self, examples: list[Any]) -> dict[str, Any]:
-        """The batch."""
         if examples:
             return self.collator(examples)
         batch = dict(self.collator([self.dataset[0]]))
@@ -142,8 +142,9 @@ class StandIns:
 
 
 def even_batches(loader: Any, processes: int, group: Any = None) -> Any:
-    """A loader that accelerate has split between processes, changed to give `EvenBatches` to them, or to each group of
-    them that read the same rows, of which this process's is given."""
+    """Changes a loader that accelerate has split between processes to use `EvenBatches` for them, or for each group of
+    processes with the same rows, of which this process's is passed.
+    """
     if processes > 1:
         from accelerate.data_loader import BatchSamplerShard
 

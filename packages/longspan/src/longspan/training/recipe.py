@@ -1,4 +1,4 @@
-"""A recipe: one YAML file that is one experiment, with the published row it aims at.
+"""A recipe: one YAML file that describes one experiment, with the published row that it reproduces.
 
 ```yaml
 name: poolingformer-arxiv-4k          # also the default output folder, runs/<name>
@@ -14,7 +14,7 @@ stages: [{}, {task.max_source_tokens: x2, optimisation.learning_rate: /2}]   # o
 smoke: {optimisation.steps: 4}        # changes for --smoke, by dotted path
 ```
 
-`load_recipe` (in `recipe_file`) reads it, over the recipe that it `extends` (in `shipped`). Command-line changes
+`load_recipe` (in `recipe_file`) reads it, merged over the recipe that it `extends` (in `shipped`). Command-line changes
 are `key=value` with the same dotted paths (`optimisation.seed=3`, `model.attention.kernel=7`).
 """
 
@@ -39,42 +39,44 @@ from longspan.training.shipped import EXTENDS
 MOST_STAGES = 100
 """Each is checked before the first begins, which takes a tenth of a second."""
 CHANGEABLE = ("task.", "model.attention", "model.stack", "model.new.", "optimisation.")
-"""How the keys begin that a stage may change."""
+"""Prefixes of the keys that a stage may change."""
 SHARED = ("task.name", "optimisation.train", "optimisation.lora", "optimisation.best_by")
-"""Keys among them that are those of all stages."""
+"""Keys among them that are the same in all stages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole experiment. What concerns one section, or several, is checked when it is made; `runs` checks the rest."""
+    """A whole experiment. Each section, and combinations of sections, are checked at construction; `runs`
+    checks the rest.
+    """
 
     name: FileName
-    """The experiment in a word; also the default output folder, `runs/<name>`."""
+    """The name of the experiment; also the default output folder, `runs/<name>`."""
     about: str = ""
-    """The experiment in a sentence or two."""
+    """Description of the experiment in a sentence or two."""
     published: Published | None = None
-    """The published row that it aims at."""
+    """The published row that it reproduces."""
     task: Any
     """A mapping of the task's `name` and its options."""
     data: Data
-    """Where the rows come from."""
+    """The data sets."""
     model: Model
-    """What is trained."""
+    """The model."""
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
-    """How text becomes tokens."""
+    """The tokenizer."""
     optimisation: Optimisation
     """How the model is trained."""
     generation: Generation = field(default_factory=Generation)
     """How summaries are decoded."""
     stages: tuple[dict[str, Any], ...] = ()
-    """Stages that are trained one after the other, each from the weights that the one before it leaves: what each
-    changes of the one before it (the first of the recipe), by dotted path, as a value or as a factor such as x2 or /2.
+    """Stages that are trained in order, each from the weights of the previous one: the changes of each from the
+    previous stage (for the first, from the recipe), by dotted path, as a value or as a factor such as x2 or /2.
     """
     smoke: dict[str, Any] = field(default_factory=dict)
-    """What `--smoke` changes besides its own list: values by dotted path."""
+    """Further changes of `--smoke`: values by dotted path."""
 
     def __post_init__(self) -> None:
-        """Parse the task, and check what concerns more than one section."""
+        """Parses the task, and checks combinations of sections."""
         check(self)
         if not is_dataclass(self.task):
             object.__setattr__(self, "task", build_task(self.task))
@@ -97,21 +99,21 @@ class Recipe:
 
     @cached_property
     def smallest_config(self) -> Any:
-        """The configuration of a new model with as few entries as its vocabulary can have."""
+        """Returns the configuration of a new model with the smallest possible vocabulary."""
         from longspan.training.models import new_config
 
         size = self.tokenizer.train
-        cutoffs = (self.model.new or {}).get("cutoffs")  # what is no list of numbers is refused with the other fields
+        cutoffs = (self.model.new or {}).get("cutoffs")  # other types are checked with the other fields
         numbers = [each for each in cutoffs if isinstance(each, int)] if isinstance(cutoffs, list | tuple) else []
         least = 1000 + max(numbers, default=0)
         return new_config(self.task, self.model, least if size is None else size + len(self.task.new_tokens()))
 
     @cached_property
     def stage_recipes(self) -> tuple[Recipe, ...]:
-        """One recipe for each stage, with a seed of its own; the recipe itself where it has no stages.
+        """Returns one recipe for each stage, with its own seed; the recipe itself without stages.
 
         Raises:
-            InputError: a stage changes something to what no recipe may hold.
+            InputError: a stage changes something to a value that a recipe may not have.
         """
         if not self.stages:
             return (self,)
@@ -126,13 +128,13 @@ class Recipe:
 
     @cached_property
     def runs(self) -> tuple[Recipe, ...]:
-        """`stage_recipes`, once all that could not run in the recipe or one of its stages is ruled out.
+        """Returns `stage_recipes`, after all checks of the recipe and its stages.
 
-        Everything is checked before anything is read, made or written, and only once: by `load_recipe`, or by `train`
-        for a recipe that was made in Python.
+        Everything is checked before anything is read or written, and only once: by `load_recipe`, or by `train` for a
+        recipe that was created in Python.
 
         Raises:
-            InputError: the first thing that could not run, wherever it is.
+            InputError: the first setting that cannot run.
         """
         _check_run(self)
         for number, changes in enumerate(self.stages):
@@ -146,13 +148,13 @@ class Recipe:
         return self.stage_recipes
 
     def checked(self) -> Self:
-        """The recipe itself, after the checks of `runs`."""
+        """Returns the recipe itself, after the checks of `runs`."""
         _ = self.runs
         return self
 
 
 def _check_run(recipe: Recipe) -> None:
-    """Raise `InputError` for the first thing in one run that could not work on any machine, wherever it is."""
+    """Raises `InputError` for the first setting of one run that cannot work on any machine."""
     task = recipe.task
     check_schedule(recipe.optimisation)
     check_reports(recipe.optimisation.report_to)
@@ -174,7 +176,7 @@ def _check_run(recipe: Recipe) -> None:
 
 
 def _check_new(recipe: Recipe, task: Any) -> None:
-    """Build the configuration of a new model, with the largest vocabulary that it can have."""
+    """Builds the configuration of a new model, with the largest possible vocabulary."""
     from longspan.checkpoints.folder import CONFIG
     from longspan.training.models import new_config
 
@@ -193,7 +195,7 @@ def _check_new(recipe: Recipe, task: Any) -> None:
 
 
 def check_key(key: Any, path: str) -> None:
-    """Raise `InputError` for a dotted key that no recipe has."""
+    """Raises `InputError` for an unknown dotted key."""
     if key == EXTENDS:
         raise InputError(f"{join(path, EXTENDS)} cannot be changed, as changes apply after it; write it in the file")
     settings: Any = Recipe
@@ -209,7 +211,7 @@ def check_key(key: Any, path: str) -> None:
 
 
 def check_memory(recipe: Recipe) -> None:
-    """Raise `InputError` for a new model that this machine's memory cannot train, by what its processes hold.
+    """Raises `InputError` for a new model that this machine's memory cannot train, estimated from its states.
 
     Stages need no check of their own: all have the weights of the first.
     """
@@ -253,7 +255,9 @@ def _check_changeable(key: str, value: Any, number: int) -> None:
 
 
 def _check_optimisation(recipe: Recipe, stages: tuple[Recipe, ...]) -> None:
-    """Stages are counted in steps, train all weights, and each goes on with the moments of the one before it."""
+    """Checks that stages are counted in steps, train all weights, and can continue with the optimizer states of
+    the previous one.
+    """
     if recipe.optimisation.lora is not None:
         raise InputError(f"{STAGES} train all weights one after the other, and optimisation.lora few; leave one out")
     for number, stage in enumerate(stages):
@@ -263,7 +267,7 @@ def _check_optimisation(recipe: Recipe, stages: tuple[Recipe, ...]) -> None:
                 "optimisation.steps, and epochs to null"
             )
         if (stage.optimisation.head_learning_rate is None) != (recipe.optimisation.head_learning_rate is None):
-            # The moments of AdamW are kept by group and number, which such a rate changes.
+            # AdamW's states are saved by group and number, which such a rate changes.
             raise InputError(
                 f"{STAGES}[{number}] differs from the recipe in whether it has optimisation.head_learning_rate; give "
                 "the recipe one (optimisation.learning_rate again, if need be), and change it in the stages"
@@ -275,8 +279,9 @@ def _check_optimisation(recipe: Recipe, stages: tuple[Recipe, ...]) -> None:
 
 
 def _check_models(stages: tuple[Recipe, ...]) -> None:
-    """The same weights in all stages, windows that become wider only where there is text for them, and no dilation
-    that leaves none."""
+    """Checks that all stages have the same weights, that windows become wider only with longer texts, and that dilation
+    leaves visible tokens.
+    """
     first: dict[str, tuple[int, ...]] = {}
     before: list[Any] = []
     for number, stage in enumerate(stages):
@@ -298,7 +303,7 @@ def _check_models(stages: tuple[Recipe, ...]) -> None:
 
 
 def _shapes(recipe: Recipe) -> dict[str, tuple[int, ...]]:
-    """The shapes of a new model's weights, without making them."""
+    """Returns the shapes of a new model's weights, without allocating them."""
     import torch
 
     with torch.device("meta"):
@@ -307,7 +312,9 @@ def _shapes(recipe: Recipe) -> dict[str, tuple[int, ...]]:
 
 
 def _check_reach(stage: str, layer: int, attention: Any, before: Any, length: int) -> None:
-    """Refuse dilation that leaves only a token itself, and wider windows that show nothing more of such a text."""
+    """Raises for a dilation with which only the token itself is visible, and for wider windows without effect
+    at this length.
+    """
     reach = attention.reach()
     if max(reach.dilations) >= length > 1:
         raise InputError(

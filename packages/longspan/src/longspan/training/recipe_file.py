@@ -1,4 +1,4 @@
-"""Reading a recipe: YAML without surprises, `--smoke`, and `key=value` changes by dotted path."""
+"""Reads recipes: safe YAML, `--smoke`, and `key=value` changes by dotted path."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SMOKE = {
     "generation.beams": 2,
     "generation.max_tokens": 16,
 }
-"""What `--smoke` changes in every recipe, before the recipe's own `smoke` section."""
+"""Changes of `--smoke` in every recipe, before the recipe's own `smoke` section."""
 
 SMOKE_CHECKPOINT = {
     "model.from": "random-bart",
@@ -45,14 +45,14 @@ SMOKE_CHECKPOINT = {
     "task.max_source_tokens": 1024,
     "task.max_target_tokens": 32,
 }
-"""And in recipes that write from a published checkpoint: a tiny random BART, made on the spot, takes its place."""
+"""Changes for generative recipes with a published checkpoint: a tiny random BART replaces it."""
 
 SMOKE_PREFIX = {
     "model.from": "random-roberta",
     "model.max_tokens": 512,
     "task.max_source_tokens": 256,
 }
-"""But where one stack writes, a tiny random RoBERTa does."""
+"""Changes for prefix language models: a tiny random RoBERTa."""
 
 SMOKE_PRETRAINED = {
     "model.from": None,
@@ -60,29 +60,29 @@ SMOKE_PRETRAINED = {
     "tokenizer.from": None,
     "tokenizer.train": 600,
 }
-"""And in recipes of other tasks that start from a run of their own, such as pre-training: a tiny new encoder."""
+"""Changes for other tasks that start from a previous run, such as pre-training: a tiny new encoder."""
 
 
 def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool = False) -> Recipe:
-    """Read a recipe, apply `--smoke` and then the `key=value` changes, and check all of it.
+    """Reads a recipe, applies `--smoke` and then the `key=value` changes, and checks the result.
 
     Args:
         recipe: a file, or the name of a recipe of the package, see `find_recipe`.
-        changes: `optimisation.seed=3` and the like; values are YAML.
-        smoke: make it small, by `SMOKE` and the recipe's own `smoke` section.
+        changes: strings such as `optimisation.seed=3`; values are YAML.
+        smoke: make it small, with `SMOKE` and the recipe's own `smoke` section.
 
     Raises:
-        InputError: a file that cannot be read, an unknown key (naming the near match), a wrong type, a value out of its
-            range, or anything else for which the recipe could not run.
+        InputError: a file that cannot be read, an unknown key (with a similar known one), a wrong type, a value out of
+            its range, or any other reason for which the recipe cannot run.
     """
     check_kind(recipe, "recipe", (str, Path), "a file, or the name of a recipe")
     check_several([] if isinstance(changes, str) else changes, "changes", "texts, such as ['optimisation.seed=3']")
     data = read_recipe(find_recipe(recipe))
-    check_keys(data, (EXTENDS, *map(key_of, fields(Recipe))))  # so that a misspelt `extends` is told its near match
+    check_keys(data, (EXTENDS, *map(key_of, fields(Recipe))))  # first, so that a misspelt `extends` is named
     own = _smoke_section(data)
     if smoke:
         for key, value in _smoke_changes(data, own).items():
-            assign(data, key, copy.deepcopy(value))  # later changes go inside, and must leave the tables above alone
+            assign(data, key, copy.deepcopy(value))  # later changes must not modify the tables above
     for key, value in parse_changes(changes, "optimisation.seed=3").items():
         check_key(key, "")
         assign(data, key, value)
@@ -90,10 +90,10 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
 
 
 def parse_changes(changes: Iterable[str], example: str) -> dict[str, Any]:
-    """`key=value` texts, whose values are YAML, as keys and values; the last one of a key counts.
+    """Parses `key=value` strings, whose values are YAML; the last one of a key counts.
 
     Raises:
-        InputError: one is of another form.
+        InputError: a string of another form.
     """
     values: dict[str, Any] = {}
     for change in [changes] if isinstance(changes, str) else changes:
@@ -123,13 +123,13 @@ def _smoke_changes(data: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     if isinstance(task, dict) and task.get("model") == "prefix":
         from longspan.models.fields import ModelFields
 
-        # One stack that writes sees as a decoder does by default.
+        # The default attention of a prefix language model is that of a decoder.
         begun = SMOKE_CHECKPOINT | SMOKE_PREFIX | {"model.attention": ModelFields.decoder_attention}
     published = isinstance(model, dict) and model.get("from") is not None
     changes = {**SMOKE, **(begun if published else {}), **own}
     stages = data.get(STAGES)
     if isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages) and STAGES not in own:
-        # Each stage keeps the factors by which it goes on, but no size of what is made small.
+        # Stages keep their factors, but no absolute size of what is made small.
         changes[STAGES] = [
             {key: value for key, value in stage.items() if is_factor(value) or key not in changes} for stage in stages
         ]

@@ -1,4 +1,4 @@
-"""What a recipe may say, from the types, limits and docstrings of the settings, as a JSON schema."""
+"""The JSON schema of recipes, from the types, limits and docstrings of the settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KINDS = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
 def recipe_schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of a recipe: in full, or the parts of one that extends another."""
+    """Returns the JSON schema (draft 2020-12) of a recipe: complete, or the parts of one that extends another."""
     full = _full_recipe()
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Longspan recipe"}
     extends = {"type": "string", "minLength": 1, "description": EXTENDS_HELP}
@@ -48,8 +48,9 @@ def recipe_schema() -> dict[str, Any]:
 
 
 def _partial(schema: Any) -> Any:
-    """The schema of any part of what `schema` describes: nothing but the items of lists, which are not merged, need be
-    whole; and which options a spec has is known only where it says of what kind it is."""
+    """Returns the schema of any part of what `schema` describes: only the items of lists, which are not merged, must be
+    complete; the options of a spec are checked only if it names its kind.
+    """
     if isinstance(schema, list):
         return [_partial(each) for each in schema]
     if not isinstance(schema, dict):
@@ -88,7 +89,7 @@ def _full_recipe() -> dict[str, Any]:
 
 @cache
 def documentation(settings: Any) -> dict[str, str]:
-    """Field → what its docstring says: a text below the field, or a line under `Attributes:` of the class."""
+    """Returns field → documentation: a docstring below the field, or a line under `Attributes:` of the class."""
     texts: dict[str, str] = {}
     for base in reversed(settings.__mro__):
         if not base.__module__.startswith(("longspan.", "longspan_")):
@@ -108,7 +109,7 @@ def documentation(settings: Any) -> dict[str, str]:
 
 
 def schema_of(hint: Any) -> dict[str, Any]:
-    """The JSON schema of a type."""
+    """Returns the JSON schema of a type."""
     origin, choices = get_origin(hint), get_args(hint)
     if origin is Annotated:
         schema = schema_of(choices[0])
@@ -167,7 +168,9 @@ _LAYERS = {
 
 
 def _by_layer(option: dict[str, Any]) -> dict[str, Any]:
-    """An option that is one value for all layers, or a mapping: `{per_layer: [...]}`, or a value for each range."""
+    """Returns the schema of an option with one value for all layers, or a mapping: `{per_layer: [...]}`, or a value
+    for each range.
+    """
     about = {name: option[name] for name in ("description", "default") if name in option}
     return {
         "anyOf": [{name: value for name, value in option.items() if name not in about}, {"type": "object"}],
@@ -184,7 +187,9 @@ def _attention() -> dict[str, Any]:
 
 
 def _spec(schemas: Mapping[str, dict[str, Any]], kind: str) -> dict[str, Any]:
-    """A nested spec: a name, or a mapping with it under `kind`, beside what the schema of that name allows."""
+    """Returns the schema of a nested spec: a name, or a mapping with it under `kind` and the options of the schema
+    with that name.
+    """
     kinds = []
     for name, schema in schemas.items():
         schema = {**schema, "properties": {kind: {"const": name}, **schema["properties"]}}

@@ -1,4 +1,4 @@
-"""The folder of a run: who may write into it, and a record of what ran there."""
+"""The folder of a run: its lock, and a record of the run."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ CHANGEABLE = (
     *("optimisation.workers", "optimisation.keep_checkpoints", "optimisation.report_to", "optimisation.parallel"),
     "optimisation.max_shard_size",
 )
-"""Keys that may differ when a run is resumed, because they cannot change its result but for what dropout draws."""
+"""Keys that may differ when a run is resumed, because they can only change random draws of dropout."""
 RAISABLE = ("optimisation.steps", "optimisation.epochs")
-"""Keys that may be raised when a run is resumed, as long as what has been trained would have been the same."""
+"""Keys that may be increased when a run is resumed, if the completed part would have been the same."""
 INDEPENDENT = ("constant", "constant_with_warmup", "inverse_sqrt")
 """Schedules whose learning rates do not depend on the number of steps."""
 PREPARED = (
@@ -46,18 +46,19 @@ PREPARED = (
     "tensorboard",
     *(f"{kind}-{part}" for kind in ("tokens", "chunks") for part in ("train", "validation")),
 )
-"""What a run writes into its folder before the first step."""
+"""Files that a run writes into its folder before the first step."""
 
 Begun = Literal["new", "resumed", "raised", "finished"]
 
 
 @contextmanager
 def opened(folder: Path, recipe: Recipe, *, resume: bool) -> Iterator[tuple[Begun, Callable[..., None] | None]]:
-    """The folder of a run, ours while the block runs: what `begin` says of it, and how the first of several processes
-    takes back what it has put there (as `claimed` gives it; None in the others)."""
+    """Locks the folder of a run within the context; yields the result of `begin`, and how the first of several
+    processes deletes what it wrote there (see `claimed`; None in the others).
+    """
     with ExitStack() as stack:
         with on_main_process_first():
-            # The other processes of this run share the claim of the first one, and find its recipe written.
+            # The other processes of this run share the lock of the first one, and use its recipe.
             remove = stack.enter_context(claimed(folder)) if is_main_process() else None
         if process_count() > 1:
             _check_is_shared(folder)
@@ -67,10 +68,10 @@ def opened(folder: Path, recipe: Recipe, *, resume: bool) -> Iterator[tuple[Begu
 
 
 def _check_is_shared(folder: Path) -> None:
-    """Raise `InputError`, in every process alike, where some process does not see what the first one writes there."""
+    """Raises `InputError`, in every process alike, if some process does not see the first one's files."""
     from accelerate.utils import broadcast_object_list, gather_object
 
-    # A name that nobody has looked up before, since file systems over a network also keep what was not there.
+    # A new name, since network file systems also cache that a file does not exist.
     mark = folder / broadcast_object_list([temporary(secrets.token_hex(), "part")])[0]
     with on_main_process_first():
         if is_main_process():
@@ -88,14 +89,14 @@ def _check_is_shared(folder: Path) -> None:
 
 
 def begin(folder: Path, recipe: Recipe, *, resume: bool) -> Begun:
-    """Look at the folder of a run, and write the resolved recipe into a new one.
+    """Checks the folder of a run, and writes the resolved recipe into a new one.
 
     Returns:
-        "new"; "resumed", where there is a run to go on with; "raised", where it goes on for longer than was planned;
-        "finished", where there is nothing left to do.
+        "new"; "resumed", to continue a run; "raised", to continue it with more steps than before; "finished", if
+        nothing is left to do.
 
     Raises:
-        InputError: a folder with other content, or with a run of another recipe, or of one that cannot be read.
+        InputError: a folder with other content, with a run of another recipe, or with a recipe that cannot be read.
     """
     if is_empty(folder):
         record(folder, recipe)
@@ -113,7 +114,7 @@ def begin(folder: Path, recipe: Recipe, *, resume: bool) -> Begun:
 
 
 def record(folder: Path, recipe: Recipe) -> None:
-    """Write the recipe that is run from now on, and where it runs; a result of a shorter one is not the result."""
+    """Writes the current recipe and environment; deletes the result of a shorter run."""
     (folder / METRICS).unlink(missing_ok=True)
     write_whole(
         {folder / RECIPE: write_yaml(to_plain(recipe)), folder / ENVIRONMENT: json.dumps(environment(), indent=2)}
@@ -121,7 +122,7 @@ def record(folder: Path, recipe: Recipe) -> None:
 
 
 def read_recipe(folder: Path) -> Recipe:
-    """The recipe in the folder of a run; a key that is newer than the run has its default.
+    """Reads the recipe in the folder of a run; keys that are newer than the run have their defaults.
 
     Raises:
         InputError: it is damaged.
@@ -133,7 +134,7 @@ def read_recipe(folder: Path) -> Recipe:
 
 
 def read_metrics(folder: Path) -> dict[str, Any]:
-    """The result of a finished run.
+    """Reads the result of a finished run.
 
     Raises:
         InputError: it is damaged.
@@ -153,7 +154,7 @@ def read_metrics(folder: Path) -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine and command, for the record beside a result."""
+    """Returns versions, machine and command, to be saved with a result."""
     return {
         "longspan": __version__,
         "torch": torch.__version__,
@@ -168,7 +169,7 @@ def environment() -> dict[str, Any]:
 
 
 def _is_raised(before: Recipe, now: Recipe, folder: Path) -> bool:
-    """Whether the run is to go on for longer; any other difference raises `InputError`."""
+    """Whether the run is to continue with more steps; any other difference raises `InputError`."""
     raised = False
     for key, (old, new) in _differences(to_plain(before), to_plain(now)).items():
         if key in RAISABLE and not now.stages and old is not None and new is not None and new > old:

@@ -1,4 +1,4 @@
-"""The sections of a recipe, each checked by itself; how the model is trained is in `optimisation`."""
+"""The sections of a recipe with their checks, except `optimisation`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Source = Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """The published row that a recipe aims at."""
+    """The published row that a recipe reproduces."""
 
     source: str
     """Paper or thesis, table and row."""
@@ -32,30 +32,30 @@ class Published:
     scores: dict[str, Any] = field(default_factory=dict)
     """The published numbers, by name."""
     note: str = ""
-    """What differs from the publication, or what it leaves open."""
+    """Differences from the publication, or details that it does not specify."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Where the rows come from: names of data sets (folders of LONGSPAN_DATA), paths, or `synthetic`."""
+    """The data sets: names (folders of LONGSPAN_DATA), paths, or `synthetic`."""
 
     train: tuple[Source, ...]
-    """What to train on."""
+    """Training data."""
     validation: tuple[Source, ...]
-    """What picks the best checkpoint."""
+    """Validation data, which selects the best checkpoint."""
     train_split: Split = "train"
-    """Which part of a directory or a named data set to train on."""
+    """Part of a directory or a named data set for training."""
     validation_split: Split = "validation"
-    """And which to validate on."""
+    """Part for validation."""
     train_rows: Count | None = None
     """Use only this many training rows (the first ones, over all sources in order)."""
     validation_rows: Count | None = None
     """Use only this many validation rows."""
     on_error: Literal["raise", "skip"] = "raise"
-    """What a corrupt row does: `raise` stops with its line, `skip` passes over it and says how many there were."""
+    """Handling of corrupt rows: `raise` stops with the line number, `skip` skips them and logs their number."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range, and no data."""
+        """Raises `InputError` for values out of range, and without data."""
         check(self)
         for part in ("train", "validation"):
             if not getattr(self, part):
@@ -71,14 +71,17 @@ class Model:
     new: dict[str, Any] | None = None
     """Fields of `LongspanConfig` for a model from scratch."""
     attention: Any = None
-    """A mechanism's name or mapping; or a list with one per encoder layer, or with the `layers` that each is for; None
-    keeps what the model has."""
+    """A mechanism's name or mapping; or a list with one per encoder layer, or with the `layers` of each; None
+    keeps the model's.
+    """
     stack: Any = None
-    """A stack's name or mapping, such as {stack: decomposed, lower_layers: 9}; None keeps what the model has."""
+    """A stack's name or mapping, such as {stack: decomposed, lower_layers: 9}; None keeps the model's."""
     max_tokens: Count | None = None
     """Longest input; positions are tiled to this length. None keeps the model's."""
     new_positions: Literal["copied", "random"] = "copied"
-    """How rows of the position table beyond the checkpoint's start: as copies of its own, or drawn, to compare with."""
+    """Initialisation of rows of the position table beyond the checkpoint's: copies of its own, or
+    random, for comparison.
+    """
 
     def __post_init__(self) -> None:
         check(self)
@@ -86,18 +89,18 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizer:
-    """Which tokenizer to use: one that exists, or byte pairs or words counted in the training rows."""
+    """The tokenizer: an existing one, or byte pairs or words trained on the training rows."""
 
     source: Source | None = field(default=None, metadata={"key": "from"})
-    """Folder or Hub name of a tokenizer; None takes the one that comes with `model.from`."""
+    """Folder or Hub name of a tokenizer; None uses that of `model.from`."""
     train: Annotated[int, Range(261, 5_000_000)] | None = None
     """Vocabulary size of one trained on the texts of the training rows, by default a byte-level BPE."""
     words: bool = False
-    """Train it to whole words, split at white space, the most frequent ones first; each line ends in `<eos>`."""
+    """Train it on whole words, split at white space, the most frequent ones first; each line ends in `<eos>`."""
     rows: Count | None = None
-    """Train it on about this many rows, taken evenly from all of them; None takes all."""
+    """Train it on about this many rows, sampled evenly; None uses all."""
     simplify: bool = False
-    """Train it on, and always apply it to, simplified text: lower case, every number 0, no citation marks."""
+    """Simplify text in training and use: lower case, every number 0, no citation marks."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -105,23 +108,23 @@ class Tokenizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """How summaries are decoded in evaluation; stored with the model as its defaults."""
+    """Decoding of summaries in evaluation; stored with the model as its defaults."""
 
     beams: Beams = 1
-    """Beams of the search; 1 is greedy."""
+    """Number of beams; 1 is greedy."""
     length_penalty: LengthPenalty = 1.0
     """Exponent on the length in `Σ log p / length^α`: above 0 favours longer outputs. Not used with one beam."""
     no_repeat_ngram: Annotated[int, Range(0, 10_000)] = 0
-    """Size of n-grams that may not occur twice; 0 is off."""
+    """Size of n-grams that may not be repeated; 0 disables it."""
     no_repeat_ignored: tuple[Annotated[str, Form(r"\S+", "a text without white space", 100)], ...] = ()
-    """Texts of one token, such as ".": n-grams that hold one of them may occur again."""
+    """Texts of one token, such as ".": n-grams with one of them may be repeated."""
     max_tokens: NewTokens = 256
     """Longest summary, in tokens."""
     min_tokens: Annotated[int, Range(0, 1_000_000)] = 0
     """Shortest summary, in tokens."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range, and a shortest length above the longest."""
+        """Raises `InputError` for values out of range, and a minimal length above the maximal."""
         check(self)
         if self.min_tokens > self.max_tokens:
             raise InputError(
@@ -130,7 +133,7 @@ class Generation:
             )
 
     def check_room(self, config: Any) -> None:
-        """Raise `InputError` where longer summaries are asked for than the model of `config` has positions for."""
+        """Raises `InputError` if summaries may be longer than the positions of the model of `config`."""
         room = config.max_decoder_position_embeddings
         if self.max_tokens > room:
             raise InputError(
@@ -138,7 +141,7 @@ class Generation:
             )
 
     def ignored_ids(self, tokenizer: Any) -> list[int]:
-        """The tokens of `no_repeat_ignored`, with a space before them and without."""
+        """Returns the ids of `no_repeat_ignored`, with and without a space before."""
         ignored: set[int] = set()
         for text in self.no_repeat_ignored:
             forms = [tokenizer(form, add_special_tokens=False)["input_ids"] for form in (text, f" {text}")]
@@ -151,9 +154,9 @@ class Generation:
         return sorted(ignored)
 
     def options(self) -> dict[str, Any]:
-        """The same as keyword arguments of `generate`, but for what takes a tokenizer.
+        """Returns keyword arguments of `generate`, except those that need a tokenizer.
 
-        With one beam, what weighs beams is set back: transformers saves no model whose greedy decoding has it.
+        With one beam, options of beam search are reset: transformers does not save a greedy model with them.
         """
         weights = {"length_penalty": self.length_penalty}
         return {

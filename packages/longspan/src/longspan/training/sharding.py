@@ -1,4 +1,4 @@
-"""The Trainer of a model whose weights are divided between the processes; checkpoints are those of one process."""
+"""The Trainer of a model with sharded weights; checkpoints are those of one process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from longspan.training.trainer import RecipeTrainer
 
 
 class ShardedTrainer(RecipeTrainer):
-    """`RecipeTrainer` with weights that are divided by PyTorch itself, on every device in the same way.
+    """`RecipeTrainer` with weights that PyTorch shards, in the same way on every device.
 
-    accelerate would divide them on GPUs only. It is kept from wrapping the model, which exchanges its gradients itself.
+    accelerate would shard them on GPUs only. It does not wrap the model here, which exchanges its gradients itself.
     """
 
     merges = False
     offloads = False
-    """Whether the parts lie in the processor's memory."""
+    """Whether the shards are in CPU memory."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -29,9 +29,9 @@ class ShardedTrainer(RecipeTrainer):
         self.accelerator.prepare_model = partial(prepare, evaluation_mode=True)
 
     def plain_optimizer(self, *arguments: Any, **options: Any) -> Any:
-        """Divide the weights, and make the optimizer of the parts, which reads states of whole weights.
+        """Shards the weights, and creates the optimizer of the shards, which can load unsharded states.
 
-        By now Trainer has read the checkpoint that training goes on from, of whole weights, too.
+        At this point Trainer has loaded the unsharded checkpoint to resume from.
         """
         assert self.model is not None
         if not is_sharded(self.model):
@@ -41,14 +41,14 @@ class ShardedTrainer(RecipeTrainer):
         return optimizer
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """As Trainer's; the weights are put together first, in every process, and written by the first."""
+        """As Trainer's; the weights are gathered first, in every process, and written by the first."""
         assert self.model is not None
         weights = whole_weights(self.model, keep=self.args.should_save)
         if self.args.should_save:
             self._save(output_dir, state_dict=weights)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        """As Trainer's; the states are written as those of whole weights."""
+        """As Trainer's; the states are written unsharded."""
         optimizer, scheduler = cast("Any", self.optimizer), cast("Any", self.lr_scheduler)
         states = gathered(optimizer.state_dict(), keep=self.args.should_save)
         if self.args.should_save:
@@ -57,6 +57,6 @@ class ShardedTrainer(RecipeTrainer):
 
 
 class OffloadingTrainer(ShardedTrainer):
-    """`ShardedTrainer` whose parts lie in the processor's memory and are updated there."""
+    """`ShardedTrainer` whose shards are stored and updated in CPU memory."""
 
     offloads = True

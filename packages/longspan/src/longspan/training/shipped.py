@@ -1,4 +1,4 @@
-"""Find and read recipes: those of the package by name, others by path, and the one that a recipe `extends`.
+"""Finds and reads recipes: those of packages by name, others by path, and the one that a recipe `extends`.
 
 ```yaml
 extends: led-arxiv-4k                 # a recipe of the package, or a path beside this file such as ./base.yaml
@@ -7,10 +7,9 @@ data: {train: meetings.csv, validation: meetings.jsonl}
 model: {attention: {left_tokens: 128}}
 ```
 
-What a recipe extends is itself written in full. `name`, `about` and `published` are each recipe's own. All else is
-taken over, and what the recipe says itself goes over it: mappings are merged key by key; lists and single values, also
-null, take the place of what was there. A spec that names another mechanism, stack, head or task takes the place of the
-whole spec, since its options are others.
+The extended recipe must be complete itself. `name`, `about` and `published` are not inherited. Everything else is, and
+the recipe overrides it: mappings are merged key by key; lists and single values, including null, are replaced. A spec
+that names another mechanism, stack, head or task replaces the whole spec, since its options differ.
 """
 
 from __future__ import annotations
@@ -31,30 +30,30 @@ from longspan.settings import show
 ENDINGS = (".yaml", ".yml")
 EXTENDS = "extends"
 OWN = ("name", "about", "published")
-"""What a recipe says of itself, and never takes from the one that it extends."""
+"""Keys that are never inherited."""
 KINDS = {"task": "name", "attention": "mechanism", "decoder_attention": "mechanism", "stack": "stack", "head": "head"}
-"""Key of a spec → the key inside it that says which options it has."""
+"""Key of a spec → the key inside it that determines its options."""
 
 
 @cache
 def recipe_folders() -> tuple[Path, ...]:
-    """Where the recipes of all installed packages lie, found once.
+    """Returns the recipe folders of all installed packages, cached.
 
-    A package has them in its folder `recipes`, with a folder for each system, and says so by an entry point in the
-    group `longspan.recipes`, whose value is its module.
+    A package has them in its folder `recipes`, with a folder for each system, and declares an entry point in the group
+    `longspan.recipes` with its module.
     """
     places = [find_spec(entry.value) for entry in added("recipes")]
     return tuple(Path(root, "recipes") for place in places if place for root in place.submodule_search_locations or ())
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """Name → file, in order of the names; the folder of the file is the system that the recipe belongs to."""
+    """Returns name → file, in order of the names; the folder of the file is the recipe's system."""
     paths = (path for folder in recipe_folders() for path in folder.rglob("*.yaml"))
     return {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
 
 
 def recipes_by_data() -> dict[str, list[str]]:
-    """Name in `longspan.data.catalogue.KNOWN` → the shipped recipes that read it."""
+    """Returns name in `longspan.data.catalogue.KNOWN` → the shipped recipes that use it."""
     readers: dict[str, list[str]] = {}
     for recipe, path in shipped_recipes().items():
         data = read_recipe(path)["data"]
@@ -65,10 +64,10 @@ def recipes_by_data() -> dict[str, list[str]]:
 
 
 def find_recipe(recipe: str | Path) -> Path:
-    """The file of a recipe that is named on the command line.
+    """Returns the file of a recipe that is named on the command line.
 
-    A `Path`, and a text with a separator or the ending .yaml or .yml, is a file. Any other text is the name of a recipe
-    that comes with the package, whatever lies in the current folder, so that a command means the same everywhere.
+    A `Path`, and a string with a separator or the ending .yaml or .yml, is a file. Any other string is the name of a
+    shipped recipe, for any content of the current folder, so that a command means the same everywhere.
     """
     text = str(recipe)
     if isinstance(recipe, Path) or _is_path(text):
@@ -82,11 +81,11 @@ def find_recipe(recipe: str | Path) -> Path:
 
 
 def read_recipe(path: Path) -> dict[str, Any]:
-    """The plain data of a recipe file, over those of the recipe that it extends; not checked yet.
+    """Returns the plain data of a recipe file, merged over the recipe that it extends; not checked yet.
 
     Raises:
-        InputError: the file, or the one that it extends, is not there or holds no mapping; it extends something that is
-            no recipe, or a recipe that extends another one.
+        InputError: the file, or the extended one, does not exist or has no mapping; the extended file is not a recipe,
+            or extends another one.
     """
     what = f"recipe {show(str(path))}"
     if not os.path.isfile(path):  # False, too, for a name that no file can have
@@ -107,12 +106,12 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """`base` with what `own` says in its place: mappings key by key, all else whole."""
+    """Merges `own` over `base`: mappings key by key, other values are replaced."""
     result = dict(base)
     for key, value in own.items():
         before, kind = base.get(key), KINDS.get(key.rpartition(".")[2])  # keys of `smoke` are dotted
         if isinstance(before, dict) and isinstance(value, dict):
-            another = kind in value and value[kind] != before.get(kind)  # whose options are others
+            another = kind in value and value[kind] != before.get(kind)  # whose options differ
             result[key] = value if another else merged(before, value)
         else:
             result[key] = value
@@ -120,7 +119,7 @@ def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _extended_file(name: Any, path: Path, what: str) -> Path:
-    """The file of the recipe that the recipe at `path` extends under `name`."""
+    """Returns the file of the recipe that the recipe at `path` extends under `name`."""
     remedy = "the name of a recipe of the package, or the path of a .yaml file beside this one"
     if not isinstance(name, str) or not name:
         raise InputError(f"{what} extends {show(name)}; give {remedy}")

@@ -1,4 +1,4 @@
-"""The tokenizer of an experiment: one that exists, or byte pairs or whole words, trained on the spot."""
+"""The tokenizer of an experiment: an existing one, or byte pairs or whole words, trained on the rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from longspan.training.models import RANDOM
 from longspan.training.recipe import Recipe
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-"""In BART's order, so that their ids are 0, 1, 2 and 3, which are `LongspanConfig`'s defaults."""
+"""In BART's order, so that their ids are 0, 1, 2 and 3, the defaults of `LongspanConfig`."""
 LARGEST = 5_000_000
 """Entries of a vocabulary."""
 
 
 def tokenizer_of(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
-    """The experiment's tokenizer, saved in `folder/tokenizer` so that a resumed run has the very same one."""
+    """Returns the experiment's tokenizer, saved in `folder/tokenizer` so that a resumed run uses the same one."""
     place = folder / "tokenizer"
     if not place.exists():
         size = 512 if recipe.model.source in RANDOM else recipe.tokenizer.train
@@ -43,10 +43,10 @@ def tokenizer_of(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> An
 
 
 def prepared(tokenizer: Any, normalizer: Any | None) -> Any:
-    """The tokenizer with this normaliser before its own, so that whoever calls it prepares texts as training does.
+    """Returns the tokenizer with this normaliser before its own, so that texts are always prepared as in training.
 
-    Classes of transformers for one architecture build their normaliser anew when they are loaded, so that the result is
-    a `PreTrainedTokenizerFast`, which keeps what its file has. A tokenizer in Python has none, and stays as it is.
+    Classes of transformers for one architecture rebuild their normaliser when they are loaded, so the result is a
+    `PreTrainedTokenizerFast`, which keeps the one in its file. A tokenizer in Python has none, and is not changed.
     """
     if normalizer is None or not hasattr(tokenizer, "backend_tokenizer"):
         return tokenizer
@@ -60,25 +60,25 @@ def prepared(tokenizer: Any, normalizer: Any | None) -> Any:
 
 
 def is_prepared(tokenizer: Any, normalizer: Any) -> bool:
-    """Whether a tokenizer begins with this normaliser, as `prepared` makes it."""
+    """Whether a tokenizer begins with this normaliser, as returned by `prepared`."""
     first = _steps(normalizer)
     own = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     return own is not None and _steps(own)[: len(first)] == first
 
 
 def _steps(normalizer: Any) -> list[Any]:
-    """The parts of a normaliser as plain data; a sequence in a sequence is none of its own."""
+    """Returns the parts of a normaliser as plain data, with nested sequences flattened."""
     plain = json.loads(normalizer.__getstate__())
     return plain["normalizers"] if plain["type"] == "Sequence" else [plain]
 
 
 def _corpus(task: Any, rows: list[Any], count: int | None) -> Iterator[str]:
-    """The texts of all rows, or of about `count` of them, taken evenly."""
+    """Yields the texts of all rows, or of about `count` of them, sampled evenly."""
     if count is None:
         return task.corpus(rows)
     if task.counts_rows:
         return task.corpus(rows[:: max(1, len(rows) // count)])
-    # Sources that are streamed: read twice, since only then is it known how many documents there are.
+    # Streamed sources are read twice, since the number of documents is only known afterwards.
     documents = sum(1 for _ in task.corpus(rows))
     return islice(task.corpus(rows), 0, None, max(1, documents // count))
 
@@ -86,13 +86,13 @@ def _corpus(task: Any, rows: list[Any], count: int | None) -> Iterator[str]:
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, max_tokens: int = 1_000_000, *, simplify: bool = False
 ) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE as BART's: any text of any script is representable, `<s> … </s>` around each text.
+    """Trains a byte-level BPE as BART's: text of any script is representable, with `<s> … </s>` around each text.
 
     Args:
         texts: the corpus; read once.
-        vocab_size: entries, of which 256 are bytes and 5 special; a small corpus may give fewer.
+        vocab_size: entries, including 256 bytes and 5 special tokens; a small corpus may give fewer.
         max_tokens: the tokenizer's `model_max_length`.
-        simplify: see `simplification`; such a tokenizer scores text, but cannot write it back as it was.
+        simplify: see `simplification`; such a tokenizer can score text, but not restore it.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -121,9 +121,9 @@ def train_tokenizer(
 
 
 def train_words(texts: Iterable[str], vocab_size: int, *, simplify: bool = False) -> PreTrainedTokenizerFast:
-    """A tokenizer of the most frequent words of a corpus, split at white space; each line ends in `<eos>`.
+    """Trains a tokenizer of the most frequent words of a corpus, split at white space; each line ends in `<eos>`.
 
-    Ids follow frequency, behind `<eos>`, `<unk>` and `<pad>`, which is what adaptive embeddings need.
+    Ids follow frequency, after `<eos>`, `<unk>` and `<pad>`, as adaptive embeddings require.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -135,14 +135,14 @@ def train_words(texts: Iterable[str], vocab_size: int, *, simplify: bool = False
     trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, show_progress=False)
     counter.train_from_iterator(_with_progress(texts), trainer)
     ids = counter.get_vocab()
-    # The trainer counts special tokens that stand in the text as words, and sorts them among these.
+    # The trainer counts special tokens in the text as words, and sorts them among these.
     special = [END, UNKNOWN, PADDING]
     words = [word for word in sorted(ids, key=lambda word: ids[word]) if word not in special]
     return word_tokenizer([*special, *words][:vocab_size], normalizer=normalizer)
 
 
 def _check_size(vocab_size: int, least: int, what: str) -> None:
-    """Refuse a size for which there is no room; the library takes memory for all entries at once."""
+    """Raises `InputError` for a size that exceeds the memory; the library allocates all entries at once."""
     if not least <= vocab_size <= LARGEST:
         raise InputError(
             f"tokenizer.train is {vocab_size}; {what} needs at least {least} and at most {LARGEST:,} entries"
@@ -150,7 +150,7 @@ def _check_size(vocab_size: int, least: int, what: str) -> None:
 
 
 def _with_progress(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, counted in a progress bar; none at all raises."""
+    """Yields the texts with a progress bar; raises if there are none."""
     empty = True
     for text in progress_bar(texts, doing="reading for the vocabulary", unit=" texts"):
         empty = False
@@ -160,10 +160,11 @@ def _with_progress(texts: Iterable[str]) -> Iterator[str]:
 
 
 def simplification() -> Any:
-    """A normaliser of the tokenizers library: NFKC, lower case, every number 0, without SumPubMed's citation marks.
+    """Returns a normaliser of the tokenizers library: NFKC, lower case, every number 0, without
+    SumPubMed's citation marks.
 
-    Data sets differ in how they write numbers and citations (SumPubMed, all in lower case, has `<dig>` and `<cit>`);
-    what is learned from one should serve texts as people write them.
+    Data sets differ in their numbers and citations (SumPubMed, all in lower case, has `<dig>` and `<cit>`); a model
+    trained on one should work for ordinary texts.
     """
     from tokenizers import Regex, normalizers
 

@@ -1,6 +1,6 @@
-"""Training by recipe, with Hugging Face's Trainer: killed at any moment, it resumes to the same result.
+"""Training by recipe, with Hugging Face's Trainer: it can be killed at any time and resumed with the same result.
 
-A recipe is one run, or its stages one after the other, each a run of its own. The output folder of a run::
+A recipe is one run, or stages in order, each a run of its own. The output folder of a run::
 
     config.json model.safetensors tokenizer.json …   the best checkpoint, once training has ended
     README.md                                        the model card: data, steps, scores, versions
@@ -64,12 +64,12 @@ logger = logging.getLogger(__name__)
 
 STAGE_FOLDER = "stages"
 OWN = (run_folder.RECIPE, run_folder.METRICS, run_folder.ENVIRONMENT)
-"""Files of a stage that are not those of the whole run."""
+"""Files of a stage that are not copied to the whole run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What a finished training leaves behind."""
+    """The result of a finished training."""
 
     folder: Path
     best_step: int
@@ -81,12 +81,12 @@ class TrainResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Where one run stands among the stages of a recipe.
+    """The position of one run among the stages of a recipe.
 
     Attributes:
-        shared: folder of what all stages read: the tokenizer, and the tokens of a corpus.
-        before: folder of the stage before, whose weights this one goes on with; None for the first.
-        is_last: whether no stage comes after it.
+        shared: folder of files that all stages use: the tokenizer, and the tokens of a corpus.
+        before: folder of the previous stage, whose weights this one continues with; None for the first.
+        is_last: whether it is the last stage.
     """
 
     shared: Path
@@ -95,20 +95,19 @@ class Stage:
 
 
 def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainResult:
-    """Train the recipe's model into the folder `output`.
+    """Trains the recipe's model into the folder `output`.
 
-    With `resume`, continue from the newest complete checkpoint in it (or from the start, where there is none): the data
-    order, the random states and so every logged loss are those of a run that was never interrupted.
+    With `resume`, continues from the newest complete checkpoint in it (or from the start if there is none): the data
+    order, the random states and so every logged loss are those of an uninterrupted run.
 
-    Ctrl-C and SIGTERM let the step end and save it; a second one stops at once.
+    After Ctrl-C or SIGTERM the current step is completed and saved; a second signal stops at once.
 
     Raises:
-        InputError: anything wrong in the recipe or its data; a folder that already holds a run, without `resume`; a
-            folder whose recipe differs, with it (the number of steps may be raised under a schedule that does not
-            depend on it, unless there are stages); every checkpoint is damaged; another process trains there. Nothing
-            is left behind unless training has begun. Later: a loss that is not finite; a full disk. The last good
-            checkpoint stays.
-        Stopped: a signal came, and the step that it came in is saved.
+        InputError: an error in the recipe or its data; a folder that already has a run, without `resume`; a folder
+            whose recipe differs, with it (the number of steps may be increased under a schedule that does not depend on
+            it, unless there are stages); every checkpoint is damaged; another process trains there. No files remain
+            unless training has begun. Later: a loss that is not finite; a full disk. The last good checkpoint is kept.
+        Stopped: a signal was received, and the current step is saved.
     """
     check_sharding()
     stages = recipe.runs  # checked, if `load_recipe` has not done so
@@ -121,7 +120,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
 
 
 def _run_all(stages: Sequence[Recipe], recipe: Recipe, folder: Path, *, resume: bool) -> TrainResult:
-    """Train the stages of a recipe, and put the last one's model into the folder."""
+    """Trains the stages of a recipe, and copies the last one's model into the folder."""
     with run_folder.opened(folder, recipe, resume=resume) as (begun, remove):
         if begun == "finished":
             return _result(folder, run_folder.read_metrics(folder))
@@ -140,7 +139,7 @@ def _stage_folder(folder: Path, number: int) -> Path:
 
 
 def _run_stages(stages: Sequence[Recipe], folder: Path) -> list[TrainResult]:
-    """All stages in turn; those that have ended give their results at once."""
+    """Runs all stages in order; finished ones return their results at once."""
     results: list[TrainResult] = []
     for number, recipe in enumerate(stages):
         before = _stage_folder(folder, number - 1) if number else None
@@ -153,12 +152,12 @@ def _run_stages(stages: Sequence[Recipe], folder: Path) -> list[TrainResult]:
 
 
 def _steps(result: TrainResult) -> int:
-    """How many steps a stage took, which may be fewer than it was given."""
+    """Returns how many steps a stage took, which can be fewer than configured."""
     return max(entry["step"] for entry in result.history)
 
 
 def _finish_stages(folder: Path, recipe: Recipe, stages: list[TrainResult]) -> dict[str, Any]:
-    """Put the last stage's model into the folder; `metrics.json` comes last."""
+    """Copies the last stage's model into the folder; `metrics.json` comes last."""
     history: list[dict[str, Any]] = []
     done = 0
     for number, stage in enumerate(stages, 1):
@@ -181,7 +180,7 @@ def _finish_stages(folder: Path, recipe: Recipe, stages: list[TrainResult]) -> d
 
 
 def _run(recipe: Recipe, folder: Path, stage: Stage, *, resume: bool) -> TrainResult:
-    """Train the model of a recipe without stages, or of one of them, into `folder`."""
+    """Trains the model of a recipe without stages, or of one stage, into `folder`."""
     with run_folder.opened(folder, recipe, resume=resume) as (begun, remove):
         if begun == "finished":
             return _result(folder, run_folder.read_metrics(folder))
@@ -190,7 +189,7 @@ def _run(recipe: Recipe, folder: Path, stage: Stage, *, resume: bool) -> TrainRe
             with write_errors(folder):
                 trainer = _prepare(recipe, folder, stage)
         except (InputError, OSError):
-            # A mistake leaves nothing behind; but a run that is resumed may have tokenised a large corpus.
+            # A failure leaves no files; but a resumed run may have tokenised a large corpus.
             if remove is not None and begun == "new":
                 remove(*run_folder.PREPARED)
                 remove_empty([folder / "checkpoints"])
@@ -225,7 +224,7 @@ def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
 
 
 def _kind(recipe: Recipe) -> type[RecipeTrainer]:
-    """The Trainer of several processes as the recipe wants them."""
+    """Returns the Trainer class for the recipe's kind of parallelism."""
     parallel = recipe.optimisation.parallel
     if parallel.offload and is_main_process() and (process_count() == 1 or processes().device.type == "cpu"):
         why = "one process holds all weights" if process_count() == 1 else "without a GPU the parts lie there anyway"
@@ -239,7 +238,7 @@ def _kind(recipe: Recipe) -> type[RecipeTrainer]:
 
 
 def _model(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None, stage: Stage) -> tuple[Any, Any]:
-    """The teacher, if the task has one, and the model before its first step; `source` as `_checkpoint` gave it."""
+    """Returns the teacher, if the task has one, and the model before its first step; `source` is from `_checkpoint`."""
     set_seed(recipe.optimisation.seed)
     if source is None:
         model = new_model(task, recipe.model, tokenizer)
@@ -264,15 +263,15 @@ def _model(recipe: Recipe, task: Any, tokenizer: Any, source: str | Path | None,
 
 
 def load_rows(task: Any, data: Data, part: str) -> list[Any]:
-    """The rows of `part` ("train" or "validation"), all sources in order, cut to the recipe's limit.
+    """Returns the rows of `part` ("train" or "validation"), all sources in order, up to the recipe's limit.
 
-    Raises `InputError` where a source is unknown, or where there are no rows that the task can use.
+    Raises `InputError` if a source is unknown, or if there are no rows that the task can use.
     """
     sources, split, limit = (getattr(data, name) for name in (part, f"{part}_split", f"{part}_rows"))
     rows: list[Any] = []
     for source in sources:
         left = limit if limit is None or not task.counts_rows else limit - len(rows)
-        # A source that is not needed any more is asked for no row: it must be there all the same.
+        # No row is read from a source beyond the limit: it must exist all the same.
         rows += task.read(source, split, left, on_error=data.on_error)
     if not rows:
         raise InputError(f"data.{part} is {list(sources)!r} and gives no rows; name a data set or a file that has some")
@@ -280,7 +279,7 @@ def load_rows(task: Any, data: Data, part: str) -> list[Any]:
 
 
 def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | None:
-    """Where the published weights lie; None for a new model."""
+    """Returns the location of the published weights; None for a new model."""
     name = recipe.model.source
     if name not in RANDOM:
         return name
@@ -292,8 +291,9 @@ def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | No
 
 
 def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
-    """Settings of the recipe that live in the model: precision, label smoothing, memory saving, decoding; and the
-    tokenizer's mask, where a model that had none guesses by it."""
+    """Applies settings of the recipe to the model: precision, label smoothing, memory saving, decoding; and the
+    tokenizer's mask token, if a model that needs it has none.
+    """
     if model.config.pseudo_masks and model.config.mask_token_id is None:
         model.config.mask_token_id = tokenizer.mask_token_id
     if isinstance(task, WritingTask) and model.config.eos_token_id is None:
@@ -320,7 +320,7 @@ def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
 
 
 def _train(trainer: Any, recipe: Recipe, folder: Path, stage: Stage, begun: str) -> dict[str, Any]:
-    """Train from the newest intact checkpoint, or from the start; return Trainer's state after the last step."""
+    """Trains from the newest intact checkpoint, or from the start; returns Trainer's state after the last step."""
     place = folder / "checkpoints"
     newest = checkpoints.complete_checkpoints(place)[-1:]
     if begun != "new" and not newest and is_main_process():
@@ -348,7 +348,7 @@ def _train(trainer: Any, recipe: Recipe, folder: Path, stage: Stage, begun: str)
 
 @contextmanager
 def _readers_alive(recipe: Recipe) -> Iterator[None]:
-    """Raise `InputError` where a process that prepares batches was ended, which PyTorch notices anywhere."""
+    """Raises `InputError` if a data loading process was killed, which PyTorch can raise anywhere."""
     try:
         yield
     except RuntimeError as error:
@@ -362,8 +362,9 @@ def _readers_alive(recipe: Recipe) -> Iterator[None]:
 
 
 def _is_over(state: dict[str, Any], recipe: Recipe, trainer: Any) -> bool:
-    """Whether the last step of the recipe has been done, whose number may have been raised since, or nothing has become
-    better for as long as it is patient."""
+    """Whether the last step of the recipe is done, whose number may have been increased since, or training has stalled
+    for its patience.
+    """
     done, steps, epochs = state["global_step"], recipe.optimisation.steps, recipe.optimisation.epochs
     if has_stalled(state["log_history"], trainer.args, recipe.optimisation.patience):
         return True
@@ -373,7 +374,7 @@ def _is_over(state: dict[str, Any], recipe: Recipe, trainer: Any) -> bool:
 
 
 def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """Put the best checkpoint's model and tokenizer into the output folder; `metrics.json` comes last."""
+    """Writes the best checkpoint's model and tokenizer into the output folder; `metrics.json` comes last."""
     history, place = state["log_history"], folder / "checkpoints"
     best = checkpoints.best_step(history, place, recipe.optimisation.best_by, trainer.args.greater_is_better)
     if best is None:
@@ -401,15 +402,16 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
         "environment": run_folder.environment(),
     }
     if is_main_process():
-        # That of a merged model is in the folder; beside its adapter lies one of PEFT.
+        # The card of a merged model is in the folder; that of its adapter is PEFT's.
         card = (chosen if recipe.optimisation.lora is None else folder) / CARD
         _write_result(folder, recipe, metrics, card)
     return metrics
 
 
 def _write_result(folder: Path, recipe: Recipe, metrics: dict[str, Any], card: Path) -> None:
-    """Write the model card, from the one that was saved with the weights, unless somebody else's is there; and then
-    `metrics.json`, which ends the run."""
+    """Writes the model card, from the one saved with the weights, unless somebody else's exists; and then
+    `metrics.json`, which ends the run.
+    """
     texts = {folder / run_folder.METRICS: json.dumps(metrics, indent=2)}
     if may_write_card(folder) and card.is_file():
         name = read_json(folder / "config.json")["architectures"][0]
@@ -419,5 +421,4 @@ def _write_result(folder: Path, recipe: Recipe, metrics: dict[str, Any], card: P
 
 
 def _result(folder: Path, metrics: dict[str, Any]) -> TrainResult:
-    """The result of a finished run, from its `metrics.json`."""
     return TrainResult(folder=folder, best_step=metrics["best_step"], best=metrics["best"], history=metrics["history"])

@@ -1,4 +1,4 @@
-"""From a recipe to Hugging Face's Trainer."""
+"""Creates Hugging Face's Trainer from a recipe."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ logger = logging.getLogger(__name__)
 class RecipeTrainer(Trainer):
     """Hugging Face's Trainer, whose evaluation adds the task's scores to the validation loss.
 
-    Several processes train as one, and a logged loss is whole even where training was stopped between two lines.
+    Several processes train together, and logged losses are complete even if training was stopped between two logs.
     """
 
     merges: bool = True
-    """Whether each process holds all weights, so that adapters can be merged into them."""
+    """Whether each process has all weights, so that adapters can be merged into them."""
 
     def __init__(
         self, task: Any, validation_rows: Any, finite: StopNotFinite, teacher: Any = None, **options: Any
@@ -50,26 +50,26 @@ class RecipeTrainer(Trainer):
         self.validation_rows = validation_rows
         self.finite = finite
         self.head_rate: float | None = None
-        """Learning rate of the layers above the encoder; None where it is that of all."""
+        """Learning rate of the layers above the encoder; None for that of all."""
         self.moments: Path | None = None
-        """The optimizer's file of the stage before, whose moments this one begins with."""
+        """The optimizer's file of the previous stage, whose moments initialise this one's."""
         self.frozen = False
-        """Whether new position rows train alone."""
+        """Whether only new position rows are trained."""
         self.build: Callable[[], tuple[Any, Any]] | None = None
-        """Makes a teacher, if there is one, and the model once more, whole, as they were before training."""
+        """Returns a teacher, if there is one, and the model, unsharded, as they were before training."""
         self.row_group: Any = None
-        """The processes that read the same rows, a part each; None where each reads whole rows."""
+        """The processes that share the same rows (sequence parallelism); None if each has whole rows."""
         self.weighed: list[tuple[float, float, float]] = []
-        """Of each batch of validation: its loss, how much that weighs, and how much of this is answered right."""
+        """For each batch of validation: its loss, the weight of this, and the number of right answers."""
         self.right = 0.0
-        """How much of the latest batch of validation is answered right."""
+        """The number of right answers in the latest batch of validation."""
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
         self.share = 1.0
         self.carried = StreamMemory(self.model.config)  # pyright: ignore[reportOptionalMemberAccess]
 
     def _get_train_sampler(self, *arguments: Any, **options: Any) -> Any:
-        """As Trainer's, in random order; but a data set that says so is read in its own."""
+        """As Trainer's, in random order; data sets with an order of their own keep it."""
         if getattr(self.train_dataset, "in_order", False):
             return SequentialSampler(self.train_dataset)  # pyright: ignore[reportArgumentType]
         return super()._get_train_sampler(*arguments, **options)
@@ -83,7 +83,9 @@ class RecipeTrainer(Trainer):
         return even_batches(super().get_eval_dataloader(eval_dataset), self.args.world_size, self.row_group)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
-        """The micro-batches of an update, as Trainer's, and what share of those of all processes count."""
+        """Returns the micro-batches of an update, as Trainer's, and sets the share of those of all
+        processes that count.
+        """
         samples, items = super().get_batch_samples(epoch_iterator, num_batches, device)
         if self.args.world_size > 1 and samples:
             counted = torch.tensor(float(sum(STAND_IN not in batch for batch in samples)), device=self.args.device)
@@ -96,7 +98,7 @@ class RecipeTrainer(Trainer):
         return super().create_optimizer(*arguments, **options)
 
     def create_optimizer(self, *arguments: Any, **options: Any) -> Any:
-        """As Trainer's; the layers above the encoder get groups with their own learning rate, if they have one."""
+        """As Trainer's; the layers above the encoder are in separate groups if they have their own learning rate."""
         made = self.optimizer is None
         optimizer = self.plain_optimizer(*arguments, **options)
         if made and self.head_rate is not None:
@@ -108,7 +110,9 @@ class RecipeTrainer(Trainer):
         return optimizer
 
     def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
-        """Trainer divides a mean loss by the number of micro-batches and processes, of which some are stand-ins."""
+        """Corrects for stand-ins: Trainer divides a mean loss by the number of micro-batches and
+        processes, including them.
+        """
         stands_in = inputs.pop(STAND_IN, False)
         if not model.training:
             options["num_items_in_batch"] = None  # of all processes; a validation loss is a mean over its own batch
@@ -125,7 +129,7 @@ class RecipeTrainer(Trainer):
         return loss * 0 if stands_in else loss / self.share if self.share != 1 else loss
 
     def _stream_loss(self, model: Any, inputs: Any, place: tuple[int, int], count: Any) -> Any:
-        """The loss of a segment of contiguous streams, after the memory of those before it."""
+        """Returns the loss of a segment of contiguous streams, with the memory of earlier segments."""
         inputs |= self.carried.before(*place)
         both: Any = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=count)
         loss, outputs = both
@@ -133,20 +137,21 @@ class RecipeTrainer(Trainer):
         return loss
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
-        """One step of Trainer; its scalar loss goes to the next line of the log and to the check for finite losses."""
+        """Runs one step of Trainer; adds its scalar loss to the next log and to the check for finite losses."""
         loss = super().training_step(*arguments, **options)
         self.unlogged += loss
         self.finite.add(loss)
         return loss
 
     def mean_unlogged(self) -> float:
-        """The sum of the losses since the last line of the log, a mean over the processes."""
+        """Returns the sum of the losses since the last log, a mean over the processes."""
         reduced: Any = self.accelerator.reduce(self.unlogged, reduction="mean")
         return reduced.item()
 
     def restore(self, checkpoint: Path) -> None:
-        """Go on with the unlogged losses and the memories of streams that a checkpoint holds, which another number of
-        processes may have written."""
+        """Restores the unlogged losses and the memories of streams in a checkpoint, which another number of processes
+        may have written.
+        """
         unlogged, now = read_unlogged(checkpoint), self.args.world_size
         before = unlogged[PROCESSES]
         if before != now:
@@ -157,13 +162,13 @@ class RecipeTrainer(Trainer):
                 f"{now} train",
             )
         if memories := sorted(checkpoint.glob(f"{MEMORY}*")):
-            # Each is kept under its first column, whichever process reads that.
+            # Each is stored with its first column, for any process that has this column.
             self.carried.load({key: each for file in memories for key, each in load_file(file).items()}, self.model)
         self.unlogged.fill_(unlogged["loss"])
         self.logged_step = int(unlogged["logged_step"])
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
-        """As Trainer's; Trainer's own mean begins where it was resumed."""
+        """As Trainer's, whose own mean starts at the resumption."""
         if "loss" in logs:
             logs["loss"] = self.mean_unlogged() / (self.state.global_step - self.logged_step)
             self.unlogged.zero_()
@@ -171,7 +176,7 @@ class RecipeTrainer(Trainer):
         super().log(logs, *arguments, **options)
 
     def prediction_step(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
-        """One batch of validation, as Trainer does it; how much its loss weighs is noted."""
+        """Runs one batch of validation, as Trainer; also records the weight of its loss."""
         stands_in = inputs.pop(STAND_IN, False)
         output = super().prediction_step(model, inputs, *arguments, **options)
         if output[0] is not None and not stands_in:
@@ -181,12 +186,14 @@ class RecipeTrainer(Trainer):
         return output
 
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
-        """The validation loss as a mean over all that it counts, and the scores that pick the best checkpoint."""
+        """Returns the validation loss as a mean over all that it counts, and the scores that select
+        the best checkpoint.
+        """
         if self.losses.validation is None:
             self.weighed = []
             output = super().evaluation_loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
             loss, weight, right = self._mean_validated()
-        else:  # of contiguous streams, which are read in their order
+        else:  # of contiguous streams, which are processed in order
             with self.accelerator.autocast(), torch.no_grad():
                 loss, weight, right = self.losses.validation(self.model, self.eval_dataset), 1.0, 0.0
             rows = len(self.eval_dataset)  # pyright: ignore[reportArgumentType]
@@ -213,8 +220,9 @@ class RecipeTrainer(Trainer):
         return output
 
     def _mean_validated(self) -> tuple[float, float, float]:
-        """The mean of the noted validation losses over all processes, how much it weighs, and how much of this is
-        answered right."""
+        """Returns the mean of the recorded validation losses over all processes, its weight, and the number
+        of right answers.
+        """
         weighed = [(loss * weight, weight, right) for loss, weight, right in self.weighed if weight]
         sums = torch.tensor([*weighed, (0.0, 0.0, 0.0)], dtype=torch.float64).sum(0)
         reduced: Any = self.accelerator.reduce(sums.to(self.args.device), reduction="sum")
@@ -234,10 +242,11 @@ def make_trainer(
     cache: Path,
     kind: type[RecipeTrainer] = RecipeTrainer,
 ) -> Any:
-    """The Trainer of a recipe, of a `kind`; `rows` are the training and the validation rows, `folder` is the output
-    folder, `teacher` what `Task.teacher` gave, and data sets keep their files in `cache`."""
+    """Returns the Trainer of a recipe, of class `kind`; `rows` are the training and the validation rows, `folder` is
+    the output folder, `teacher` is that of `Task.teacher`, and data sets store their files in `cache`.
+    """
     use_cache = model.config.use_cache
-    with on_main_process_first():  # the first process writes what the data sets keep in the folder
+    with on_main_process_first():  # the first process writes the files of data sets in the folder
         datasets = [
             task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=cache)
             for some, training in zip(rows, (True, False), strict=True)
@@ -283,13 +292,13 @@ def make_trainer(
         progress(),
     ):
         trainer.add_callback(callback)
-    # Trainer turns the cache off in the configuration; it is saved there, and decoding wants it.
+    # Trainer disables the cache in the configuration, which is saved; decoding needs it.
     model.config.use_cache = use_cache
     return trainer
 
 
 def check_padding_free(model: Any, dataset: Any) -> None:
-    """Raise `InputError` where a model cannot read several documents in one row, or the rows of a data set are none."""
+    """Raises `InputError` if a model does not support packed sequences, or the rows of a data set cannot be packed."""
     if getattr(dataset, "in_order", False):
         raise InputError(
             "optimisation.padding_free is true, but the segments of a stream go on from batch to batch and have no "
@@ -306,7 +315,8 @@ def check_padding_free(model: Any, dataset: Any) -> None:
 
 
 def with_head_rate(optimizer: Any, model: Any, rate: float) -> None:
-    """Give the weights above the encoder groups of their own, with `rate`, and all else of the group that they were in.
+    """Moves the weights above the encoder to separate groups with `rate`, which keep the other settings of
+    their old group.
 
     Schedules multiply each group's own rate, so all of them rise and fall together.
 
@@ -334,7 +344,7 @@ def with_head_rate(optimizer: Any, model: Any, rate: float) -> None:
 
 
 def take_moments(optimizer: Any, file: Path) -> None:
-    """Begin with the moments in a checkpoint, under the learning rates and decays that the optimizer has now."""
+    """Initialises the moments from a checkpoint, with the optimizer's current learning rates and decays."""
     if not file.is_file():  # sharded over processes, it has another form
         logger.warning("%s is not there, so the stage begins with moments of zero", file)
         return

@@ -1,1 +1,1 @@
-"""Features that cross mechanisms, one per file, each a set of functions over any mechanism."""
+"""Features that many mechanisms support, one per file, as functions over any mechanism."""

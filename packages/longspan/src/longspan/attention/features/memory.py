@@ -1,8 +1,8 @@
-"""A memory before the text: a causal mechanism over positions of which earlier segments left states.
+"""A memory before the text: causal attention to the states of earlier segments.
 
-The stack `recurrent` gives each layer the last inputs that went into it. Any causal mechanism reads these before the
-new ones. A mechanism that chooses keys by their distance alone (`OffsetAttention`) projects only as much of them as it
-reaches, or goes on from keys and values, and can limit the distance or compress the memory by content.
+The stack `recurrent` passes the last inputs of each layer. Any causal mechanism attends to these before the new ones. A
+mechanism whose pattern depends on distance alone (`OffsetAttention`) projects only those within reach, or continues
+from keys and values, and can limit the distance or compress the memory by content.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 
 def new_memory(attention: Attention, tokens: int) -> LayerState | None:
-    """A state of the keys and values of the last so many positions, or of the fewer that the pattern reaches; `None`
-    where outputs depend on more than these, so that only hidden states serve."""
+    """Returns a state for the keys and values of the last `tokens` positions, or fewer if the pattern reaches fewer;
+    `None` if outputs depend on more than keys and values, so that the memory must hold hidden states.
+    """
     if not isinstance(attention, OffsetAttention):
         return None
     from longspan.attention.parts.state import WindowLayer
@@ -35,22 +36,22 @@ def new_memory(attention: Attention, tokens: int) -> LayerState | None:
 
 
 def needed_states(attention: Attention, tokens: int) -> int:
-    """How many of the last so many states later tokens may still need."""
+    """Returns how many of the last `tokens` states later tokens may still need."""
     if not isinstance(attention, OffsetAttention):
         return tokens
     return min(tokens, attention.growth - attention.shown_offsets[0])
 
 
 def forward_behind(attention: Attention, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """Outputs `(B, T, E)` of the last T of M + T positions of a causal mechanism.
+    """Computes outputs `(B, T, E)` of the last T of M + T positions of a causal mechanism.
 
-    Of sharded rows every process has the same M positions before whole rows, all real, and the T are its own part.
+    For sharded rows, every process has the same M positions, all real, before whole rows, and its own part of the T.
 
     Args:
         attention: the mechanism.
-        past: `(B, M, E)`, of which nothing but keys and values is computed where distance alone decides.
+        past: `(B, M, E)`; only keys and values are computed of these if the pattern depends on distance alone.
         hidden: `(B, T, E)`.
-        tokens: what is known of all M + T positions; of sharded rows, of the T alone.
+        tokens: properties of all M + T positions; for sharded rows, of the T alone.
     """
     if not isinstance(attention, OffsetAttention):
         if tokens.shards is not None:
@@ -66,13 +67,14 @@ def forward_behind(attention: Attention, past: Tensor, hidden: Tensor, tokens: T
 
 
 def keys_and_values(attention: OffsetAttention, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """`(B, M, E)` → keys and values `(B, H, M, D)`, as a `new_memory` holds them."""
+    """Projects `(B, M, E)` to keys and values `(B, H, M, D)`, as stored in a `new_memory`."""
     return attention.heads_of(attention.key, hidden), attention.heads_of(attention.value, hidden)
 
 
 def content_context(attention: OffsetAttention, hidden: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
-    """What `(B, T, E)` gather from `(B, M, E)` by content alone, `(B, H, T, D)`: without positions, order or dropout,
-    and without gradient to the weights of the layer. `mask` is `(B, M)` bool, True where there is a state."""
+    """Computes attention of `(B, T, E)` to `(B, M, E)` by content alone, `(B, H, T, D)`: without positions, order,
+    dropout, or gradients of the layer's weights. `mask` is `(B, M)` bool, True for a valid state.
+    """
     query, key, value = (
         attention.split_heads(without_weight_gradient(layer, states))
         for layer, states in ((attention.query, hidden), (attention.key, memory), (attention.value, memory))
@@ -81,10 +83,10 @@ def content_context(attention: OffsetAttention, hidden: Tensor, memory: Tensor, 
 
 
 def limit_keys(attention: Attention, tokens: int) -> None:
-    """From now on no query sees further back than the last so many positions, its own included.
+    """Limits every query from now on to the last `tokens` positions, including its own.
 
     Raises:
-        InputError: the mechanism is not causal, does not choose keys by their distance, or would see no key.
+        InputError: the mechanism is not causal, its pattern does not depend on distance alone, or no key would be left.
     """
     check_support(attention.config, "same_length", causal=attention.causal)
     assert isinstance(attention, OffsetAttention)
@@ -98,7 +100,7 @@ def limit_keys(attention: Attention, tokens: int) -> None:
 
 
 def _limited(pattern: Pattern, tokens: int) -> Pattern:
-    """The causal pattern without what is further back than the last `tokens` positions, the query's own included."""
+    """Returns the causal pattern limited to the last `tokens` positions, including the query's own."""
     first, last, step = pattern.reach()
     if step is not None and first >= -ANY:
         return Window(min(-first, tokens - 1) // step, last // step, step)

@@ -1,10 +1,10 @@
-"""Several documents in one row, each read as if it stood alone: padding-free batches, as ModernBERT is trained and run.
+"""Packed sequences: several documents in one row, which do not attend to each other (padding-free batches).
 
-A mechanism that sorts, hashes, pools, sums or has global tokens means by a row one document. So the documents of all
-rows are laid side by side, those of about one length in one batch, and the mechanism reads these batches: no pair of
-different documents is ever formed, and the projections see hardly any padding. Warner et al. 2024, "Smarter, Better,
-Faster, Longer" (ModernBERT), arXiv 2412.13663, section 2.1.2, unpads before the embeddings; so does this, and all that
-a model does token by token runs over the packed rows.
+Mechanisms that sort, hash, pool, sum or have global tokens need one document per row. So the documents of all rows are
+regrouped into batches of similar lengths, which the mechanism processes: no pair of different documents is ever
+computed, and the projections process little padding. Warner et al. 2024, "Smarter, Better, Faster, Longer"
+(ModernBERT), arXiv 2412.13663, section 2.1.2, unpads before the embeddings; so does this library, and everything that a
+model computes token by token runs over the packed rows.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from longspan.ops.attend.call import mask_of_slots
 from longspan.ops.runtime import shared_in_pass
 
 SHORTEST = {"cpu": 0.875, "cuda": 0.5}
-"""How short a document may be beside one of length 1 with which it shares a batch: on a GPU every batch is launches."""
+"""The least length of a document relative to the longest of its batch: on a GPU, more batches mean
+more kernel launches.
+"""
 
 PACKED_SHARE = 0.9
-"""Share of a padded batch's tokens up to which, where they are real, its documents are less work in one row, where each
-layer copies states."""
+"""Share of real tokens in a padded batch up to which packing is faster, although each layer then copies states."""
 
 
 def worth_packing(lengths: Sequence[int]) -> bool:
-    """Whether documents of such lengths are less work behind one another in one row than padded to the longest."""
+    """Whether packing documents of such lengths in one row is faster than padding them to the longest."""
     return min(lengths, default=0) > 0 and sum(lengths) <= PACKED_SHARE * len(lengths) * max(lengths)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the tokens of packed rows stand when their documents lie side by side.
+    """The places of the tokens of packed rows once their documents are regrouped into batches.
 
     Attributes:
         sizes: documents and length of each batch, `(N, L)`.
-        take: `(P,)` int64, for every place of all batches, one after the other, the token that stands there, as a place
-            of the flattened rows; on padding it is the first token of the document.
-        back: `(B·T,)` int64, for every place of the flattened rows that of its token among the P; 0 for padding.
-        real: `(B·T,)` bool, which of these are tokens; `None` where all are.
-        masks: of each batch `(N, L)` bool, `None` where all its documents have one length.
+        take: `(P,)` int64, for every place of all batches in order, the index of its token in the flattened rows; for
+            padding, that of the document's first token.
+        back: `(B·T,)` int64, for every token of the flattened rows, its index among the P places; 0 for padding.
+        real: `(B·T,)` bool, True for real tokens; `None` if all are.
+        masks: the attention mask of each batch, `(N, L)` bool, `None` if all its documents have one length.
     """
 
     sizes: list[tuple[int, int]]
@@ -54,10 +55,11 @@ class Layout:
 
 
 def each_document(attention: Callable[[Tensor, Tokens], Tensor], hidden: Tensor, tokens: Tokens) -> Tensor:
-    """What `attention` makes of each document of `(B, T, E)` alone, in the places of its tokens; 0 at padding.
+    """Applies `attention` to each document of `(B, T, E)` separately; the outputs keep their places, and are
+    0 at padding.
 
     Raises:
-        InputError: documents that are not whole runs, or do not fit the mask; a prefix; inside of a compiled graph.
+        InputError: documents that are not contiguous, or do not fit the mask; a prefix; use in a compiled graph.
     """
     if torch.compiler.is_compiling():
         raise InputError(
@@ -67,9 +69,11 @@ def each_document(attention: Callable[[Tensor, Tokens], Tensor], hidden: Tensor,
     if tokens.prefix is not None:
         raise InputError("prefix and documents were both given; give one document a row where a prefix is read")
     for name in ("documents", "mask", "is_global", "belongs_to"):
-        given = getattr(tokens, name)
-        if given is not None and given.shape != hidden.shape[:2]:
-            raise InputError(f"{name} has shape {tuple(given.shape)}, but the sequence needs {tuple(hidden.shape[:2])}")
+        values = getattr(tokens, name)
+        if values is not None and values.shape != hidden.shape[:2]:
+            raise InputError(
+                f"{name} has shape {tuple(values.shape)}, but the sequence needs {tuple(hidden.shape[:2])}"
+            )
     documents, flags = tokens.documents, tokens.is_global
     assert documents is not None
     if flags is None and tokens.global_slots is not None:
@@ -93,10 +97,10 @@ def each_document(attention: Callable[[Tensor, Tokens], Tensor], hidden: Tensor,
 
 @shared_in_pass
 def laid_out(documents: Tensor, mask: Tensor | None) -> Layout:
-    """The layout of the documents `(B, T)` of a batch, which is looked at: on a GPU once in a pass.
+    """Returns the layout of the documents `(B, T)` of a batch. It reads the data, on a GPU once per forward pass.
 
     Raises:
-        InputError: a number that comes back behind another one; one for padding, or none for a real token.
+        InputError: a document number that occurs in two runs, one at padding, or none at a real token.
     """
     check_documents(documents, mask)
     starts, lengths = runs_of(documents)
@@ -111,13 +115,13 @@ def laid_out(documents: Tensor, mask: Tensor | None) -> Layout:
     for group in groups:
         longest = lengths[group[0]]
         start, length = (
-            torch.tensor([each[index] for index in group], device=device)[:, None] for each in (starts, lengths)
+            torch.tensor([numbers[index] for index in group], device=device)[:, None] for numbers in (starts, lengths)
         )
         place = torch.arange(longest, device=device)
         within = place < length
         take = torch.where(within, start + place, start)
         at = torch.arange(first, first + take.numel(), device=device).view_as(take)
-        # On padding this writes the place of a document's first token there once more.
+        # For padding this writes the place of the document's first token again.
         back[take.flatten()] = torch.where(within, at, at[:, :1]).flatten()
         takes.append(take.flatten())
         masks.append(None if lengths[group[-1]] == longest else within)
@@ -129,20 +133,22 @@ def laid_out(documents: Tensor, mask: Tensor | None) -> Layout:
 
 
 def runs_of(documents: Tensor) -> tuple[list[int], list[int]]:
-    """Where each document begins in the flattened rows, and how many tokens it has, in their order."""
+    """Returns the index of each document's first token in the flattened rows, and its number of tokens."""
     starts = begins(documents).flatten().nonzero().squeeze(1)
     ends = begins(documents.flip(1)).flip(1).flatten().nonzero().squeeze(1)
     return starts.tolist(), (ends - starts + 1).tolist()
 
 
 def begins(documents: Tensor) -> Tensor:
-    """`(B, T)` bool, True at the first token of each document."""
+    """Returns `(B, T)` bool, True at the first token of each document."""
     before = torch.cat([torch.full_like(documents[:, :1], -1), documents[:, :-1]], 1)
     return (documents >= 0) & (documents != before)
 
 
 def counted_in(documents: Tensor, flags: Tensor) -> Tensor:
-    """`(B, T)` int64, how many flags `(B, T)` its document has up to each token, itself included; any at padding."""
+    """Returns for each token how many flags `(B, T)` its document has up to and including it, `(B, T)` int64; arbitrary
+    at padding.
+    """
     if not documents.numel():
         return torch.zeros_like(documents)
     count, place = flags.long().cumsum(1), torch.arange(documents.shape[1], device=documents.device)
@@ -151,10 +157,10 @@ def counted_in(documents: Tensor, flags: Tensor) -> Tensor:
 
 
 def check_documents(documents: Tensor, mask: Tensor | None, *, name: str = "documents") -> None:
-    """Raise unless every number `(B, T)` is one run of its row, and padding alone has none (−1).
+    """Raises unless every document number in `(B, T)` is one contiguous run, and padding alone has −1.
 
     Raises:
-        InputError: one sentence that names the number and its place.
+        InputError: the message names the number and its position.
     """
     row, place = begins(documents).nonzero(as_tuple=True)
     pairs = torch.stack([row, documents[row, place]], 1)
@@ -177,13 +183,13 @@ def check_documents(documents: Tensor, mask: Tensor | None, *, name: str = "docu
 
 @shared_in_pass
 def _parts(documents: Tensor, mask: Tensor | None, is_global: Tensor | None, belongs_to: Tensor | None) -> list[Tokens]:
-    """What is known of the tokens of each batch of the layout."""
+    """Returns the properties of the tokens of each batch of the layout."""
     layout = laid_out(documents, mask)
     parts, takes = [], layout.take.split([count * length for count, length in layout.sizes])
-    for take, size, own in zip(takes, layout.sizes, layout.masks, strict=True):
+    for take, size, mask_of_batch in zip(takes, layout.sizes, layout.masks, strict=True):
         flags = None if is_global is None else is_global.flatten()[take].view(size)
-        if flags is not None and own is not None:
-            flags = flags & own
+        if flags is not None and mask_of_batch is not None:
+            flags = flags & mask_of_batch
         belongs = None if belongs_to is None else belongs_to.flatten()[take].view(size)
-        parts.append(Tokens(mask=own, is_global=flags, belongs_to=belongs).with_slots())
+        parts.append(Tokens(mask=mask_of_batch, is_global=flags, belongs_to=belongs).with_slots())
     return parts

@@ -1,4 +1,4 @@
-"""Attention weights as a model reports them by `output_attentions`: of a window in as many columns as it is wide."""
+"""Attention weights as a model returns them with `output_attentions`; those of a window have a column per offset."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from longspan.errors import InputError
 from longspan.ops.attend.call import gather_slots, mask_of_slots
 
 MOST_DENSE = 4096
-"""Tokens of the longest text whose weights are reported pair by pair: with 12 heads these are 0.8 GB a layer."""
+"""Tokens of the longest text with dense weights: with 12 heads these take 0.8 GB per layer."""
 GATHERED = 1 << 24
-"""Numbers of keys that are laid out at once, by query and offset."""
+"""Numbers of keys that are gathered at once, by query and offset."""
 
 
 def reported_weights(
     attention: Attention, hidden: Tensor, tokens: Tokens | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """What a model returns of a layer by `output_attentions`: the weights, and those of global queries where they stand
-    apart.
+    """Returns the weights of a layer for `output_attentions`, and separate ones of global queries if the
+    layout has them.
 
-    Of a window and global tokens alone, in linear memory and the layout of transformers' Longformer: `(B, H, T, G +
-    left_tokens + 1 + right_tokens)`, the global keys first, and of global queries over all keys `(B, H, T, G)`, key
-    first; rows of global queries are 0 in the first of these. Of anything else the dense weights `(B, H, T, S)` alone.
+    A window with global tokens takes linear memory in the layout of transformers' Longformer: `(B, H, T, G +
+    left_tokens + 1 + right_tokens)`, the global keys first, and for global queries over all keys `(B, H, T, G)`,
+    key first; rows of global queries are 0 in the former. Other mechanisms return the dense weights `(B, H, T,
+    S)` and `None`.
 
     Raises:
-        InputError: more tokens than weights are reported of pair by pair.
+        InputError: the text is too long for dense weights.
     """
     if isinstance(attention, WindowedAttention) and _has_one_window(attention):
         return _of_window(attention, hidden, (tokens or Tokens()).with_slots())
@@ -70,29 +71,29 @@ def window_weights(
     slots: Tensor | None,
     scale: float,
 ) -> Tensor:
-    """Weights of local queries, in the layout of transformers' Longformer: `(B, H, T, G + W)`.
+    """Returns weights of local queries in the layout of transformers' Longformer, `(B, H, T, G + W)`.
 
-    The first G columns are the global keys in the order of their slots, column G + o is the key at `offsets[o]` from
-    the query, 0 where that is no real token or a global one, whose weight stands in its own column. Rows of padding and
-    of global queries are 0.
+    The first G columns are the global keys in the order of their slots. Column G + o is the key at `offsets[o]` from
+    the query; it is 0 for padding and for global keys, which have their own columns. Rows of padding and of global
+    queries are 0.
 
     Args:
         query, key: `(B, H, T, D)`.
         offsets: `(W,)` int64.
         mask: `(B, T)` bool, True where a token is real; `None` means all.
-        slots: `(B, G)` int64, −1 where unused; `None` means no global tokens.
+        slots: `(B, G)` int64, −1 if unused; `None` means no global tokens.
         scale: factor on the scores.
     """
     rows, heads, length, width = query.shape
     seen = query.new_ones(rows, length, dtype=torch.bool) if mask is None else mask
-    own = seen
+    visible = seen
     wide = torch.promote_types(query.dtype, torch.float32)
     query, key = query.to(wide) * scale, key.to(wide)
     columns: list[Tensor] = []
     if slots is not None:
         far = (query @ gather_slots(key, slots).transpose(-1, -2)).masked_fill((slots < 0)[:, None, None], -torch.inf)
         columns.append(far)
-        own = seen & ~mask_of_slots(slots, length)
+        visible = seen & ~mask_of_slots(slots, length)
     step = max(1, GATHERED // max(1, rows * heads * len(offsets) * width))
     near = [query.new_zeros(rows, heads, 0, len(offsets))]
     for first in range(0, length, step):
@@ -100,17 +101,17 @@ def window_weights(
         inside = (places >= 0) & (places < length)
         places = places.clamp(0, length - 1)
         scores = torch.einsum("bhtd,bhtwd->bhtw", query[:, :, first : first + step], key[:, :, places])
-        near.append(scores.masked_fill(~(inside & own[:, places])[:, None], -torch.inf))
+        near.append(scores.masked_fill(~(inside & visible[:, places])[:, None], -torch.inf))
     scores = torch.cat([*columns, torch.cat(near, 2)], -1)
     nothing = (scores == -torch.inf).all(-1, keepdim=True)
-    return scores.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing | ~own[:, None, :, None], 0)
+    return scores.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing | ~visible[:, None, :, None], 0)
 
 
 def global_weights(query: Tensor, key: Tensor, slots: Tensor, mask: Tensor | None, *, scale: float) -> Tensor:
-    """Weights of global queries over all real keys, `(B, H, T, G)`, key first; 0 in unused slots.
+    """Returns weights of global queries over all real keys, `(B, H, T, G)`, key first; 0 in unused slots.
 
     Args:
-        query, key: `(B, H, T, D)`, by the projections of global tokens.
+        query, key: `(B, H, T, D)`, from the projections of global tokens.
         slots, mask, scale: as in `window_weights`.
     """
     wide = torch.promote_types(query.dtype, torch.float32)

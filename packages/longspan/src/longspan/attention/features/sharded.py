@@ -1,12 +1,12 @@
-"""One document divided between processes: each holds a run of its tokens, and gets from the others what its queries
-see.
+"""Sequence parallelism: each process has a contiguous part of every document's tokens, and receives the states that its
+queries need from the other processes.
 
-Queries within a bounded reach need the hidden states at the edges of neighbouring shards, a *halo*; global tokens are
-few and every process gets them all, and what they gather from each shard is summed up with its softmax; kernels need
-the sums of the other shards. Hidden states are exchanged rather than keys and values: they are half as large, and the
-projections of a halo are computed twice, by the process that owns it and by the one that sees it.
+Queries with a bounded reach need the hidden states at the edges of neighbouring shards, a *halo*. Global tokens are
+few, so every process receives all of them, and their attention over each shard is combined with its softmax. Kernels
+need the sums of the other shards. Hidden states are exchanged rather than keys and values, since they are half as
+large; the projections of a halo are computed twice, by its owner and by the receiver.
 
-Every process of the group makes the same calls in the same order, in backward too.
+Every process of the group makes the same calls in the same order, in the backward pass too.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from longspan.ops.shards import Shards, gathered_by_all, gathered_from
 
 
 def forward_sharded(attention: Attention, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """What `attention` computes of this process's part of rows, `(B, T_r, E)` → `(B, T_r, E)`.
+    """Computes the outputs of `attention` for this process's part of rows, `(B, T_r, E)` → `(B, T_r, E)`.
 
     Raises:
-        InputError: the mechanism does not support sharded rows; something besides padding, global tokens and structure
-            is known of them; a shard of another length.
+        InputError: the mechanism does not support sharded rows; `tokens` has fields other than padding, global tokens
+            and structure; a shard has another length.
     """
     _check_shard(attention, hidden, tokens)
     if attention.causal and isinstance(attention, OffsetAttention):
@@ -55,23 +55,23 @@ ROWS["shards"] = forward_sharded
 
 @singledispatch
 def _read(attention: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """By the hidden states within reach, which `config.reach()` bounds."""
+    """Exchanges the hidden states within `config.reach()`."""
     halo = Halo.of(attention, hidden, tokens)
     return halo.own(attention(halo.hidden, halo.tokens))
 
 
 @_read.register
 def _windows(attention: WindowedAttention, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """By a halo, and the global tokens of all processes."""
+    """Exchanges a halo and the global tokens."""
     halo = Halo.of(attention, hidden, tokens)
     return projected(attention.output, halo.own(window_in_halo(attention, halo, hidden, tokens)))
 
 
 @_read.register
 def _pools(attention: PooledAttention, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """As windows; pools are made of the halo, whose global tokens have gathered from all shards.
+    """As for windows; pools are computed from the halo, after its global tokens attended to all shards.
 
-    The grid of shared pools begins at each row's first real token, wherever that is.
+    The grid of shared pools begins at each row's first real token, in any shard.
     """
     shards, period = tokens.shards, attention.config.reach().period
     assert shards is not None
@@ -87,7 +87,7 @@ def _pools(attention: PooledAttention, hidden: Tensor, tokens: Tokens) -> Tensor
 
 @_read.register
 def _sums(attention: KernelAttention, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """By the sums over the keys of the other processes, or in the causal form of those before this one."""
+    """Exchanges the sums over the keys of the other processes, or in the causal form of those before this one."""
     assert tokens.shards is not None
     query, key, value = attention.project(hidden)
     features, mask = attention.key_features(key), mask_of_all(tokens.shards, hidden, tokens)
@@ -106,8 +106,9 @@ def _sums(attention: KernelAttention, hidden: Tensor, tokens: Tokens) -> Tensor:
 
 @_read.register
 def _long_and_global(attention: EtcAttention, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """By the long tokens around this process's part, the global tokens of all processes, and what these gather of
-    each part. `belongs_to` has the numbers that global tokens have in whole rows."""
+    """Exchanges the long tokens around this process's part, the global tokens, and their attention over each part.
+    `belongs_to` counts the global tokens of whole rows.
+    """
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
     known, near = Globals.of(shards, hidden, tokens), LongShard.of(hidden, tokens, _sides(attention))
     check_owners(hidden, tokens, known)
@@ -126,13 +127,13 @@ def _long_and_global(attention: EtcAttention, hidden: Tensor, tokens: Tokens) ->
     out = projected(attention.output, in_order(context, place).masked_fill((near.own < 0)[..., None], 0))
     if rows is None or known is None:
         return out
-    # Of the global keys, which every process has, the first one counts the weights.
+    # Every process has the global keys; only the first one includes them in the sums.
     there, mine = parts.slots >= 0, near.of_own(torch.zeros_like(near.own)) == 0  # pyright: ignore
     seen = torch.cat([there if shards.rank == 0 else torch.zeros_like(there), mine], 1)
     wide = torch.promote_types(hidden.dtype, torch.float32)
     with full_precision(hidden):
         scores = (rows["query"].to(wide) * attention.scale) @ rows["key"].to(wide).mT
-        for bias in rows["terms"]:  # what is hidden weighs 0 beside a global key, of which there is always one
+        for bias in rows["terms"]:  # Hidden keys have weight 0, since there is always a visible global key.
             scores = scores + bias.values.clamp(min=torch.finfo(wide).min / 4)
         gathered = gathered_by_all(
             scores, rows["value"], seen, shards, "global rows", dropout_prob=attention.dropout_prob
@@ -144,8 +145,9 @@ def _long_and_global(attention: EtcAttention, hidden: Tensor, tokens: Tokens) ->
 
 
 def through_the_first(attention: Any, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """What a causal mechanism makes of this process's part of rows, `(B, T_r, E)`, that stand behind `(B, M, E)`, which
-    every process has: the first one reads these with its own."""
+    """Computes the outputs of a causal mechanism for this process's part of rows, `(B, T_r, E)`, after `(B, M, E)`,
+    which every process has; the first process adds these to its part.
+    """
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
     count, mask = past.shape[1], tokens.mask
     if shards.rank:
@@ -156,9 +158,10 @@ def through_the_first(attention: Any, past: Tensor, hidden: Tensor, tokens: Toke
 
 
 def all_before(attention: OffsetAttention, past: Tensor, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens]:
-    """What comes before this process's part of rows within reach, `(B, N, E)`, and what is known of that and of the
-    part: states of the processes before it, and where these are too few, the last of `(B, M, E)`, which every process
-    has."""
+    """Returns the states before this process's part of rows within reach, `(B, N, E)`, and the properties of these and
+    of the part. They come from the previous processes and, if these have too few, from the end of `(B, M, E)`, which
+    every process has.
+    """
     reach = None if -attention.shown_offsets[0] > ANY else -attention.shown_offsets[0]
     _check_shard(attention, hidden, tokens)
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
@@ -172,14 +175,14 @@ def all_before(attention: OffsetAttention, past: Tensor, hidden: Tensor, tokens:
 
 @dataclass(frozen=True)
 class Halo:
-    """This process's part of rows, and the tokens around it that its queries see.
+    """This process's part of rows, and the surrounding tokens that its queries attend to.
 
     Attributes:
         hidden: `(B, N, E)`.
-        tokens: what is known of them, but for global ones.
-        first: the place of the first of them in the whole row.
-        before: how many of them come before this process's own.
-        count: T_r, how many are its own.
+        tokens: their properties, without global tokens.
+        first: the position of the first of them in the whole row.
+        before: the number of tokens before this process's own.
+        count: T_r, the number of this process's own tokens.
     """
 
     hidden: Tensor
@@ -198,8 +201,9 @@ class Halo:
         further: int = 0,
         sides: tuple[int, int, int] | None = None,
     ) -> Halo:
-        """The halo of a mechanism, and so many tokens more at its left, or the one of these `sides`, which are as
-        `_sides` gives them."""
+        """Returns the halo of a mechanism with `further` more tokens at its left, or with `sides` as
+        returned by `_sides`.
+        """
         shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
         left, right, period = sides or _sides(attention)
         sides = left + further, right, period
@@ -212,18 +216,18 @@ class Halo:
         return cls(shards.with_halo(hidden, *sides), known, low, shards.first - low, hidden.shape[1])
 
     def own(self, states: Tensor) -> Tensor:
-        """Those of this process's own tokens, of `(B, N, …)`."""
+        """Returns the part of `(B, N, …)` for this process's own tokens."""
         return states[:, self.before : self.before + self.count]
 
 
 def _sides(attention: Any) -> tuple[int, int, int]:
-    """How many tokens at its left and right a shard needs, and the period of places."""
+    """Returns how many tokens a shard needs at its left and right, and the period of the grid."""
     reach = attention.config.reach()
     return reach.left, 0 if attention.causal else reach.right, reach.period
 
 
 def mask_of_all(shards: Shards, hidden: Tensor, tokens: Tokens) -> Tensor | None:
-    """The mask `(B, T_r)` of this process, all True where only others have one; `None` where nobody has."""
+    """Returns the mask `(B, T_r)` of this process, all True if only others have one; `None` if no process has one."""
     if not shards.once("masked", lambda: shards.any(tokens.mask is not None, hidden.device)):
         return None
     if tokens.mask is not None:
@@ -232,8 +236,9 @@ def mask_of_all(shards: Shards, hidden: Tensor, tokens: Tokens) -> Tensor | None
 
 
 def first_real(shards: Shards, hidden: Tensor, tokens: Tokens) -> Tensor | None:
-    """`(B,)` int64, the place of each row's first real token, 0 in a row without any; `None` where all rows begin with
-    one."""
+    """Returns the position of each row's first real token, `(B,)` int64, 0 in a row without any; `None` if all rows
+    begin with one.
+    """
 
     def places() -> Tensor | None:
         mask = mask_of_all(shards, hidden, tokens)
@@ -249,12 +254,12 @@ def first_real(shards: Shards, hidden: Tensor, tokens: Tokens) -> Tensor | None:
 
 @dataclass(frozen=True)
 class Globals:
-    """The global tokens of whole rows, G at most, as every process has them.
+    """The global tokens of whole rows, at most G, which every process has.
 
     Attributes:
-        own: `(B, G)` int64, which of this process's tokens each of them is, −1 for those of others.
-        there: `(B, G)` bool, which of the slots hold one.
-        places: `(B, G)` int64, where they stand in the whole rows.
+        own: `(B, G)` int64, the index of each among this process's tokens, −1 for those of other processes.
+        there: `(B, G)` bool, True for used slots.
+        places: `(B, G)` int64, positions in the whole rows.
     """
 
     own: Tensor
@@ -263,7 +268,7 @@ class Globals:
 
     @classmethod
     def of(cls, shards: Shards, hidden: Tensor, tokens: Tokens) -> Globals | None:
-        """Those of the rows of which this process has `(B, T_r, E)`; `None` where no process has any."""
+        """Collects the global tokens of rows of which this process has `(B, T_r, E)`; `None` if no process has any."""
         return shards.once("globals", lambda: cls._looked_for(shards, hidden, tokens))
 
     @classmethod
@@ -277,26 +282,26 @@ class Globals:
         slot = torch.arange(most, device=hidden.device) - counts[: shards.rank].sum(0)[:, None]
         here = slots_of_mask(flags, most)
         mine = (slot >= 0) & (slot < flags.sum(1)[:, None])
-        own = torch.where(mine, here.gather(1, slot.clamp(min=0)), -1)
-        places = gathered_from(torch.where(mine, own + shards.first, 0), shards.group).sum(0)
-        return cls(own, torch.arange(most, device=hidden.device) < counts.sum(0)[:, None], places)
+        local_slots = torch.where(mine, here.gather(1, slot.clamp(min=0)), -1)
+        places = gathered_from(torch.where(mine, local_slots + shards.first, 0), shards.group).sum(0)
+        return cls(local_slots, torch.arange(most, device=hidden.device) < counts.sum(0)[:, None], places)
 
     def states(self, shards: Shards, hidden: Tensor) -> Tensor:
-        """Their states `(B, G, E)`, 0 in slots that hold none."""
-        own = gather_slots(hidden[:, None], self.own)[:, 0].masked_fill((self.own < 0)[..., None], 0)
-        return shards.summed(own, "globals")
+        """Returns their states `(B, G, E)`, 0 in unused slots."""
+        local_states = gather_slots(hidden[:, None], self.own)[:, 0].masked_fill((self.own < 0)[..., None], 0)
+        return shards.summed(local_states, "globals")
 
     def slots_in(self, halo: Halo) -> Tensor:
-        """`(B, G)` int64, where they stand among the tokens of a halo, −1 for those outside of it."""
+        """Returns their indices among the tokens of a halo, `(B, G)` int64, −1 for those outside."""
         place = self.places - halo.first
         return torch.where(self.there & (place >= 0) & (place < halo.hidden.shape[1]), place, -1)
 
 
 def _check_shard(attention: Any, hidden: Tensor, tokens: Tokens) -> None:
-    """Raise unless a mechanism can read this process's part of rows with what is known of its tokens.
+    """Raises unless a mechanism supports this process's part of rows with these properties of tokens.
 
     Raises:
-        InputError: something besides padding, and perhaps global tokens, is known of them; a shard of another length.
+        InputError: `tokens` has fields other than padding and supported ones; a shard has another length.
     """
     shards = tokens.shards
     assert shards is not None
@@ -314,11 +319,11 @@ def _check_shard(attention: Any, hidden: Tensor, tokens: Tokens) -> None:
 
 
 def window_in_halo(attention: Any, halo: Halo, hidden: Tensor, tokens: Tokens) -> Tensor:
-    """What the tokens of a halo gather from their window and the global tokens of all processes, before the output
-    projection: `(B, N, E)`. What depends on tokens outside of the halo means nothing.
+    """Computes attention of the tokens of a halo to their window and to the global tokens of all processes, before the
+    output projection: `(B, N, E)`. Outputs that depend on tokens outside of the halo are meaningless.
 
-    Copies of the global tokens stand before the halo, and their own places are hidden from the window. What a global
-    token gathers is put together from what it gathers of every shard, by the sums of its weights.
+    Copies of the global tokens are placed before the halo, and their own places are masked in the window. The attention
+    of a global token over the shards is combined by the sums of its weights.
     """
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
     known = Globals.of(shards, hidden, tokens)
@@ -354,7 +359,7 @@ def window_in_halo(attention: Any, halo: Halo, hidden: Tensor, tokens: Tokens) -
 
 
 def _global_rows(attention: Any, known: Globals, copies: Tensor, hidden: Tensor, tokens: Tokens, far: Any) -> Tensor:
-    """What the global tokens `(B, G, E)` gather from the real tokens of all shards, `(B, G, E)`."""
+    """Computes attention of the global tokens `(B, G, E)` to the real tokens of all shards, `(B, G, E)`."""
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
     prefix = "global_" if attention.separate else ""
     query, key, value = (
@@ -378,18 +383,18 @@ def _global_rows(attention: Any, known: Globals, copies: Tensor, hidden: Tensor,
 
 @dataclass(frozen=True)
 class LongShard:
-    """The long part of rows, their real tokens but the global ones, around this process's shard: the same for all
+    """The long part of rows, their real tokens without the global ones, around this process's shard; the same for all
     layers of a mechanism.
 
-    Long tokens are counted without what stands between them, so that it depends on the rows how far off the nearest r
-    of them are. Every process knows which tokens of whole rows are long, a byte for each.
+    Distances count long tokens only, so the distance in positions to the nearest r of them depends on the rows. Every
+    process knows which tokens of whole rows are long, one byte for each.
 
     Attributes:
-        wanted: the first place that each process needs, and the one behind its last.
-        order: `(B, N)` int64, which of the places around this shard each long token is, in their order; the first slot
-            has a multiple of `period` long tokens before it in the row.
-        there: `(B, N)` bool, which slots hold one.
-        own: `(B, T_r)` int64, the slots of this process's tokens, −1 where they are not long.
+        wanted: the first position that each process needs, and the end (exclusive).
+        order: `(B, N)` int64, the indices of the long tokens among the positions around this shard, in order; the
+            number of long tokens of the row before the first slot is a multiple of `period`.
+        there: `(B, N)` bool, True for used slots.
+        own: `(B, T_r)` int64, the slots of this process's tokens, −1 for those that are not long.
     """
 
     wanted: list[tuple[int, int]]
@@ -399,7 +404,7 @@ class LongShard:
 
     @classmethod
     def of(cls, hidden: Tensor, tokens: Tokens, sides: tuple[int, int, int]) -> LongShard:
-        """With so many long tokens at the left and the right, and the period, as `needed` gives them."""
+        """Collects the long tokens for the numbers needed at the left and the right, and the period, of `sides`."""
         shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
         return shards.once(("long", sides), lambda: cls._looked_for(shards, hidden, tokens, *sides))
 
@@ -411,7 +416,7 @@ class LongShard:
         is_long = torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device) if mask is None else mask
         is_long = is_long if flags is None else is_long & ~flags
         whole = shards.with_halo(is_long.to(torch.uint8), shards.total, shards.total).long()
-        upto = functional.pad(whole.cumsum(1), (1, 0))  # of each place, the long tokens before it
+        upto = functional.pad(whole.cumsum(1), (1, 0))  # number of long tokens before each position
         wanted = [_around(upto, shards.range_of(rank), left, right) for rank in range(shards.count)]
         low, high = wanted[shards.rank]
         before = upto[:, low : low + 1]
@@ -420,19 +425,20 @@ class LongShard:
         places = torch.arange(high - low, device=hidden.device).expand_as(slots)
         order = upto.new_zeros(len(upto), room + 1).scatter(1, slots, places)
         there = torch.zeros_like(order, dtype=torch.bool).scatter(1, slots, torch.ones_like(slots, dtype=torch.bool))
-        own = slots[:, shards.first - low : shards.first - low + hidden.shape[1]]
-        return cls(wanted, order[:, :room], there[:, :room], torch.where(own == room, -1, own))
+        local_slots = slots[:, shards.first - low : shards.first - low + hidden.shape[1]]
+        return cls(wanted, order[:, :room], there[:, :room], torch.where(local_slots == room, -1, local_slots))
 
     def of_own(self, values: Tensor) -> Tensor:
-        """`(B, T_r)` of this process's tokens → `(B, N)` in the slots of the long ones, −1 in others."""
+        """Scatters `(B, T_r)` of this process's tokens to the slots of the long ones, `(B, N)`, −1 elsewhere."""
         room = self.there.shape[1]
         slots = torch.where(self.own < 0, room, self.own)
         return values.new_full((len(values), room + 1), -1).scatter(1, slots, values)[:, :room]
 
 
 def check_owners(hidden: Tensor, tokens: Tokens, known: Globals | None) -> None:
-    """Raise `InputError` in all processes where a long token of one belongs to a global token that whole rows have
-    not; looked at once for all layers."""
+    """Raises `InputError` in all processes if a long token of one belongs to a global token that the whole row does not
+    have; checked once for all layers.
+    """
     shards: Shards = tokens.shards  # pyright: ignore[reportAssignmentType]
     belongs = tokens.belongs_to
 
@@ -455,14 +461,15 @@ def check_owners(hidden: Tensor, tokens: Tokens, known: Globals | None) -> None:
 
 
 def _around(upto: Tensor, part: tuple[int, int], left: int, right: int) -> tuple[int, int]:
-    """The first place that a part of rows needs, and the one behind its last, for so many long tokens at each side;
-    `(B, T + 1)` are the long tokens before each place."""
+    """Returns the first position that a part of rows needs, and the end (exclusive), for `left` and `right` long
+    tokens; `upto` `(B, T + 1)` counts the long tokens before each position.
+    """
     first, end = part
     low, high = upto[:, first : first + 1] - left, upto[:, end : end + 1] + right
     some = upto[:, end] > upto[:, first]  # rows in which the part has long tokens
     if not bool(some.any()):
         return part
-    # The place of the i-th long token is the last that has no more than i of them before it.
+    # The i-th long token is at the last position with at most i of them before it.
     total = upto[:, -1:]
     starts = torch.searchsorted(upto, low.clamp(min=0), right=True)[some] - 1
     ends = torch.searchsorted(upto, high.clamp(max=total))[some]
@@ -470,13 +477,14 @@ def _around(upto: Tensor, part: tuple[int, int], left: int, right: int) -> tuple
 
 
 def sums_of_others(shards: Shards, features: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
-    """`Σ_j φ(k_j)ᵀ [v_j, 1]` over the keys of the other shards, in the causal form of those before this one:
-    `(B, H, F, D + 1)`, in at least float32. Features are `(B, H, T_r, F)`, values `(B, H, T_r, D)`."""
+    """Returns `Σ_j φ(k_j)ᵀ [v_j, 1]` over the keys of the other shards, in the causal form of those before this one:
+    `(B, H, F, D + 1)`, in at least float32. Features are `(B, H, T_r, F)`, values `(B, H, T_r, D)`.
+    """
     wide = torch.promote_types(features.dtype, torch.float32)
     features, value = features.to(wide), value.to(wide)
     if mask is not None:
         features = features.masked_fill(~mask[:, None, :, None], 0)
-    own = torch.cat([features.mT @ value, features.sum(2)[..., None]], -1)
-    all_sums, rank = shards.gathered(own, "sums"), shards.rank
+    local_sums = torch.cat([features.mT @ value, features.sum(2)[..., None]], -1)
+    all_sums, rank = shards.gathered(local_sums, "sums"), shards.rank
     before = all_sums[:rank].sum(0)
     return before if causal else before + all_sums[rank + 1 :].sum(0)

@@ -1,4 +1,4 @@
-"""Warm starts: how weights of a mechanism start that a published checkpoint, or another mechanism, lacks."""
+"""Warm starts: initial values of weights that a published checkpoint, or another mechanism, lacks."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ import torch
 from longspan.attention.base import Attention, ProjectedAttention
 
 Start = Literal["from_local", "new"]
-"""How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
+"""Initial value of a weight that a source lacks: a copy of another of the layer, or the mechanism's initialisation."""
 
 PROJECTIONS = ("query", "key", "value", "output")
 """Parts of a `ProjectedAttention` that every source has."""
 
 
 class FurtherWeights(Attention):
-    """Base of modules with linear parts that start as copies of others, or whose weights follow what a source lacks."""
+    """Base class of modules with linear parts that start as copies of others, or with weights that depend on what a
+    source lacks.
+    """
 
     @property
     def starts_from(self) -> Mapping[str, str]:
-        """Linear part with weights of its own → the part of which it starts as a copy."""
+        """Returns linear part with weights of its own → the part that initialises it."""
         return {}
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Set the weights beyond the projections that every mechanism shares, as the configuration says.
+        """Initialises the weights that are not the shared projections, from the configuration.
 
         Called at construction, and by a model after it has initialised or loaded those projections. Weights that
-        transformers marked as loaded are left alone. Here: the copies of `starts_from`.
+        transformers marked as loaded are not changed. By default, copies as in `starts_from`.
         """
         for name, source in self.starts_from.items():
             for kind in ("weight", "bias"):
@@ -38,20 +40,22 @@ class FurtherWeights(Attention):
                     parameter.copy_(getattr(getattr(self, source), kind))
 
     def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
-        """What the function `warm_start` does with this module; for those that set some of these weights otherwise."""
+        """Implements the function `warm_start` for this module; override to initialise some of these
+        weights differently.
+        """
         return _started(self, missing, std)
 
 
 def warm_start(attention: Attention, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
-    """Start the weights of `missing` names, which a source lacks, so that it is disturbed as little as can be.
+    """Initialises the weights in `missing`, which a source lacks, with the least change of the outputs.
 
     Args:
-        attention: the mechanism; one that draws weights has a method `init_extra_weights(std)`.
+        attention: the mechanism; one with random weights has a method `init_extra_weights(std)`.
         missing: names in its `state_dict`.
         std: standard deviation of new weights.
 
     Returns:
-        How each of them starts; what no source may lack is left out, and left as it is.
+        The initialisation of each of them, without those that no source may lack, which are not changed.
     """
     if isinstance(attention, FurtherWeights):
         return attention.warm_start(missing, std)

@@ -1,7 +1,7 @@
-"""States of a fixed size, for a static cache: one compiled graph of a step serves every length of the text.
+"""States of a fixed size for a static cache: one compiled graph of a step serves every length of the text.
 
-A graph that reads as many keys as there are is another one for every length. Here a step reads all places of a buffer,
-and a mask says which of them hold something; where the next token goes is a tensor.
+A step attends to all places of a buffer; a mask marks the used ones, and the place of the next token is a tensor. With
+a growing number of keys, every length would need another graph.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from longspan.errors import InputError
 
 
 def reads_in_order(attention: Any) -> bool:
-    """Whether a step reads keys and values in the order of the text, where distances count, for which they are copied;
-    else where they stand in the buffer, which holds what a token sees and nothing else."""
+    """Whether a step needs keys and values in the order of the text (for distances), for which they are copied.
+    Otherwise it uses them in the order of the buffer, which holds only visible tokens.
+    """
     if attention.has_positions or attention.state_kind is None:
         return True
     if attention.state_kind == "keys":
@@ -28,22 +29,22 @@ def reads_in_order(attention: Any) -> bool:
 
 
 def one_step(attention: Any, key: Tensor, value: Tensor, tokens: Tokens, state: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Append the keys and values `(B, H, 1, D)` of one token to a `FixedLayer`; as `FixedLayer.step`."""
+    """Appends the keys and values `(B, H, 1, D)` of one token to a `FixedLayer`; returns as `FixedLayer.step`."""
     assert tokens.mask is not None
     return state.step(key, value, tokens.mask, in_order=reads_in_order(attention))
 
 
 class FixedLayer(StaticLayer):
-    """Keys and values of a text of at most so many tokens, or of those of it within reach of a window.
+    """Keys and values of a text of at most `tokens` tokens, or of those within reach of a window.
 
-    Position p stands at place p mod R of the R places, so that a window overwrites what no token sees any more.
+    Position p is stored at p mod R of R places, so that a window overwrites tokens that are out of reach.
 
     Args:
-        tokens: the most that the text may have.
-        reach: how many past positions a later token can still see; `None` for all.
+        tokens: the most tokens of the text.
+        reach: how many past positions a later token can attend to; `None` for all.
 
     Attributes:
-        cumulative_length: how many positions were written, an int64 scalar tensor.
+        cumulative_length: the number of positions written so far, an int64 scalar tensor.
     """
 
     def __init__(self, tokens: int, reach: int | None = None) -> None:
@@ -52,14 +53,15 @@ class FixedLayer(StaticLayer):
 
     @classmethod
     def like(cls, layer: CacheLayerMixin, tokens: int) -> FixedLayer:
-        """What keeps the same as a layer that grows, or that of a window, with room for so many tokens."""
+        """Returns a layer with `tokens` places that stores the same as a growing layer or a window's."""
         return cls(tokens, layer.reach if isinstance(layer, WindowLayer) else None)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append new `(B, H, T, D)` keys and values; return those within reach, in the order of the text, and these.
+        """Appends new `(B, H, T, D)` keys and values; returns those within reach, in the order of the text,
+        followed by these.
 
         Raises:
-            InputError: more than there is room for.
+            InputError: the layer is full.
         """
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -89,15 +91,14 @@ class FixedLayer(StaticLayer):
     def step(
         self, key_states: Tensor, value_states: Tensor, mask: Tensor, *, in_order: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Append one token, `(B, H, 1, D)`, without a look at how many there are; return keys and values of all R
-        places `(B, H, R, D)` and which of them hold a real token, `(B, R)` bool.
+        """Appends one token, `(B, H, 1, D)`, without reading the length. Returns keys and values of all R places `(B,
+        H, R, D)` and the mask of real tokens among them, `(B, R)` bool.
 
         Args:
-            key_states, value_states: of the token.
-            mask: `(B, tokens)` bool, True where a token is real, the new one being the last, as in
-                `Tokens(in_buffer=True)`.
-            in_order: whether places are to be in the order of the text, the new token's the last, for which they are
-                copied; else they stay where they are.
+            key_states, value_states: keys and values of the token.
+            mask: `(B, tokens)` bool, True for real tokens, the new one last, as in `Tokens(in_buffer=True)`.
+            in_order: whether to copy the places into the order of the text, the new token last; otherwise they are
+                returned as stored.
         """
         assert self.keys is not None
         assert self.values is not None
@@ -114,20 +115,20 @@ class FixedLayer(StaticLayer):
         return self.keys, self.values, mask.index_select(1, length - 1 - age)
 
     def get_max_length(self) -> int:
-        """The most tokens that the text may have."""
+        """Returns the most tokens of the text."""
         return self.tokens
 
 
 def text_at_end(written: Tensor, mask: Tensor | None, tokens: int, rows: int) -> Tensor:
-    """The mask `(B, tokens)` bool of a text whose next token is the last of so many places, nothing being before its
-    first; as `Tokens(in_buffer=True)` takes it.
+    """Returns the mask `(B, tokens)` bool of a text whose next token is at the last place, False before its first
+    token, as expected by `Tokens(in_buffer=True)`.
 
     Args:
-        written: how many tokens come before this one, an int64 scalar tensor.
-        mask: `(B, S)` bool over the text from its first token on, this one included; what is behind that is not read;
-            `None` where every token is real.
-        tokens: the most that the text may have.
-        rows: B.
+        written: the number of tokens before this one, an int64 scalar tensor.
+        mask: `(B, S)` bool over the text from its first token on, including this one; later entries are ignored. `None`
+            if every token is real.
+        tokens: the most tokens of the text.
+        rows: the batch size B.
     """
     position = torch.arange(tokens, device=written.device) + (written + 1 - tokens)
     there = (position >= 0)[None]

@@ -1,8 +1,8 @@
 """Centroids that follow the vectors of training batches, without gradients: online k-means on the unit sphere.
 
-A forward pass only reads them, so that it depends on nothing that ran before, and a pass that gradient checkpointing
-repeats finds what the first one found. In training it leaves its vectors behind; `learn`, called once after each step
-of the optimiser (`Attention.after_step`), moves the centroids towards them.
+A forward pass only reads them, so it is independent of earlier passes, and recomputation by gradient checkpointing uses
+the same centroids. In training it stores its vectors; `learn`, called once after each step of the optimiser
+(`Attention.after_step`), moves the centroids towards them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Centroids(nn.Module):
     """C unit vectors for each of H sets of heads, as buffers that are saved with the weights.
 
     Args:
-        sets: how many sets H of centroids there are, one for each head or one for all.
+        sets: number of sets H of centroids, one for each head or one for all.
         count: centroids C of a set.
-        width: numbers D of a vector.
-        decay: share λ of a centroid that stays: `μ ← unit(λ μ + (1 − λ) m)`, m being the unit mean of its vectors.
+        width: size D of a vector.
+        decay: weight λ of the old centroid, `μ ← unit(λ μ + (1 − λ) m)`, with m the unit mean of its vectors.
         iterations: rounds of k-means on the first batch.
-        seed: start of what is drawn: the centroids before the first batch, and the vectors that k-means starts from.
+        seed: random seed of the centroids before the first batch, and of the vectors from which k-means starts.
     """
 
     centres: Tensor
@@ -44,7 +44,7 @@ class Centroids(nn.Module):
 
     @torch.no_grad()
     def restart(self) -> None:
-        """Back to the draw of the seed, where the centroids were not loaded."""
+        """Resets the centroids to those drawn from the seed, unless they were loaded."""
         if not getattr(self.centres, "_is_hf_initialized", False):
             generator = torch.Generator().manual_seed(self.seed)
             drawn = torch.randn(self.centres.shape, generator=generator, dtype=torch.float64)
@@ -53,22 +53,22 @@ class Centroids(nn.Module):
             self.batches.zero_()
 
     def nearest(self, vectors: Tensor) -> Tensor:
-        """The centroid of each vector, `(B, H, T, D)` → `(B, H, T)` int64."""
+        """Returns the nearest centroid of each vector, `(B, H, T, D)` → `(B, H, T)` int64."""
         return nearest(vectors, self.centres)
 
     def note(self, vectors: Tensor, real: Tensor | None = None) -> None:
-        """Leave the unit vectors of a batch, `(B, H, T, D)`, for `learn`; in evaluation nothing is left.
+        """Stores the unit vectors of a batch, `(B, H, T, D)`, for `learn`; only in training.
 
-        The last batch before a step counts: a pass that is repeated for its gradients leaves the same once more.
+        The last batch before a step counts: a pass that is recomputed for its gradients stores the same again.
         """
         if self.training:
             self._noted = vectors.detach(), real
 
     @torch.no_grad()
     def learn(self) -> None:
-        """Move towards the batch that was noted last; at the first one, start from its vectors by k-means.
+        """Moves the centroids towards the last stored batch; the first one initialises them by k-means.
 
-        A centroid that is nearest to no vector stays. Processes that train together learn from all of their batches.
+        A centroid that is nearest to no vector does not change. Processes that train together use all of their batches.
         """
         if self._noted is None:
             return
@@ -88,7 +88,9 @@ class Centroids(nn.Module):
         self.batches += 1
 
     def _begin(self, pool: Tensor) -> None:
-        """Start at vectors of the batch `(H, n, D)`, drawn without repetition; where they are too few, some stay."""
+        """Initialises the centroids from random vectors of the batch `(H, n, D)` without repetition; if these are too
+        few, some centroids do not change.
+        """
         generator = torch.Generator().manual_seed(self.seed)
         drawn = torch.randperm(pool.shape[1], generator=generator)[: self.centres.shape[1]].to(pool.device)
         self.centres[:, : len(drawn)] = pool[:, drawn].to(self.centres.dtype)
@@ -96,25 +98,27 @@ class Centroids(nn.Module):
             torch.distributed.broadcast(self.centres, 0)
 
     def _move(self, pool: Tensor, decay: float) -> None:
-        """One step: each centroid towards the unit mean of the vectors `(H, n, D)` that it is nearest to."""
-        own = nearest(pool, self.centres)
-        sums = pool.new_zeros(self.centres.shape).scatter_add(1, own[..., None].expand_as(pool), pool)
-        counts = pool.new_zeros(self.centres.shape[:2]).scatter_add(1, own, torch.ones_like(own, dtype=pool.dtype))
+        """Moves each centroid towards the unit mean of its nearest vectors among `(H, n, D)`."""
+        assigned = nearest(pool, self.centres)
+        sums = pool.new_zeros(self.centres.shape).scatter_add(1, assigned[..., None].expand_as(pool), pool)
+        counts = pool.new_zeros(self.centres.shape[:2]).scatter_add(
+            1, assigned, torch.ones_like(assigned, dtype=pool.dtype)
+        )
         if is_distributed():
-            for each in (sums, counts):
-                torch.distributed.all_reduce(each)
+            for tensor in (sums, counts):
+                torch.distributed.all_reduce(tensor)
         moved = decay * self.centres + (1 - decay) * F.normalize(sums, dim=-1)
         self.centres.copy_(torch.where(counts[..., None] > 0, F.normalize(moved, dim=-1), self.centres))
 
 
 class CentroidAttention(ProjectedAttention):
-    """Attention that sorts what it reads by centroids, which learn after each step of training."""
+    """Attention that sorts its tokens by centroids, which are updated after each step of training."""
 
     config: Any
     centroids: Centroids
 
     def new_centroids(self, sets: int, width: int) -> Centroids:
-        """`(sets, C, width)` centroids, C = `clusters`, drawn and moved as the configuration says."""
+        """Returns `(sets, C, width)` centroids, C = `clusters`, with the configuration's seed and decay."""
         options = {"decay": self.config.decay, "iterations": self.config.first_iterations, "seed": self.config.seed}
         return Centroids(sets, self.config.clusters, width, **options)
 
@@ -127,8 +131,9 @@ class CentroidAttention(ProjectedAttention):
 
 
 def normal(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """`LayerNorm` without weights over the last dimension, as attention and as the centroids read it: of length √D in
-    the type of the input, and of length 1 in float32 at least, without gradients."""
+    """Applies `LayerNorm` without weights over the last dimension. Returns the result for attention, of length √D in
+    the dtype of the input, and for the centroids, of length 1 in float32 at least, without gradients.
+    """
     wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
     with full_precision(vectors):
         normal = F.layer_norm(wide, wide.shape[-1:])

@@ -1,4 +1,4 @@
-"""A sequence taken apart into global tokens and the long part, and how pairs across the two are related."""
+"""Splits a sequence into global tokens and the long part, and relates pairs across the two."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from longspan.ops.attend.terms import content_scores
 
 
 class Parts(NamedTuple):
-    """The tokens of a batch, taken apart.
+    """The global and the long part of a batch.
 
     Attributes:
-        long: `(B, T, E)`, those of the long part first; what follows means nothing.
-        mask: `(B, T)` bool, which of these there are; `None` means all.
-        back: the way back for `in_order`; `None` where long tokens stand where they stood.
-        slots: `(B, G)` int64, the places of the global tokens in rising order, −1 in unused slots; `None` for none.
-        globals: `(B, G, E)`, those of the global part.
-        belongs: `(B, T)` int64, the slot to which each long token belongs, −1 for none; `None` for no structure.
+        long: `(B, T, E)`, the long tokens first; the rest is meaningless.
+        mask: `(B, T)` bool, True for long tokens; `None` means all.
+        back: the inverse order for `in_order`; `None` if long tokens keep their places.
+        slots: `(B, G)` int64, the positions of the global tokens in rising order, −1 in unused slots; `None` for none.
+        globals: `(B, G, E)`, the global tokens.
+        belongs: `(B, T)` int64, the slot to which each long token belongs, −1 for none; `None` without structure.
     """
 
     long: Tensor
@@ -33,12 +33,12 @@ class Parts(NamedTuple):
 
     @property
     def beside(self) -> int:
-        """Number of global keys, G, in front of the long ones."""
+        """The number of global keys, G, before the long ones."""
         return 0 if self.slots is None else self.slots.shape[1]
 
 
 def taken_apart(hidden: Tensor, tokens: Tokens, multiple: int = 1) -> Parts:
-    """The long and the global part of `(B, T, E)`; the number of slots is a multiple of what is given."""
+    """Splits `(B, T, E)` into the long and the global part; the number of slots is rounded up to a `multiple`."""
     length, slots = hidden.shape[1], None
     has_globals = tokens.is_global is not None or tokens.global_slots is not None
     if has_globals and length:
@@ -63,8 +63,9 @@ def taken_apart(hidden: Tensor, tokens: Tokens, multiple: int = 1) -> Parts:
 
 
 def relations(parts: Parts) -> tuple[Tensor, Tensor | None]:
-    """`(B, T, G)` bool, whether a long token belongs to a global one, and what hard masks leave: that, or all where it
-    belongs to none; `None` for all where there is no structure."""
+    """Returns whether each long token belongs to each global one, `(B, T, G)` bool, and the pairs that hard masks
+    allow: the same, or all for a token that belongs to none; `None` without structure.
+    """
     assert parts.slots is not None
     count = parts.slots.shape[1]
     if parts.belongs is None:
@@ -74,14 +75,15 @@ def relations(parts: Parts) -> tuple[Tensor, Tensor | None]:
 
 
 def labelled(query: Tensor, table: Tensor, bias: Tensor, row: Tensor) -> Tensor:
-    """`q·a + b` of each pair's label, `(B, H, T, S)` in float32 at least: queries `(B, H, T, D)`, a `(H, R, D)`, b
-    `(H, R)`, labels `(B, T, S)`."""
+    """Returns `q·a + b` of each pair's label, `(B, H, T, S)` in float32 at least: queries `(B, H, T, D)`, a `(H, R,
+    D)`, b `(H, R)`, labels `(B, T, S)`.
+    """
     scores = content_scores(query, table, row)
     return scores + bias.to(scores.dtype)[:, row].transpose(0, 1)
 
 
 def hidden_outside(bias: Tensor | None, query: Tensor, shown: Tensor | None) -> Tensor | None:
-    """A bias `(B, H, T, S)` that is −∞ where `(B, T, S)` does not show a key; `None` where nothing is added."""
+    """Returns a bias `(B, H, T, S)` that is −∞ where `shown` `(B, T, S)` is False; `None` if nothing is added."""
     if shown is None:
         return bias
     if bias is None:
@@ -90,7 +92,7 @@ def hidden_outside(bias: Tensor | None, query: Tensor, shown: Tensor | None) -> 
 
 
 def put_rows(tensor: Tensor, rows: Tensor, slots: Tensor, dim: int) -> Tensor:
-    """A tensor with T places along a dimension and the G rows of `(B, G)` slots in theirs; unused ones are dropped."""
+    """Writes the G rows of `(B, G)` slots into a tensor's T places along `dim`; unused slots are ignored."""
 
     def along(places: Tensor) -> Tensor:
         return places.view([len(places) if axis == 0 else -1 if axis == dim else 1 for axis in range(tensor.ndim)])

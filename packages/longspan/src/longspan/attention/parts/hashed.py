@@ -1,4 +1,4 @@
-"""What LSH attention makes of its tokens: shared queries and the buckets of random rotations, or keys beside them."""
+"""Projections and buckets of LSH attention: shared or separate keys, and buckets of random rotations."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from longspan.ops.sorted.hashing import (
 
 
 class Vectors(NamedTuple):
-    """What a layer makes of its tokens: `(B, H, T, D)` each, `key` `None` where the query is one, the buckets
-    `(B, H, R, T)`, and a bound on how many there are."""
+    """Projected tokens of a layer: `(B, H, T, D)` each, `key` `None` if queries are also the keys, the buckets `(B, H,
+    R, T)`, and an upper bound of their number.
+    """
 
     query: Tensor
     key: Tensor | None
@@ -36,16 +37,16 @@ class Vectors(NamedTuple):
     most: int
 
     def padded(self, length: int) -> Vectors:
-        """The same for `length` tokens: behind the text stand zeros, in bucket −1."""
+        """Pads the tokens to `length` with zeros in bucket −1."""
         more = length - self.query.shape[2]
-        query, key, value = (None if each is None else F.pad(each, (0, 0, 0, more)) for each in self[:3])
+        query, key, value = (None if tensor is None else F.pad(tensor, (0, 0, 0, more)) for tensor in self[:3])
         assert query is not None
         assert value is not None
         return Vectors(query, key, value, F.pad(self.ids, (0, more), value=NOWHERE), self.most)
 
 
 class HashedAttention(ProjectedAttention):
-    """Projections and buckets; `config` is that of the mechanism `reformer`, which says what its options mean."""
+    """Projections and buckets; `config` is that of the mechanism `reformer`, which documents the options."""
 
     config: Any
     rotations: Tensor | None
@@ -61,15 +62,15 @@ class HashedAttention(ProjectedAttention):
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Draw the rotations `(H, R, 2, D, 64)` from the configuration's seed, unless they were loaded."""
+        """Draws the rotations `(H, R, 2, D, 64)` from the configuration's seed, unless they were loaded."""
         if self.rotations is not None and not getattr(self.rotations, "_is_hf_initialized", False):
             generator = torch.Generator().manual_seed(self.config.seed)
             self.rotations.copy_(draw_rotations(self.heads, self.config.rounds, self.head_width, generator))
 
     def vectors(self, hidden: Tensor, tokens: Tokens) -> Vectors:
-        """Queries, keys and values, and where they stand.
+        """Returns queries, keys, values and buckets.
 
-        Autocast would round the queries, and so move tokens to other buckets.
+        Autocast would round the queries, which would change buckets.
         """
         if self.config.local:
             query, key, value = self.project(hidden)
@@ -80,7 +81,9 @@ class HashedAttention(ProjectedAttention):
         return Vectors(query, key, value, *self._buckets(query, tokens.last_mask(hidden.shape[1])))
 
     def _buckets(self, query: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
-        """The buckets `(B, H, R, T)` of `(B, H, T, D)` queries in every round, and a bound on how many there are."""
+        """Returns the buckets `(B, H, R, T)` of `(B, H, T, D)` queries in every round, and an upper bound
+        of their number.
+        """
         config, (batch, heads, length) = self.config, query.shape[:3]
         if config.chunks == "published" or config.local:
             factors = config.factors(length) if config.chunks == "published" else ()
@@ -88,7 +91,7 @@ class HashedAttention(ProjectedAttention):
                 return published_buckets(query, self._drawn(query, factors), factors, mask), prod(factors)
             ids = torch.zeros(batch, heads, config.hashes, length, dtype=torch.int64, device=query.device)
             return ids if mask is None else ids.masked_fill(~mask[:, None, None, :], NOWHERE), 1
-        # A graph does not know how long its texts will be.
+        # a compiled graph does not know the length
         known = query.device if torch.compiler.is_compiling() else torch.device("cpu")
         if config.buckets is not None or self.causal:
             number = config.count_buckets(length, self.causal)
@@ -107,7 +110,9 @@ class HashedAttention(ProjectedAttention):
         return buckets_of(query, rotations, count, most, mask), most
 
     def _drawn(self, query: Tensor, factors: tuple[int, ...]) -> Tensor:
-        """Rotations `(H, D, R, C)` of the published form, in the type of the queries, as transformers draws them."""
+        """Returns rotations `(H, D, R, C)` of the published form, in the dtype of the queries, as
+        transformers draws them.
+        """
         shape = (self.heads, self.head_width, self.config.rounds, sum(factors) // 2)
         if self.config.resample and self.training:
             return torch.randn(shape, device=query.device, dtype=query.dtype)

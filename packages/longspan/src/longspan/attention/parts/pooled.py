@@ -1,5 +1,6 @@
-"""Levels over pools: what each sees, and the forward pass, which begins with a window and attends, level by level, from
-the sum of the levels below to pools of that sum."""
+"""Levels over pools: their receptive fields, and the forward pass, in which each level attends from the sum of the
+levels below it to pools of that sum. The first level is a window.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +31,13 @@ PoolSize = Annotated[int, Range(1, 4096)]
 
 @dataclass(frozen=True, kw_only=True)
 class Pools:
-    """A level beyond the first: a window over pools of what the levels below it gave.
+    """A level beyond the first: a window over pools of the outputs of the levels below it.
 
     Attributes:
-        left_tokens, right_tokens: the window in tokens; a query sees the pools whose whole kernel lies inside it.
+        left_tokens, right_tokens: the window in tokens; a query attends to the pools whose whole kernel lies inside it.
         kernel, stride: tokens per pool, κ, and from one pool to the next, ξ.
-        pooling: what makes a pool of its tokens.
-        shared: whether the sequence is pooled once, or else the window of every query.
+        pooling: how a pool is computed from its tokens.
+        shared: whether the sequence is pooled once; otherwise the window of every query is.
     """
 
     left_tokens: int
@@ -48,34 +49,34 @@ class Pools:
 
     @property
     def before(self) -> int:
-        """Tokens of a pool before its centre."""
+        """The number of tokens of a pool before its centre."""
         return self.kernel // 2
 
     @property
     def after(self) -> int:
-        """Tokens of a pool behind its centre."""
+        """The number of tokens of a pool after its centre."""
         return self.kernel - 1 - self.before
 
     @property
     def centre_reach(self) -> tuple[int, int]:
-        """How far left and right of a query a pool's centre may lie, so that its whole kernel is in the window."""
+        """How far left and right of a query a pool's centre can be if its whole kernel is in the window."""
         return self.left_tokens - self.before, self.right_tokens - self.after
 
     @property
     def pattern(self) -> PooledWindow:
-        """Which pools a query sees, of a sequence that is pooled once."""
+        """The pools that a query attends to, of a sequence that is pooled once."""
         return PooledWindow(self.left_tokens, self.right_tokens, self.kernel, self.stride)
 
     def pool_count(self, length: int) -> int:
-        """How many pools are made of so many tokens."""
+        """Returns the number of pools of `length` tokens."""
         return -(-length // self.stride) if self.shared else length
 
     def complete(self, length: int) -> int:
-        """How many pools of a sequence that is pooled once have their last token among the first so many."""
+        """Returns how many pools of a sequence that is pooled once have their last token among the first `length`."""
         return max(0, (length - 1 - self.after) // self.stride + 1)
 
     def pairs(self, length: int) -> int:
-        """Pairs of a query and a pool that it sees, of so many tokens."""
+        """Returns the number of pairs of a query and a visible pool, for `length` tokens."""
         left, right = self.centre_reach
         if not self.shared:
             return pairs_within(length, -left, right, self.stride)
@@ -84,19 +85,20 @@ class Pools:
         return int(seen.clamp(min=0).sum())
 
     def centres_of(self, needed: Tensor) -> Tensor:
-        """Centres of the pools that the `needed` queries see, `(T,)` bool both."""
+        """Returns the centres of the pools that the `needed` queries attend to, both `(T,)` bool."""
         left, right = self.centre_reach
         if not self.shared:
             return shifted(needed, -left, right, self.stride)
         return shifted(needed, -left, right) & (torch.arange(len(needed)) % self.stride == 0)
 
     def tokens_of(self, centres: Tensor) -> Tensor:
-        """The tokens in the pools around these centres, `(T,)` bool both."""
+        """Returns the tokens in the pools around these centres, both `(T,)` bool."""
         return shifted(centres, -self.before, self.after)
 
     def phase(self) -> tuple[int, int, int]:
-        """How far to shift pools of a query's own so that one of its centres, `i − left + m·stride`, falls onto i, and
-        how many of them then lie before and after that one."""
+        """Returns how far to shift a query's own pools so that one of the centres `i − left + m·stride` is i, and how
+        many of them are before and after that one.
+        """
         left, right = self.centre_reach
         count = (left + right) // self.stride + 1
         before = min(max(0, left // self.stride), count - 1)
@@ -104,14 +106,14 @@ class Pools:
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How many tokens to each side a query sees at most, in pools."""
+        """Returns the most tokens on each side that a query depends on through pools."""
         left, right = self.centre_reach
-        if not self.shared:  # the last centre need not lie at the window's end
+        if not self.shared:  # the last centre can be before the window's end
             right -= (left + right) % self.stride
         return self.left_tokens, max(0, right + self.after)
 
     def furthest(self, token: Tensor, left: bool) -> Tensor:
-        """The furthest token to one side in the pools that these tokens see, each of which sees one at least."""
+        """Returns the furthest token to one side in the pools that these tokens attend to, each to at least one."""
         reach = self.centre_reach
         if not self.shared:
             return token - self.left_tokens if left else token + self.reach[1]
@@ -122,10 +124,10 @@ class Pools:
 
 
 def furthest_reach(levels: Sequence[Pools], period: int) -> tuple[int, int]:
-    """How far to each side the last of these levels reaches at most, through all of them.
+    """Returns how far to each side the last of these levels reaches, through all of them.
 
-    The sum of their windows, or less, where the pools of one level do not end where the next level's begin: then the
-    furthest over one period is looked for.
+    At most the sum of their windows; less if the pools of one level do not end where the next level's begin: then the
+    furthest over one period is computed.
     """
     left, right = (sum(sides) for sides in zip(*(pools.reach for pools in levels), strict=True))
     every_token_sees_one = all(not pools.shared or sum(pools.centre_reach) >= pools.stride - 1 for pools in levels)
@@ -139,9 +141,9 @@ def furthest_reach(levels: Sequence[Pools], period: int) -> tuple[int, int]:
 
 
 class PooledAttention(WindowedAttention):
-    """A window, and levels over pools, whose weights a subclass makes in `add_weights`.
+    """A window, and levels over pools, whose weights a subclass creates in `add_weights`.
 
-    Parts of the second level have no number in their names, those of further ones have: `pooled_key_3`.
+    Weights of the second level have no number in their names, those of further levels have one: `pooled_key_3`.
 
     Attributes:
         pools: the levels beyond the first.
@@ -155,20 +157,22 @@ class PooledAttention(WindowedAttention):
 
     @property
     def levels(self) -> range:
-        """The numbers of the levels beyond the first."""
+        """The indices of the levels beyond the first."""
         return range(2, 2 + len(self.pools))
 
     def projection(self, name: str, level: int = 2) -> nn.Linear:
-        """A further level's `query`, `key` or `value` projection `(E, E)`: that of the first where levels are tied."""
+        """Returns a further level's `query`, `key` or `value` projection `(E, E)`: that of the first if
+        levels are tied.
+        """
         return getattr(self, name if self.config.tie_levels else numbered(f"pooled_{name}", level))
 
     def pool_weight(self, name: str, level: int = 2) -> Tensor | None:
-        """LDConv's weight `(H, κ, D)` of a level's keys or values; `None` with another pooling."""
+        """Returns LDConv's weight `(H, κ, D)` of a level's keys or values; `None` for other poolings."""
         learned = self.pools[level - 2].pooling == "ldconv"
         return getattr(self, numbered(f"pool_{name}_weight", level)) if learned else None
 
     def new_state(self) -> LayerState:
-        """Keys and values within reach, and of every further level its pools, where the form is causal."""
+        """Returns a state of keys and values within reach, and of the pools of every further level, if causal."""
         if not (self.causal and self.pools):
             return super().new_state()
         from longspan.attention.parts.pooled_state import PooledLayer
@@ -186,7 +190,7 @@ class PooledAttention(WindowedAttention):
         return total
 
     def _pool_states(self, state: LayerState | None) -> list[PoolState] | None:
-        """What a state holds of each further level; `None` without one."""
+        """Returns the state of each further level; `None` without a state."""
         if state is None:
             return None
         if not self.pools:
@@ -200,8 +204,10 @@ class PooledAttention(WindowedAttention):
     def pooled_context(
         self, below: Tensor, tokens: Tokens, level: int = 2, before: Tensor | Literal[0] | None = None
     ) -> Tensor:
-        """What a level adds to the sum of those below it, before the output projection: `(B, T, E)` both. The grid of
-        shared pools begins behind `before` `(B,)` places, which are left out; by default at the first real token."""
+        """Computes the output of a level for the sum of those below it, before the output projection, both `(B, T,
+        E)`. The grid of shared pools begins after `before` `(B,)` places, which are ignored; by default at the
+        first real token.
+        """
         below, mask, back = self._from_the_first(below, tokens, before)
         context = self.merge_heads(self.attend_pools(*self._project_pools(below, level), mask, level))
         context = context if mask is None else context.masked_fill(~mask[:, :, None], 0)
@@ -210,7 +216,9 @@ class PooledAttention(WindowedAttention):
     def _from_the_first(
         self, below: Tensor, tokens: Tokens, before: Tensor | Literal[0] | None = None
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Rows that begin with a real token, on which the grid of shared pools lies, their mask, and the way back."""
+        """Moves the first real token of each row, where the grid of shared pools begins, to the front. Also returns the
+        mask and the inverse order.
+        """
         mask = tokens.mask
         if mask is None or isinstance(before, int) or not self.pools[0].shared:
             return below, mask, None
@@ -218,12 +226,12 @@ class PooledAttention(WindowedAttention):
         if order is None:
             return below, mask, None
         shown = in_order(mask, order)
-        if before is not None:  # what comes before may be real
+        if before is not None:  # positions before the grid may be real
             shown = shown & (order >= before[:, None])
         return in_order(below, order), shown, inverse_order(order)
 
     def _project_pools(self, below: Tensor, level: int) -> tuple[Tensor, Tensor, Tensor]:
-        """A level's queries, keys and values before pooling, `(B, H, T, D)` each."""
+        """Projects a level's queries, keys and values before pooling, `(B, H, T, D)` each."""
         query, key, value = (self.heads_of(self.projection(name, level), below) for name in ("query", "key", "value"))
         return query, key, value
 
@@ -237,18 +245,19 @@ class PooledAttention(WindowedAttention):
         *,
         dense: bool = False,
     ) -> Tensor:
-        """A level without projections: keys and values are pooled here; `(B, H, T, D)` each and out.
+        """Computes a level without projections; keys and values are pooled here, all `(B, H, T, D)`.
 
         Args:
-            dense: give the weights of the tokens `(B, H, T, T)` in place of what they gather, as the values are pooled.
+            dense: return the weights of the tokens `(B, H, T, T)` instead of the outputs, spread as the
+                values are pooled.
         """
         pools, length = self.pools[level - 2], query.shape[2]
         stride = pools.stride if pools.shared else 1
         if pools.shared and torch.compiler.is_compiling():
-            # A graph for every length would demand two pools. Padding adds one that nobody sees.
+            # A graph for every length requires two pools. Padding adds one that no query attends to.
             mask = key.new_ones((key.shape[0], length), dtype=torch.bool) if mask is None else mask
             mask = F.pad(mask, (0, stride), value=False)
-            key, value = (F.pad(each, (0, 0, 0, stride)) for each in (key, value))
+            key, value = (F.pad(tensor, (0, 0, 0, stride)) for tensor in (key, value))
         key = self._pool(pool, "key", key, mask, level)
         value = self._pool(pool_shares if dense else pool, "value", value, mask, level)
         options: dict[str, Any] = {"backend": "reference"} if dense else {"dropout_prob": self.dropout_prob}
@@ -260,7 +269,9 @@ class PooledAttention(WindowedAttention):
     def _pool(
         self, pooled: Callable[..., Tensor], name: str, hidden: Tensor, mask: Tensor | None, level: int
     ) -> Tensor:
-        """Pools of keys or values, `(B, H, T, D)` → `(B, H, ⌈T / stride⌉, D)`, or the shares of tokens in them."""
+        """Pools keys or values, `(B, H, T, D)` → `(B, H, ⌈T / stride⌉, D)`, or returns the shares of tokens
+        in the pools.
+        """
         pools = self.pools[level - 2]
         return pooled(
             hidden,
@@ -274,17 +285,17 @@ class PooledAttention(WindowedAttention):
     def _per_query(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, pools: Pools, options: dict[str, Any]
     ) -> Tensor:
-        """Every query looks at every `stride`-th pool, counted from its own window's left end.
+        """Attends from every query to every `stride`-th pool, counted from its own window's left end.
 
-        Pools are taken around every token. Shifted by that phase, they make this a window dilated by the stride, which
-        `attend` computes residue by residue; no window is ever materialised. Queries and pools are filled up to the
-        same length.
+        Pools are computed around every token. Shifted by `phase`, they become a window dilated by the stride,
+        which `attend` computes residue by residue; no window is ever materialised. Queries and pools are padded to
+        the same length.
         """
         length = query.shape[2]
         shift, before, after = pools.phase()
         ahead, behind = max(shift, 0), max(-shift, 0)
         real = query.new_ones((query.shape[0], length), dtype=torch.bool) if mask is None else mask
-        key, value = (F.pad(each[:, :, behind:], (0, 0, ahead, behind)) for each in (key, value))
+        key, value = (F.pad(tensor[:, :, behind:], (0, 0, ahead, behind)) for tensor in (key, value))
         context = attend(
             F.pad(query, (0, 0, 0, ahead)),
             key,
@@ -296,7 +307,7 @@ class PooledAttention(WindowedAttention):
         return context[:, :, :length]
 
     def _continued(self, below: Tensor, tokens: Tokens, level: int, state: PoolState) -> Tensor:
-        """As `pooled_context`, of tokens that continue a sequence whose pools a state holds: `(B, T, E)` both."""
+        """As `pooled_context`, for tokens that continue a sequence with a state of pools, both `(B, T, E)`."""
 
         def pooled(name: str, hidden: Tensor, mask: Tensor | None) -> Tensor:
             few = hidden.shape[2] <= 4 * self.pools[level - 2].kernel  # gathering all taps takes one step, not κ
@@ -308,10 +319,11 @@ class PooledAttention(WindowedAttention):
         return context if mask is None else context.masked_fill(~mask[:, :, None], 0)
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None, level: int | None = None) -> Tensor:
-        """Dense weights `(B, H, T, T)` of one level, or the mean of all; rows of padded queries are 0.
+        """Returns dense weights `(B, H, T, T)` of one level, or the mean of all; rows of padded queries are 0.
 
-        A further level's weights are spread over the tokens of each pool as the value pooling weighs them; for `"max"`,
-        by the share of channels each token won. They are weights over the sum of the levels below it.
+        A further level's weights are spread over the tokens of each pool as the value pooling weights them; for
+        `"max"`, by the share of channels for which each token is the maximum. They refer to the sum of the
+        levels below it.
         """
         tokens, last = tokens or Tokens(), 1 + len(self.pools)
         if level is not None and level not in range(1, last + 1):
@@ -327,15 +339,14 @@ class PooledAttention(WindowedAttention):
         return sum(every[1:], every[0]) / len(every) if level is None else every[level - 1]
 
     def _pooled_weights(self, below: Tensor, tokens: Tokens, level: int) -> Tensor:
-        """A level's weights over the tokens of the sum `(B, T, E)` of the levels below it: `(B, H, T, T)`."""
+        """Returns a level's weights over the tokens of the sum `(B, T, E)` of the levels below it, `(B, H, T, T)`."""
         below, mask, back = self._from_the_first(below, tokens)
         wide = torch.promote_types(below.dtype, torch.float32)
-        query, key, value = (each.to(wide) for each in self._project_pools(below, level))
+        query, key, value = (tensor.to(wide) for tensor in self._project_pools(below, level))
         weights = self.attend_pools(query, key, value, mask, level, dense=True)
         weights = weights if mask is None else weights * mask[:, None, :, None]
         return in_order(weights, back, 2, 3)
 
 
 def numbered(name: str, level: int) -> str:
-    """The name of a part of a level beyond the first."""
     return name if level == 2 else f"{name}_{level}"

@@ -1,8 +1,8 @@
-"""What pooled levels keep between steps of their causal form, and what tokens that continue a sequence gather from it.
+"""States of pooled levels in their causal form, and attention of tokens that continue a sequence.
 
-Pools of a row lie on a grid that begins with its first real token. Rows that begin with padding have their grids at
-other places than the others, so each row is shifted to the right, by less than the stride, until all grids meet: then a
-pool has one number in every row.
+Pools of a row lie on a grid that begins with its first real token. The grids of rows that begin with padding are
+shifted, so each row is moved to the right, by less than the stride, until all grids align: then a pool has the same
+index in every row.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from longspan.ops.attend import attend
 from longspan.patterns import Full
 
 Pools = Any
-"""A `Pools` of `longspan.attention.parts.pooled`, which makes these states and so comes after them."""
+"""A `Pools` of `longspan.attention.parts.pooled`, which imports this module."""
 
 
 class PoolState:
-    """What one level keeps, in constant memory: keys and values of the tokens of which pools are still made, and the
-    finished pools that a later token can see.
+    """The state of one level, in constant memory: keys and values of the tokens of unfinished pools, and the finished
+    pools that a later token can attend to.
 
     Args:
-        pools: the level, looking left only.
+        pools: the level, causal.
     """
 
     def __init__(self, pools: Pools) -> None:
         self.pools = pools
-        # A row's grid can lag behind another's by a stride, so its open pool begins so much earlier.
+        # A row's grid can lag behind another's by a stride, so its open pool begins that much earlier.
         self.recent = WindowLayer(pools.kernel - 1 + pools.stride - 1)
         self.finished = WindowLayer(max(1, (pools.left_tokens - pools.kernel) // pools.stride + 1))
 
@@ -46,10 +46,10 @@ class PoolState:
         pooled: Callable[[str, Tensor, Tensor | None], Tensor],
         dropout_prob: float,
     ) -> Tensor:
-        """Take in T more tokens, and let them look at the pools that they see: `(B, H, T, D)` each and out.
+        """Appends T tokens and computes their attention to the visible pools, `(B, H, T, D)` each.
 
         Args:
-            tokens: what is known of all S tokens so far, whose mask is `(B, S)`.
+            tokens: properties of all S tokens so far, with the mask `(B, S)`.
             pooled: `(name, hidden, mask)` → pools of `(B, H, N, D)` keys or values, one for each stride.
         """
         pools, past, new = self.pools, self.recent.get_seq_length(), query.shape[2]
@@ -59,13 +59,13 @@ class PoolState:
         leading = tokens.leading_places()
         shift = None if leading is None else (-leading[:, None]) % pools.stride
         number, done = pools.complete(past), pools.complete(past + new)
-        if shift is None and number == done:  # what is not finished in all rows is finished in none
-            keys, values = (each[:, :, :0] for each in recent)
+        if shift is None and number == done:  # a pool is finished once it is finished in all rows
+            keys, values = (tensor[:, :, :0] for tensor in recent)
         else:
             local, mask, start = self._on_the_grid(recent, past + new, tokens.mask, shift)
             keys, values = (
-                pooled(name, each, mask)[:, :, number - start // pools.stride :]
-                for name, each in zip(("key", "value"), local, strict=True)
+                pooled(name, tensor, mask)[:, :, number - start // pools.stride :]
+                for name, tensor in zip(("key", "value"), local, strict=True)
             )
         kept = self.finished.update(keys[:, :, : done - number], values[:, :, : done - number])
         first = done - kept[0].shape[2]
@@ -73,8 +73,8 @@ class PoolState:
             keys, values = kept
         else:
             keys, values = (
-                torch.cat([each, more[:, :, done - number :]], 2)
-                for each, more in zip(kept, (keys, values), strict=True)
+                torch.cat([tensor, more[:, :, done - number :]], 2)
+                for tensor, more in zip(kept, (keys, values), strict=True)
             )
         centres = (first + torch.arange(keys.shape[2], device=query.device)) * pools.stride
         real = None if tokens.mask is None else _at(tokens.mask, centres[None] if shift is None else centres - shift)
@@ -82,7 +82,7 @@ class PoolState:
         if shift is None:
             return attend(query, keys, values, pattern=pools.pattern, key_mask=real, **options)
         assert real is not None
-        if new == 1:  # each row says for itself what its one token sees
+        if new == 1:  # the visible pools of the one token differ by row
             visible = pools.pattern.visible(past + shift, centres[None] // pools.stride) & real
             return attend(query, keys, values, pattern=Full(), key_mask=visible, dropout_prob=dropout_prob)
         places = torch.arange(new + pools.stride - 1, device=query.device) - shift
@@ -93,44 +93,45 @@ class PoolState:
     def _on_the_grid(
         self, recent: Sequence[Tensor], end: int, mask: Tensor | None, shift: Tensor | None
     ) -> tuple[list[Tensor], Tensor | None, int]:
-        """The last tokens of so many, shifted, from the centre of a pool on; which of them are real; and its place."""
+        """Returns the last tokens up to `end`, shifted, from the centre of a pool on; their mask; and
+        the centre's position.
+        """
         held = recent[0].shape[2]
         first = end - held
         start = first - first % self.pools.stride
         if shift is None:
-            local = [F.pad(each, (0, 0, first - start, 0)) for each in recent]
+            local = [F.pad(tensor, (0, 0, first - start, 0)) for tensor in recent]
             if mask is None and start == first:
                 return local, None, start
             real = recent[0].new_ones(len(recent[0]), held, dtype=torch.bool) if mask is None else mask[:, first:end]
             return local, F.pad(real, (first - start, 0), value=False), start
         assert mask is not None
         places = torch.arange(start, end + self.pools.stride - 1, device=mask.device) - shift
-        local = [in_order(each, (places - first).clamp(0, held - 1), 2) for each in recent]
+        local = [in_order(tensor, (places - first).clamp(0, held - 1), 2) for tensor in recent]
         return local, _at(mask, places) & (places >= first), start
 
     @property
     def layers(self) -> tuple[WindowLayer, WindowLayer]:
-        """Both windows."""
+        """Returns both windows."""
         return self.recent, self.finished
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Go back by `-tokens_to_remove` tokens."""
         tokens = self.recent.get_seq_length()
         self.recent.crop(tokens_to_remove)
         self.finished.crop(self.pools.complete(tokens + tokens_to_remove) - self.pools.complete(tokens))
 
 
 class PooledLayer(WindowLayer):
-    """Keys and values of the first level's window, and beside them what each further level keeps.
+    """Keys and values of the first level's window, and the state of each further level.
 
     Args:
-        reach: how many past positions a later token can still see at the first level.
-        pools: the further levels, looking left only.
+        reach: how many past positions a later token can attend to at the first level.
+        pools: the further levels, causal.
     """
 
     def __init__(self, reach: int, pools: Sequence[Pools]) -> None:
         super().__init__(reach)
-        self.levels = [PoolState(each) for each in pools]
+        self.levels = [PoolState(level) for level in pools]
 
     @property
     def _further(self) -> Iterator[WindowLayer]:
@@ -169,13 +170,13 @@ class PooledLayer(WindowLayer):
         self._change(lambda hidden: hidden.repeat_interleave(repeats, dim=0))
 
     def _change(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Change the rows of every level, of one without a finished pool too."""
+        """Applies `change` to the rows of every level, including levels without a finished pool."""
         for layer in self._further:
             if layer.keys is not None and layer.values is not None:
                 layer.keys, layer.values = change(layer.keys), change(layer.values)
 
 
 def _at(mask: Tensor, places: Tensor) -> Tensor:
-    """`(B, S)` bool at places `(B or 1, N)`; False outside."""
+    """Returns the mask `(B, S)` at places `(B or 1, N)`; False outside."""
     inside = (places >= 0) & (places < mask.shape[1])
     return mask.gather(1, places.clamp(0, mask.shape[1] - 1).expand(len(mask), -1)) & inside

@@ -1,4 +1,4 @@
-"""Tables of relative positions that all layers of an encoder share, and which row a pair of tokens reads."""
+"""Tables of relative positions that all layers of an encoder share, and the row of each pair of tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class RelativeTables(NamedTuple):
-    """The tables as tensors, as `Tokens.relative` carries them from an encoder to its layers.
+    """The tables as tensors, which an encoder passes to its layers in `Tokens.relative`.
 
     Attributes:
         near: `(2k, E)`, one row per clipped offset (paper: P), or per logarithmic bucket of offsets (DeBERTa-v2).
@@ -21,15 +21,15 @@ class RelativeTables(NamedTuple):
 
 
 class RelativePositions(nn.Module):
-    """The two tables of relative positions, learned: one for windows, one for pairs with a global token.
+    """Learned tables of relative positions: one for windows, one for pairs with a global token.
 
     Args:
         span: offsets from −span to span − 1 have rows of their own in `near` (paper: k).
         width: the model width E.
         buckets: number of buckets on each side in `far` (thesis: k_g).
-        near_buckets: rows on each side of `near` where these stand for logarithmic buckets of `span` offsets, as
-            DeBERTa-v2 has them; `None` gives each offset a row.
-        norm_eps: ε of a LayerNorm over the rows of both tables (DeBERTa-v2); `None` means that there is none.
+        near_buckets: rows on each side of `near` for logarithmic buckets of `span` offsets, as in DeBERTa-v2; `None`
+            gives each offset a row.
+        norm_eps: ε of a LayerNorm over the rows of both tables (DeBERTa-v2); `None` for no LayerNorm.
     """
 
     def __init__(
@@ -50,13 +50,15 @@ class RelativePositions(nn.Module):
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self) -> RelativeTables:
-        """Both tables for `Tokens(relative=…)`: `near` `(2k, E)` and `far` `(2k_g, E)`, normed if there is a norm."""
+        """Returns both tables for `Tokens(relative=…)`: `near` `(2k, E)` and `far` `(2k_g, E)`, after the
+        LayerNorm if any.
+        """
         near, far = self.near.weight, self.far.weight
         return RelativeTables(near, far) if self.norm is None else RelativeTables(self.norm(near), self.norm(far))
 
     @torch.no_grad()
     def copy_to_buckets(self, global_span: int) -> None:
-        """Start each row of `far` as the row of `near` at the middle of its bucket, clipped: for published weights.
+        """Copies to each row of `far` the row of `near` at the middle of its bucket, clipped; for published weights.
 
         Args:
             global_span: number of offsets on each side that the buckets divide (thesis: N_max).
@@ -66,18 +68,19 @@ class RelativePositions(nn.Module):
 
 
 def near_row(offset: Tensor, span: int, buckets: int | None = None) -> Tensor:
-    """Row of `near` for an offset: a row each, `δ = clip(offset + span, 0, 2·span − 1)` (DeBERTa, He et al. 2020,
-    equation 3), or one per logarithmic bucket when there are `buckets` on each side."""
+    """Returns the row of `near` for an offset: `δ = clip(offset + span, 0, 2·span − 1)` (DeBERTa, He et al. 2020,
+    equation 3), or that of its logarithmic bucket if there are `buckets` on each side.
+    """
     row = offset + span if buckets is None else log_bucket(offset, buckets, span) + buckets
     return row.clamp(0, 2 * (buckets or span) - 1)
 
 
 def log_bucket(offset: Tensor, buckets: int, span: int) -> Tensor:
-    """Bucket of an offset, with its sign: itself up to m = ⌊buckets / 2⌋, further away
-    `m + ⌈(m − 1) · ln(|offset| / m) / ln((span − 1) / m)⌉`, so that `span − 1` offsets fill the buckets.
+    """Returns the signed bucket of an offset: itself up to m = ⌊buckets / 2⌋, further away `m + ⌈(m − 1) · ln(|offset|
+    / m) / ln((span − 1) / m)⌉`, so that `span − 1` offsets fill the buckets.
 
-    Source: `make_log_bucket_position` of DeBERTa-v2 (He et al. 2021, DeBERTaV3, arXiv 2111.09543, released code), in
-    float32 as there, since rounding decides at the edges of buckets.
+    Source: `make_log_bucket_position` of DeBERTa-v2 (He et al. 2021, DeBERTaV3, arXiv 2111.09543, released code), also
+    in float32, since rounding determines the edges of buckets.
     """
     exact = buckets // 2
     distance = offset.abs()
@@ -87,11 +90,11 @@ def log_bucket(offset: Tensor, buckets: int, span: int) -> Tensor:
 
 
 def bucket(offset: Tensor, buckets: int, global_span: int) -> Tensor:
-    """Row of `far` for an offset of any size: `global_span` offsets on each side, evenly over `buckets` rows each.
+    """Returns the row of `far` for any offset: `global_span` offsets on each side, evenly over `buckets` rows each.
 
-    `b(r) = k_g + min(k_g − 1, ⌊r·k_g / N_max⌋)` for r ≥ 0, and `k_g − 1 − min(k_g − 1, ⌊(−r − 1)·k_g / N_max⌋)` for
-    r < 0; letters: r = `offset` (query − key), k_g = `buckets`, N_max = `global_span`. The thesis applies b to an
-    offset that is already clipped, which would leave distant pairs alike; here it is applied to the offset itself.
+    `b(r) = k_g + min(k_g − 1, ⌊r·k_g / N_max⌋)` for r ≥ 0, and `k_g − 1 − min(k_g − 1, ⌊(−r − 1)·k_g / N_max⌋)` for r <
+    0; letters: r = `offset` (query − key), k_g = `buckets`, N_max = `global_span`. The thesis applies b to a clipped
+    offset, which would not distinguish distant pairs; here it is applied to the offset itself.
     """
     ahead = offset >= 0
     distance = torch.where(ahead, offset, -offset - 1)
@@ -100,6 +103,6 @@ def bucket(offset: Tensor, buckets: int, global_span: int) -> Tensor:
 
 
 def bucket_middles(buckets: int, global_span: int) -> Tensor:
-    """The offset in the middle of each of the `2 · buckets` rows of `far`, `(2k_g,)`."""
+    """Returns the offset in the middle of each of the `2 · buckets` rows of `far`, `(2k_g,)`."""
     code = torch.arange(2 * buckets)
     return (2 * (code - buckets) + 1) * global_span // (2 * buckets)

@@ -1,4 +1,4 @@
-"""Transformer-XL's relative positions: what any mechanism with projections and a pattern can add to its scores.
+"""Transformer-XL's relative positions, as terms of the scores for any mechanism with projections and a pattern.
 
 Dai et al. 2019, "Transformer-XL", arXiv 1901.02860, section 3.3: with r = i - j,
 `score = ((q_i + u)·k_j + (q_i + v)·(W_{k,R} R_r)) / √D`. Letters: q, k = `query`, `key` of the mechanism; W_{k,R} =
@@ -29,19 +29,19 @@ from longspan.patterns import Pattern
 from longspan.settings import Count, Dropout
 
 ANY = sys.maxsize // 2
-"""Offsets beyond this have no bound."""
+"""Offsets beyond this are unbounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RelativeConfig(AttentionConfig):
-    """Base of mechanisms whose scores may know how far apart two tokens are.
+    """Base class of configurations whose scores can include relative positions.
 
     Attributes:
         positions: "relative" adds Transformer-XL's two products to every score, "none" nothing.
-        share_biases: whether all layers of a model have the same u and v; False gives each its own (code: `untie_r`).
-        clamp_tokens: distances above this count as this one (code: `clamp_len`); `None` has no such limit.
+        share_biases: whether all layers of a model share u and v (code: False is `untie_r`).
+        clamp_tokens: the maximal distance, to which larger ones are clamped (code: `clamp_len`); `None` for no limit.
         position_dropout: probability of dropping an element of the sinusoids in training.
-        bias: whether the projections of tokens have biases, which Transformer-XL's do not.
+        bias: whether the projections of tokens have biases; Transformer-XL's have none.
     """
 
     positions: Literal["none", "relative"] = "none"
@@ -51,8 +51,9 @@ class RelativeConfig(AttentionConfig):
     bias: bool = True
 
     def shared_tables(self) -> SharedTables | None:
-        """The two biases, where layers share them. A source without relative positions starts without any: see
-        `RelativeAttention.warm_start`."""
+        """The two biases, if layers share them. `RelativeAttention.warm_start` starts a source without relative
+        positions at 0.
+        """
         if self.positions == "none" or not self.share_biases:
             return super().shared_tables()
         trained = ("positions", "share_biases", "bias")
@@ -70,7 +71,7 @@ class RelativeConfig(AttentionConfig):
         return super().idle | without | ({"clamp_tokens"} if self.clamp_tokens is None else set())
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Each pair has a product more, and each head projects each distance that it can see once."""
+        """Each pair has one more product, and each head projects each visible distance once."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         if self.positions == "none" or not length:
             return cost
@@ -78,7 +79,7 @@ class RelativeConfig(AttentionConfig):
         reach = self.reach()
         left, right = (most, most) if reach.left is None or reach.right is None else (reach.left, reach.right)
         sides = (left,) if causal else (left, right)
-        if self.clamp_tokens is None:  # else a row may be read from anywhere
+        if self.clamp_tokens is None:  # else any row may be needed
             furthest, steps = max(reach.dilations), reach.dilations
         else:
             furthest, steps = 1, (1,)
@@ -95,7 +96,7 @@ def _start_at_zero(positions: Any, missing: Collection[str]) -> set[str]:
 
 
 class RelativeBiases(nn.Module):
-    """The two biases that all layers share, `(H, D)` each: u is `content_bias`, v `position_bias`."""
+    """The biases that all layers share, `(H, D)` each: u is `content_bias`, v `position_bias`."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -105,41 +106,42 @@ class RelativeBiases(nn.Module):
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Start what transformers has not marked as loaded, N(0, std) as published."""
+        """Initialises what transformers has not marked as loaded with N(0, std), as published."""
         for bias in (self.content_bias, self.position_bias):
             nn.init.normal_(bias, std=std)
 
     def forward(self) -> tuple[Tensor, ...]:
-        """u and v, `(H, D)` each, for `Tokens(relative=…)`."""
+        """Returns u and v, `(H, D)` each, for `Tokens(relative=…)`."""
         return self.content_bias, self.position_bias
 
 
 class OffsetAttention(ProjectedAttention):
-    """A mechanism that chooses keys by their distance alone; stands behind the class that says by which pattern, a
-    `Window`, one per head, `Causal` or `Full`, in `make_pattern`.
+    """A mechanism whose pattern depends on distance alone. Subclasses list it after the class that defines the pattern
+    in `make_pattern`: a `Window`, one per head, `Causal` or `Full`.
 
-    Whatever was before the first key that is there, is as if it had never been. So a memory of keys and values is as
-    good as one of the states that these were made of.
+    Outputs do not depend on positions before the first key, so a memory of keys and values is equivalent to one of the
+    states that they were computed from.
     """
 
     nearest: int = 0
-    """Distance of the nearest key that a query sees."""
+    """Distance of the nearest visible key."""
     growth: ClassVar[int] = 0
-    """By how many positions `shown_offsets` may grow until a state is read."""
+    """By how many positions `shown_offsets` may grow before a state is used."""
 
     def make_pattern(self) -> Pattern:
-        """The pattern that the configuration describes: what a query sees by distance."""
+        """Returns the pattern of the configuration."""
         raise NotImplementedError
 
     @property
     def shown_offsets(self) -> tuple[int, int]:
-        """The smallest and the largest offset j - i that the pattern shows; beyond `ANY` where nothing bounds them."""
-        reaches = [each.reach() for each in each_head(self.pattern)]
+        """Returns the smallest and the largest offset j - i of the pattern; beyond `ANY` if unbounded."""
+        reaches = [pattern.reach() for pattern in each_head(self.pattern)]
         return min(low for low, _, _ in reaches), max(high for _, high, _ in reaches)
 
     def forward_from(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """Outputs `(B, T, E)` of the last T of M + T positions, causal: of the first `(B, M, E)` only keys and values
-        are computed, and only as far as the pattern reaches. `tokens` describes all of them."""
+        """Returns outputs `(B, T, E)` of the last T of M + T positions, causal. Of the first `(B, M, E)`, only keys and
+        values within reach are computed. `tokens` describes all positions.
+        """
         from transformers.cache_utils import DynamicLayer
 
         first = 0 if torch.compiler.is_compiling() else max(0, past.shape[1] + self.shown_offsets[0])
@@ -149,17 +151,18 @@ class OffsetAttention(ProjectedAttention):
 
 
 def each_head(pattern: Pattern) -> tuple[Pattern, ...]:
-    """The patterns of the heads, or the one of all."""
+    """Returns the patterns of the heads, or the one of all."""
     return tuple(pattern.head(index) for index in range(pattern.heads or 1))
 
 
 class RelativeAttention(FurtherWeights, OffsetAttention):
-    """A mechanism whose configuration is a `RelativeConfig`; stands behind the class that it adds positions to.
+    """A mechanism whose configuration is a `RelativeConfig`. Subclasses list it after the class that it
+    adds positions to.
 
-    Only distances that its pattern can show are projected, for each head those of its own dilation, so that their
-    number, like that of keys, is never exceeded.
-    The biases are its own until a model that holds them for all layers calls `share_positions`. Pairs with a global
-    token have no position, as their distance has no bound: their scores are `(q_i + u)·k_j` by the local projections.
+    Only distances in its pattern are projected, for each head those of its own dilation, so there are never more
+    than keys. The module owns its biases until a model that shares them calls `share_positions`. Pairs with a
+    global token have no relative position, as their distance is unbounded: their scores are `(q_i + u)·k_j` with
+    the local projections.
     """
 
     config: Any
@@ -167,12 +170,12 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
     position_bias: nn.Parameter | None
 
     def add_positions(self) -> None:
-        """Make the weights of relative positions, where there are any."""
+        """Creates the weights of relative positions, if any."""
         self.has_positions = self.config.positions == "relative"
         if self.has_positions:
-            own = RelativeBiases(self.width, self.heads)
+            biases = RelativeBiases(self.width, self.heads)
             self.position = nn.Linear(self.width, self.heads * self.head_width, bias=False)
-            self.content_bias, self.position_bias = own.content_bias, own.position_bias
+            self.content_bias, self.position_bias = biases.content_bias, biases.position_bias
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
@@ -183,23 +186,24 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
 
     @torch.no_grad()
     def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
-        """A source without relative positions starts without any: all of their weights are zero, and gradients reach
-        `position` at the first step, the biases with it."""
+        """Starts a source without relative positions at 0: all their weights are zero, and gradients reach `position`
+        at the first step, and with it the biases.
+        """
         started = super().warm_start(missing, std)
         for name in {"position.weight", "content_bias", "position_bias"} & set(missing):
             self.get_parameter(name).zero_()
         return started
 
     def share_positions(self) -> None:
-        """Give up the module's own biases: from now on they come in `Tokens(relative=…)`."""
+        """Deletes the module's own biases; from now on they are passed in `Tokens(relative=…)`."""
         if self.config.shared_tables() is not None:
             self.content_bias = self.position_bias = None
 
     def biases(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
-        """u and v, `(H, D)` both: the module's own, or else those of `tokens`.
+        """Returns u and v, `(H, D)` both: the module's own, or those of `tokens`.
 
         Raises:
-            InputError: there are none, or they have another shape.
+            InputError: they are missing, or have another shape.
         """
         if self.content_bias is not None and self.position_bias is not None:
             return self.content_bias, self.position_bias
@@ -213,7 +217,7 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
         return shared[0], shared[1]
 
     def local_queries(self, query: Tensor, tokens: Tokens) -> Tensor:
-        """`q + u` `(B, H, T, D)`, by which keys are multiplied; `q` itself without relative positions."""
+        """Returns `q + u` `(B, H, T, D)`, to be multiplied with the keys; `q` itself without relative positions."""
         return query + self.biases(tokens)[0][:, None].to(query.dtype) if self.has_positions else query
 
     def position_terms(
@@ -240,8 +244,9 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
         return query, self.shown(tokens), [term], None
 
     def _cached_table(self, rows: Tensor, first: int, state: LayerState | None) -> Tensor:
-        """The projected distances `(H, rows, D)`: segment after segment behind a full memory has the same, which its
-        state keeps beside keys and values that were projected by the same weights."""
+        """Returns the projected distances `(H, rows, D)`. Segments after a full memory have the same ones, so their
+        state caches them with the keys and values.
+        """
         if state is None or self.training or torch.is_grad_enabled():
             return self._table(rows, first)
         from longspan.attention.parts.state import WindowLayer
@@ -253,24 +258,27 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
         return table
 
     def _table(self, rows: Tensor, first: int) -> Tensor:
-        """The projected distances `(H, rows, D)`: of each head those that its pattern shows, 0 for all others, so that
-        a window of W has W + 1 of them however far its dilation makes it reach."""
+        """Returns the projected distances `(H, rows, D)`: for each head those in its pattern, 0 for the others, so that
+        a window of W projects W + 1 of them for any dilation.
+        """
         groups = self._shown_rows(len(rows), first)
         if groups is None:
             return self.heads_of(self.position, rows)
         weight = self.position.weight.unflatten(0, (self.heads, self.head_width))
         parts = []
         for heads, shown in groups:
-            own = linear(rows[shown], weight[heads].flatten(0, 1)).unflatten(-1, (len(heads), self.head_width))
-            table = own.new_zeros(len(heads), len(rows), self.head_width)
-            table[:, shown] = own.transpose(0, 1)
+            table_of_heads = linear(rows[shown], weight[heads].flatten(0, 1)).unflatten(
+                -1, (len(heads), self.head_width)
+            )
+            table = table_of_heads.new_zeros(len(heads), len(rows), self.head_width)
+            table[:, shown] = table_of_heads.transpose(0, 1)
             parts.append(table)
         order = torch.tensor([head for heads, _ in groups for head in heads])
         return torch.cat(parts)[order.argsort()]
 
     def _shown_rows(self, rows: int, first: int) -> list[tuple[list[int], slice]] | None:
-        """Heads, and which of the rows from offset `first` on their windows show, where one of them leaves some out."""
-        if self.config.clamp_tokens is not None:  # what is beyond the clamp reads its row, whatever the dilation
+        """Returns heads, and the rows from offset `first` on in their windows; `None` if every head uses all rows."""
+        if self.config.clamp_tokens is not None:  # distances beyond the clamp use its row, whatever the dilation
             return None
         shared: dict[tuple[int, int, int], list[int]] = {}
         for head in range(self.heads):
@@ -283,18 +291,18 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
             return None
         groups = []
         for (low, high, step), heads in shared.items():
-            # The lowest shown offset is a multiple of the step; where the text is shorter than the window, the next.
+            # The lowest visible offset is a multiple of the step; if the text is shorter than the window, the next one.
             start = -(-low // step) * step - first
             groups.append((heads, slice(start, min(high - first, rows - 1) + 1, step)))
         return groups
 
     def _from_content_to_position(self, query: Tensor, tokens: Tokens) -> Tensor:
-        """v - u, `(H, D)`."""
+        """Returns v - u, `(H, D)`."""
         content, position = self.biases(tokens)
         return (position - content).to(query.dtype)
 
     def _sinusoids(self, key: Tensor) -> tuple[int, Tensor]:
-        """The first offset j - i that has a row, and R, one row for each offset from there on, `(rows, E)`."""
+        """Returns the first offset j - i with a row, and R, one row for each offset from there on, `(rows, E)`."""
         low, high = self.shown_offsets
         clamp, most = self.config.clamp_tokens, key.shape[2] - 1
         if clamp is not None:
@@ -302,13 +310,13 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
         if not torch.compiler.is_compiling():
             most = max(most, 0)
             low, high = max(low, -most), min(high, most)
-        else:  # a graph serves every length: what has no other bound is bounded by the keys
+        else:  # a compiled graph serves every length, so only the number of keys is a bound
             low, high = (-most if low < -ANY else low), (most if high > ANY else high)
         return low, distance_sinusoids(low, high, self.width, key)
 
     def _of_few(self, query: Tensor, rows: Tensor, first: int, keys: int) -> Tensor:
-        """The scaled scores `(B, H, T, S)` of few queries with positions: `(q + v)·(W R_r) = (Wᵀ(q + v))·R_r` projects
-        the queries instead of every distance, which for one new token is most of the work.
+        """Returns the scaled scores `(B, H, T, S)` of few queries with positions: `(q + v)·(W R_r) = (Wᵀ(q + v))·R_r`
+        projects the queries instead of every distance, which is faster for one new token.
 
         In float32 at least, as the scores of every path.
         """
@@ -323,7 +331,7 @@ class RelativeAttention(FurtherWeights, OffsetAttention):
     def dense_weights(
         self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
-        """Weights from the formula: each pair reads the row of its own distance."""
+        """Computes weights from the definition: each pair uses the row of its own distance."""
         if self.has_positions:
             first, rows = self._sinusoids(key)
             pairs = rows_of_pairs(query.shape[2], key.shape[2], first, len(rows), query.device)

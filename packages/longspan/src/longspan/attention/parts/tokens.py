@@ -1,4 +1,4 @@
-"""What is known of each position of a batch besides its hidden state: padding, global tokens, shared tables."""
+"""Properties of the positions of a batch besides the hidden states: padding, global tokens, shared tables."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ if TYPE_CHECKING:
 
 
 def check_tensor(name: str, given: Any, remedy: str = "give a tensor") -> None:
-    """Raise `InputError` for an argument that is neither a tensor nor None."""
+    """Raises `InputError` for an argument that is neither a tensor nor None."""
     if given is not None and not isinstance(given, Tensor):
         raise InputError(f"{name} is {show(given)}, of type {type(given).__name__}; {remedy}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """What is known of each position of a batch, besides its hidden state.
+    """Properties of the positions of a batch, besides their hidden states.
 
     Attributes:
-        mask: `(B, T)` bool, True where a token is real; `None` means that every token is real. With a `state`, it
-            covers all S positions of the sequence so far, the new T being the last.
-        is_global: `(B, T)` bool, True where a token attends everywhere and is attended by everyone; `None` means none.
-        global_slots: `(B, G)` int64 positions of the global tokens, −1 in unused slots; one named twice counts once.
-            Derived from `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
-        belongs_to: `(B, T)` int64, structure: to which global token of its row each token belongs, these counted from 0
-            in the order of their places, −1 for none. What stands at padding and at global tokens themselves is not
-            read. Only mechanisms that support it take it.
-        places: `(1 or B, T)` int64, where each new token stands in its text, counted from 0; for stacks that tell
-            tokens their places. `None` counts the real ones of the mask.
-        relative: tables that an encoder shares between its layers, of relative positions or whatever else these ask for
-            in `build_positions`; only mechanisms that share tables read it.
-        border: `(B,)` int64, the place at which the second part of each row begins, T where there is none; only a stack
-            that reads parts apart asks for it, and no mechanism.
-        importance: `(B, T)`, how important each token is, 0 or more; only a stack that weighs tokens asks for it, and
-            no mechanism.
-        documents: `(B, T)` int64, several documents in one row: the number of the document to which each token
-            belongs, each a run of its row, −1 at padding. Every mechanism reads each of them as if it stood alone;
-            `belongs_to` then counts the global tokens of a document.
-        prefix: what the causal form shows instead of all up to a token, where the first positions of every row are a
-            source that is read both ways; only mechanisms that support it take it.
-        shards: how rows are divided between processes, each of which holds a run of their tokens, and of all that
-            stands here; see `longspan.attention.features.sharded`.
-        in_buffer: whether the one new token of each row is read over states of a fixed size, by one compiled graph for
-            every length of the text. The mask then covers as many positions as the text may have, with the text at
-            their end, and nothing before its first token; see `longspan.attention.features.static_cache`.
+        mask: attention mask, `(B, T)` bool, True for real tokens; `None` if every token is real. With a `state`, it
+            covers all S positions of the sequence so far, of which the new T are the last.
+        is_global: `(B, T)` bool, True for a token that attends to every token and is attended to by every token; `None`
+            for none.
+        global_slots: `(B, G)` int64 positions of the global tokens, −1 in unused slots; duplicates count once. Derived
+            from `is_global` by default; a model derives it once for all of its layers, with `with_slots`.
+        belongs_to: `(B, T)` int64, structure: the global token of its row to which each token belongs, counted from 0
+            in the order of their positions, −1 for none. Values at padding and at global tokens are ignored. Only for
+            mechanisms that support it.
+        places: `(1 or B, T)` int64, the position of each new token in its text, from 0, for stacks with position
+            embeddings. `None` counts the real tokens of the mask.
+        relative: tables that an encoder shares between its layers, such as relative positions, for mechanisms that
+            define `shared_tables`.
+        border: `(B,)` int64, the position at which the second part of each row begins, T for none; only for stacks that
+            process the parts separately, not for mechanisms.
+        importance: `(B, T)`, the importance of each token, 0 or more; only for stacks that weight tokens,
+            not for mechanisms.
+        documents: `(B, T)` int64, packed sequences: the number of each token's document, contiguous in its row, −1 at
+            padding. Documents do not attend to each other; `belongs_to` then counts the global tokens of a document.
+        prefix: the pattern that replaces causal attention in rows that begin with a source that is read
+            bidirectionally; only for mechanisms that support it.
+        shards: how rows are sharded by sequence parallelism, each process having a contiguous part of the tokens and of
+            all fields here; see `longspan.attention.features.sharded`.
+        in_buffer: whether the one new token of each row attends to a state of a fixed size, with one compiled graph for
+            every length of the text. The mask then covers the maximal length, with the text at its end and False before
+            its first token; see `longspan.attention.features.static_cache`.
     """
 
     mask: Tensor | None = None
@@ -91,11 +91,12 @@ class Tokens:
                 )
 
     def with_slots(self, max_globals: int | None = None) -> Tokens:
-        """The same tokens with `global_slots` filled in; padding is never global.
+        """Returns the same tokens with `global_slots`; padding is never global.
 
         Args:
-            max_globals: the static number of slots G, for `torch.compile(fullgraph=True)` and `torch.export`. Without
-                it, G is the largest count of the batch, which reads the data; no global at all then gives no slots.
+            max_globals: the static number of slots G, for `torch.compile(fullgraph=True)` and `torch.export`. By
+                default, G is the largest count of the batch, which reads the data; without global tokens there
+                are no slots.
 
         Raises:
             InputError: a row has more globals than `max_globals`.
@@ -107,7 +108,7 @@ class Tokens:
         if max_globals is None:
             max_globals = int(counts.max()) if is_global.numel() else 0
         elif torch.compiler.is_compiling():
-            # The only check that becomes part of a compiled or exported program, where the count is not known yet.
+            # The only check that is part of a compiled or exported program, which does not know the count.
             torch._assert_async((counts <= max_globals).all(), "max_globals is fewer than the global tokens of a row")
         elif bool((counts > max_globals).any()):
             raise InputError(
@@ -118,18 +119,18 @@ class Tokens:
         return replace(self, is_global=is_global, global_slots=slots_of_mask(is_global, max_globals))
 
     def real_slots(self) -> Tensor | None:
-        """`global_slots` with each real position once; what is on padding, or named again, becomes −1."""
+        """Returns `global_slots` with padding and duplicates replaced by −1."""
         if self.global_slots is None or (self.mask is not None and not self.mask.shape[1]):
             return None
         return real_slots(self.global_slots, self.mask)
 
     def check_structure(self) -> None:
-        """Raise unless every real token belongs to a global token that is there, or to none (−1).
+        """Raises unless every real token belongs to an existing global token, or to none (−1).
 
-        A compiled or exported program, in which no value is known yet, holds the check as an assertion instead.
+        A compiled or exported program, in which no value is known, contains the check as an assertion instead.
 
         Raises:
-            InputError: a number that no global token of the row has.
+            InputError: the row has no global token of that number.
         """
         belongs = self.belongs_to
         if belongs is None or not belongs.numel():
@@ -145,7 +146,9 @@ class Tokens:
         torch._assert_async(self._owners_fit(belongs)[0].all(), "belongs_to names a global token that is not there")
 
     def _owners_fit(self, belongs: Tensor) -> tuple[Tensor, Tensor]:
-        """`(B, T)` bool, whether each token belongs to what is there, and `(B,)` how many global tokens rows have."""
+        """Returns whether each token's `belongs_to` is valid, `(B, T)` bool, and the number of global tokens of each
+        row, `(B,)`.
+        """
         flags = self.global_mask(belongs.shape[1])
         flags = torch.zeros_like(belongs, dtype=torch.bool) if flags is None else flags
         count = flags.sum(1)
@@ -154,22 +157,23 @@ class Tokens:
 
     @cached_property
     def _wrong_owner(self) -> tuple[int, int, int] | None:
-        """A number that fits no global token, its row, and how many these are; looked at once for all layers."""
+        """Returns an invalid number, its row, and the row's number of global tokens; checked once for all layers."""
         belongs = self.belongs_to
         assert belongs is not None
         fits, count = self._owners_fit(belongs)
         if bool(fits.all()):
             return None
-        row, place = (int(each[0]) for each in (~fits).nonzero(as_tuple=True))
+        row, place = (int(indices[0]) for indices in (~fits).nonzero(as_tuple=True))
         return int(belongs[row, place]), row, int(count[row])
 
     def last_mask(self, count: int) -> Tensor | None:
-        """The mask of the last `count` places, `(B, count)`: with a state, of those that are new."""
+        """Returns the mask of the last `count` positions, `(B, count)`; with a state, these are the new ones."""
         return None if self.mask is None else self.mask[:, self.mask.shape[1] - count :]
 
     def text_places(self, count: int, device: torch.device, first: int = 0) -> Tensor:
-        """`(1 or B, T)` int64: where each of the last `count` tokens stands in its text, as `places` say, or else
-        counted among the real ones of the mask, or from `first` on where every token is real."""
+        """Returns the positions of the last `count` tokens in their text, `(1 or B, T)` int64: `places`, or counted
+        among the real tokens of the mask, or from `first` on if every token is real.
+        """
         if self.places is not None:
             return self.places
         if self.mask is not None:
@@ -177,27 +181,29 @@ class Tokens:
         return torch.arange(first, first + count, device=device)[None]
 
     def places_from_the_first(self) -> Tensor | None:
-        """`(B, T)` int64, each row's places from its first real token on, then those before it; `None` where every row
-        begins with a real token, which a compiled program, that cannot look, leaves open."""
+        """Returns each row's positions from its first real token on, then those before it, `(B, T)` int64; `None` if
+        every row begins with a real token. A compiled program, which cannot check, never returns `None`.
+        """
         before = self.leading_places()
         if before is None or self.mask is None:
             return None
         return places_from(before, self.mask.shape[1])
 
     def leading_places(self) -> Tensor | None:
-        """`(B,)` int64, how many places of each row come before its first real token; `None` where every row begins
-        with one, which a compiled program, that cannot look, leaves open."""
+        """Returns the number of positions before each row's first real token, `(B,)` int64; `None` if every row begins
+        with one. A compiled program, which cannot check, never returns `None`.
+        """
         if self.mask is None or (not torch.compiler.is_compiling() and self._begins_real):
             return None
         return (self.mask.cumsum(1) == 0).sum(1)
 
     @cached_property
     def _begins_real(self) -> bool:
-        """Looked at once for all layers, since on a GPU it waits for the data."""
+        """Checked once for all layers, since a GPU must be synchronised."""
         return self.mask is None or bool(self.mask[:, :1].all())
 
     def global_mask(self, length: int) -> Tensor | None:
-        """`(B, T)` bool, True at the real global positions; `None` when there are none."""
+        """Returns `(B, T)` bool, True at the real global tokens; `None` if there are none."""
         flags = self.is_global
         if flags is None and self.global_slots is not None:
             flags = mask_of_slots(self.global_slots, length)
@@ -205,14 +211,15 @@ class Tokens:
 
 
 def places_from(before: Tensor, length: int) -> Tensor:
-    """`(B, T)` int64, the places of each row from one on, `before` `(B,)`, then those before it."""
+    """Returns the positions of each row from `before` `(B,)` on, then those before it, `(B, T)` int64."""
     places = torch.arange(length, device=before.device) + before[:, None]
     return torch.where(places < length, places, places - length)
 
 
 def in_order(tensor: Tensor, order: Tensor | None, *dims: int) -> Tensor:
-    """`(B, …)` with the T places along these dimensions, 1 by default, in another order of each row, `(B, T)` or fewer;
-    `None` leaves them as they are."""
+    """Permutes the T places of `(B, …)` along the dimensions `dims`, by default 1, to each row's `order`, `(B, T)` or
+    fewer places; `None` returns the tensor itself.
+    """
     if order is None:
         return tensor
     for dim in dims or (1,):
@@ -224,21 +231,22 @@ def in_order(tensor: Tensor, order: Tensor | None, *dims: int) -> Tensor:
 
 
 def inverse_order(order: Tensor) -> Tensor:
-    """The order `(B, T)` that undoes one, without a sort, which ONNX cannot express."""
+    """Returns the inverse of the order `(B, T)`, without a sort, which ONNX cannot express."""
     places = torch.arange(order.shape[1], device=order.device).expand_as(order)
     return torch.zeros_like(order).scatter(1, order, places)
 
 
 @shared_in_pass
 def real_first(mask: Tensor) -> Tensor:
-    """An order `(B, T)` of the places of a mask in which real tokens come first."""
+    """Returns an order `(B, T)` with the real tokens of a mask first."""
     places = torch.where(mask, mask.cumsum(1), mask.sum(1, keepdim=True) + (~mask).cumsum(1)) - 1
     return inverse_order(places)
 
 
 def permuted(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tokens, Tensor]:
-    """`(B, T, E)` and what is known of its tokens, with each row's places in another order `(B, T)`, and the way back
-    for `in_order`. Global tokens are those of the slots; for structure, they must keep their order."""
+    """Permutes `(B, T, E)` and the properties of its tokens to each row's order `(B, T)`; also returns the inverse for
+    `in_order`. Global tokens are those of the slots; for structure, they must keep their order.
+    """
     mask, slots, back = _permuted_flags(tokens.mask, tokens.global_slots if order.shape[1] else None, order)
     belongs = None if tokens.belongs_to is None else in_order(tokens.belongs_to, order)
     tokens = replace(tokens, mask=mask, is_global=None, global_slots=slots, belongs_to=belongs)
@@ -249,7 +257,7 @@ def permuted(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tok
 def _permuted_flags(
     mask: Tensor | None, slots: Tensor | None, order: Tensor
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    """A mask and slots in another order, and the way back."""
+    """Permutes a mask and slots; also returns the inverse order."""
     back = inverse_order(order)
     if slots is not None:
         slots = torch.where(slots < 0, -1, back.gather(1, slots.clamp(min=0)))

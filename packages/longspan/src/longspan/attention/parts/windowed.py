@@ -1,9 +1,9 @@
-"""Windows around each token and global tokens beside them, exactly as the official Longformer layer computes them.
+"""Windows around each token and global tokens, exactly as in the official Longformer layer.
 
-`WindowedConfig` holds the options of a window and what follows from them without any weight; `WindowedAttention` is the
-module, whose `context` is the forward pass between the projections. `CountedAttention` is for patterns that depend on
-the place of a token, which is counted without padding: a block begins at the same real token whether a document stands
-alone, is padded, or comes in a batch.
+`WindowedConfig` has the options of a window and computes its costs without weights; `WindowedAttention` is the module,
+whose `context` is the forward pass between the projections. `CountedAttention` is for patterns that depend on the
+position of a token, counted without padding: a block begins at the same real token whether a document is alone, padded,
+or in a batch.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from longspan.patterns import Full, Pattern, PerHead, Window
 from longspan.settings import Whole
 
 PAIRS = 1 << 20
-"""Most pairs of query and key of a batch that are looked at one by one at a time."""
+"""Most pairs of query and key of a batch that are computed at once if rows have different positions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedConfig(AttentionConfig):
-    """Base of mechanisms whose first level is a window with global tokens.
+    """Base class of configurations whose first level is a window with global tokens.
 
     Attributes:
-        left_tokens, right_tokens: how many tokens a token looks at on each side, itself not counted.
-        separate_global_projections: global queries have projections of their own.
+        left_tokens, right_tokens: how many tokens a token attends to on each side, without itself.
+        separate_global_projections: whether global queries have projections of their own.
     """
 
     left_tokens: Whole = 256
@@ -46,7 +46,7 @@ class WindowedConfig(AttentionConfig):
 
     @property
     def widest_window(self) -> int | None:
-        """How many tokens a window may reach to each side; `None` means any number."""
+        """The widest window on each side, in tokens; `None` for no limit."""
         return None
 
     @property
@@ -66,12 +66,15 @@ class WindowedConfig(AttentionConfig):
         return replace(super().lengthening(tokens), covers=covers, widened=self.widened(side, tokens))
 
     def widened(self, side: int, tokens: int) -> WindowedConfig:
-        """The same with a window of at least so many tokens to each side, for a text of so many tokens."""
+        """Returns the configuration with a window of at least `side` tokens on each side, for a text
+        of `tokens` tokens.
+        """
         return replace(self, left_tokens=max(self.left_tokens, side), right_tokens=max(self.right_tokens, side))
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Edges are counted. With globals, every query sees them and they see every key; a global inside a window
-        counts for both."""
+        """Includes the edges. Every query attends to global tokens, and they to every key; a global token inside a
+        window counts for both.
+        """
         left, right = self.left_tokens, 0 if causal else self.right_tokens
         most = (length + 1) / 2 if causal else float(length)
         pairs = [pairs_within(length, -left * step, right * step, step) for step in self.dilations]
@@ -81,7 +84,9 @@ class WindowedConfig(AttentionConfig):
         return needed | self.window_of(needed, is_global=is_global, causal=causal)
 
     def window_of(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        """Tokens that the `needed` queries see in the window and by globals, `(T,)` bool all."""
+        """Returns the tokens that the `needed` queries attend to in the window and through global tokens,
+        all `(T,)` bool.
+        """
         visible = torch.zeros_like(needed)
         right = 0 if causal else self.right_tokens
         for step in self.dilations:
@@ -93,8 +98,9 @@ class WindowedConfig(AttentionConfig):
 
 
 def pairs_within(length: int, low: int, high: int, step: int = 1) -> int:
-    """How many pairs of so many tokens are `low`, `low + step`, … `high` apart: a sum of `length − |offset|`, each side
-    of 0 as the arithmetic series that it is, so that the cost does not grow with the window."""
+    """Returns how many pairs of `length` tokens are `low`, `low + step`, … `high` apart: the sum of `length −
+    |offset|`, as an arithmetic series on each side of 0, so that the cost does not grow with the window.
+    """
     offsets = range(low, high + 1, step)
     bounds = 1 - length, 0, length
     first, zero, end = (min(max(-((low - bound) // step), 0), len(offsets)) for bound in bounds)
@@ -103,7 +109,7 @@ def pairs_within(length: int, low: int, high: int, step: int = 1) -> int:
 
 
 def shifted(tokens: Tensor, low: int, high: int, step: int = 1) -> Tensor:
-    """Every place `low`, `low + step`, … `high` away from a token of the set, `(T,)` bool; beyond the ends is nothing.
+    """Returns the places `low`, `low + step`, … `high` away from a token of the set, `(T,)` bool, within the text.
 
     Counts along each residue of the step are differences of a running sum, so that the cost does not grow with the
     width of the window.
@@ -120,11 +126,11 @@ def shifted(tokens: Tensor, low: int, high: int, step: int = 1) -> Tensor:
 
 
 class WindowedAttention(FurtherWeights, ProjectedAttention):
-    """A local pattern and global tokens, exactly as the official Longformer layer computes them.
+    """A local pattern and global tokens, exactly as in the official Longformer layer.
 
-    Every query sees the keys of its pattern and the global keys by the local projections, in one softmax. The rows of
-    global queries are then replaced by attention over all real keys, by `global_query`, `global_key` and `global_value`
-    when these are separate.
+    Every query attends to the keys of its pattern and to the global keys with the local projections, in one softmax.
+    The rows of global queries are then replaced by attention over all real keys, with `global_query`, `global_key` and
+    `global_value` if these are separate.
 
     Args:
         config: an `AttentionConfig` with the option `separate_global_projections`.
@@ -145,13 +151,13 @@ class WindowedAttention(FurtherWeights, ProjectedAttention):
         self.init_extra_weights()
 
     def make_pattern(self) -> Pattern:
-        """What a local query sees: the window of a `WindowedConfig`."""
+        """Returns the pattern of a local query: the window of a `WindowedConfig`."""
         right = 0 if self.causal else self.config.right_tokens
         windows = [Window(self.config.left_tokens, right, dilation) for dilation in self.config.dilations]
         return windows[0] if len(set(windows)) == 1 else PerHead(windows)
 
     def add_weights(self) -> None:
-        """Make the weights beyond these projections; here there are none."""
+        """Creates further weights; none by default."""
 
     @property
     def starts_from(self) -> Mapping[str, str]:
@@ -159,7 +165,9 @@ class WindowedAttention(FurtherWeights, ProjectedAttention):
         return {f"global_{name}": name for name in ("query", "key", "value")} if self.separate else {}
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
-        """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
+        """Computes attention to the window and the global tokens, before the output projection: `(B, T, E)`,
+        0 for padding.
+        """
         has_globals = tokens.is_global is not None or tokens.global_slots is not None
         slots = tokens.with_slots().real_slots() if has_globals and hidden.shape[1] else None
         query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
@@ -186,8 +194,8 @@ class WindowedAttention(FurtherWeights, ProjectedAttention):
         real = None if tokens.mask is None else tokens.mask[:, tokens.mask.shape[1] - hidden.shape[1] :]
         if slots is None or not replaces_rows:
             return context if real is None else context.masked_fill(~real[:, :, None], 0)
-        # The rows of global queries are blanked before theirs are added: the replacement is exact, and an unused slot
-        # adds nothing to token 0. Autocast may have left the two in different types.
+        # The rows of global queries are set to 0 before theirs are added: the replacement is exact, and an unused slot
+        # adds nothing to token 0. With autocast the two may have different dtypes.
         rows = self.global_rows(hidden, (query, key, value), real, slots, far).to(context.dtype)
         blank = mask_of_slots(slots, context.shape[1])
         blank = blank if real is None else blank | ~real
@@ -198,8 +206,9 @@ class WindowedAttention(FurtherWeights, ProjectedAttention):
     window_context = context
 
     def row_scores(self, query: Tensor, key: Tensor, query_place: Tensor, key_place: Tensor, far: Any) -> Tensor:
-        """The scaled scores `(B, H, G, T)` of global queries `(B, H, G, D)` and keys `(B, H, T, D)`, in float32 at
-        least; these stand at the places `(B, G)` and `(1 or B, T)`, and `far` is as in `global_rows`."""
+        """Returns the scaled scores `(B, H, G, T)` of global queries `(B, H, G, D)` and keys `(B, H, T, D)`, in float32
+        at least. Their positions are `(B, G)` and `(1 or B, T)`, and `far` is as in `global_rows`.
+        """
         wide = torch.promote_types(query.dtype, torch.float32)
         with full_precision(query):
             return (query.to(wide) * self.scale) @ key.to(wide).transpose(-1, -2)
@@ -207,18 +216,18 @@ class WindowedAttention(FurtherWeights, ProjectedAttention):
     def global_rows(
         self, hidden: Tensor, local: tuple[Tensor, Tensor, Tensor], real: Tensor | None, slots: Tensor, far: Any
     ) -> Tensor:
-        """What each global query gathers from every real key, by its own projections: `(B, G, E)`.
+        """Computes attention of each global query to every real key, with its own projections: `(B, G, E)`.
 
         With fewer slots than half a head's width it is cheaper to move the key and value projections to the query's
-        side, `q·(W x + b) = (Wᵀq)·x + q·b` and `Σ p (W x + b) = W Σ p x + b Σ p`, than to project all T tokens twice:
-        scores are then `(B, H·G, T)`, in float32 at least, as those of every path.
+        side, `q·(W x + b) = (Wᵀq)·x + q·b` and `Σ p (W x + b) = W Σ p x + b Σ p`, than to project all T tokens twice.
+        Scores are then `(B, H·G, T)`, in float32 at least, as in every path.
 
         Args:
             hidden: `(B, T, E)`.
-            local: queries, keys and values `(B, H, T, D)` by the local projections.
+            local: queries, keys and values `(B, H, T, D)` of the local projections.
             real: `(B, T)` bool, True where a token is real.
-            slots: `(B, G)` int64, −1 in unused slots, whose rows of the result mean nothing.
-            far: what `position_terms` left.
+            slots: `(B, G)` int64, −1 in unused slots, whose rows of the result are meaningless.
+            far: the last result of `position_terms`.
         """
         query = self.heads_of(self.global_query, gather_slots(hidden[:, None], slots)[:, 0])
         layers = self.global_key, self.global_value
@@ -249,11 +258,11 @@ class WindowedAttention(FurtherWeights, ProjectedAttention):
 
     @property
     def window_alone(self) -> bool:
-        """Whether a local query sees its window and the global tokens, and nothing besides."""
+        """Whether a local query attends to its window and the global tokens only."""
         return True
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """Those of the window and the globals; rows of padded queries are 0."""
+        """Returns the weights of the window and the global tokens; rows of padded queries are 0."""
         is_global = tokens.global_mask(hidden.shape[1])
         query, key, _ = self.project(hidden)
         weights = self.dense_weights(self.local_queries(query, tokens), key, tokens, is_global)
@@ -265,13 +274,16 @@ class WindowedAttention(FurtherWeights, ProjectedAttention):
 
 
 def without_gaps(hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor | None]:
-    """The same with all padding at the end, since places are counted without it, and the way back for `in_order`."""
+    """Moves all padding to the end, since positions are counted without it; also returns the inverse
+    order for `in_order`.
+    """
     return (hidden, tokens, None) if tokens.mask is None else permuted(hidden, tokens, real_first(tokens.mask))
 
 
 class CountedAttention(WindowedAttention):
-    """A pattern over the places of real tokens, and global tokens beside it; in the causal form a state that keeps the
-    keys and values of all positions."""
+    """A pattern over the positions of real tokens, and global tokens. The state of the causal form holds the keys and
+    values of all positions.
+    """
 
     state_kind = "keys"
 
@@ -290,7 +302,7 @@ class CountedAttention(WindowedAttention):
         return in_order(super().context_weights(hidden, tokens), back, 2, 3)
 
     def continued(self, hidden: Tensor, tokens: Tokens, state: LayerState) -> Tensor:
-        """What `(B, T, E)` gather that continue the sequence of a state, rows of padded tokens 0."""
+        """Computes attention of `(B, T, E)` that continue the sequence of a state; rows of padded tokens are 0."""
         query, key, value, mask, offset = self.remember(hidden, tokens, state)
         options = {"pattern": self.pattern, "dropout_prob": self.dropout_prob}
         if mask is None:
@@ -299,7 +311,7 @@ class CountedAttention(WindowedAttention):
             context = attend_counted(query, key, value, mask, **options)
         else:
             order = real_first(mask)
-            inputs = (in_order(each, order, 2) for each in (query, key, value))
+            inputs = (in_order(tensor, order, 2) for tensor in (query, key, value))
             context = in_order(attend(*inputs, key_mask=in_order(mask, order), **options), inverse_order(order), 2)
         real = tokens.last_mask(hidden.shape[1])
         return self.merge_heads(context if real is None else context.masked_fill(~real[:, None, :, None], 0))
@@ -308,26 +320,26 @@ class CountedAttention(WindowedAttention):
 def attend_counted(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *, pattern: Pattern, dropout_prob: float = 0.0
 ) -> Tensor:
-    """Attention of the last T of S tokens, when each row has counted as many of them as it has real ones.
+    """Computes attention of the last T of S tokens, whose positions each row counts among its real tokens.
 
-    Rows stand at different places of the pattern then, so every pair is looked at, some queries at a time.
+    Rows then have different positions in the pattern, so every pair is computed, for some queries at a time.
 
     Args:
         query: `(B, H, T, D)`; key, value: `(B, H, S, D)`.
         mask: `(B, S)` bool, True where a token is real.
-        pattern: which pairs of places may attend.
+        pattern: the pairs of positions that may attend.
         dropout_prob: probability of dropping an attention weight.
 
     Returns:
-        `(B, H, T, D)`; what stands in rows of padding means nothing.
+        `(B, H, T, D)`; rows of padding are meaningless.
     """
     place, (new, length) = mask.cumsum(1) - 1, (query.shape[2], key.shape[2])
     step = max(1, PAIRS // max(1, mask.numel()))
     rows_of_all = [query.new_zeros(*query.shape[:2], 0, value.shape[-1])]
     for first in range(0, new, step):
         rows = slice(first, min(first + step, new))
-        own = place[:, length - new :][:, rows]
-        visible = pattern.visible(own[:, :, None], place[:, None, :])
+        query_places = place[:, length - new :][:, rows]
+        visible = pattern.visible(query_places[:, :, None], place[:, None, :])
         visible = (visible.transpose(0, 1) if pattern.heads else visible[:, None]) & mask[:, None, None, :]
         weights = dense_weights(query[:, :, rows], key, visible, scale=query.shape[-1] ** -0.5)
         rows_of_all.append((F.dropout(weights, dropout_prob) @ value.to(weights.dtype)).to(query.dtype))

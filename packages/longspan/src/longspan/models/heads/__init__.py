@@ -1,6 +1,6 @@
-"""Task heads on the encoder, one file each: labels, loss and outputs; what they can be told stands in `specs`.
+"""Task heads on the encoder, one file each: labels, loss and outputs; their options are in `specs`.
 
-`question_network` and `sentence_network` are what two of them have in plain PyTorch, without transformers.
+`question_network` and `sentence_network` implement two of them in plain PyTorch, without transformers.
 """
 
 from longspan.models.heads.specs import HEADS, HeadSpec, head_spec

@@ -1,4 +1,4 @@
-"""What every head shares: the encoder below it, its inputs, and the arguments that the head adds to them."""
+"""Base class of the heads: the encoder below, its inputs, and the arguments that the head adds to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from longspan.models.pretrained import LongspanPreTrainedModel
 
 
 class LongspanWithHead(LongspanPreTrainedModel):
-    """Base of the heads. A head says three things::
+    """Base class of the heads. A head defines three members::
 
         spec = TokenClassification                     # its options, see `specs`; `self.options` has their values
 
@@ -28,16 +28,16 @@ class LongspanWithHead(LongspanPreTrainedModel):
 
         def predict(self, encoded, attention_mask, *, labels=None): ...   # its outputs, and the loss
 
-    The keyword arguments of `predict` become arguments of `forward`, by which transformers' Trainer knows the labels. A
-    configuration that is for another head, or for none, is copied, and the copy has the defaults of this one.
+    The keyword arguments of `predict` become arguments of `forward`, from which transformers' Trainer finds the labels.
+    A configuration for another head, or for none, is copied, with the defaults of this head.
     """
 
     spec: ClassVar[type[HeadSpec]]
     own_arguments: ClassVar[tuple[str, ...]] = ()
-    """Of `forward`, those that `predict` reads."""
+    """Arguments of `forward` that `predict` uses."""
     model: LongspanModel
     predict: Callable[..., Any]
-    """From the encoder's output and the `(B, T)` mask to a `ModelOutput`."""
+    """Maps the encoder's output and the `(B, T)` mask to a `ModelOutput`."""
 
     def __init__(self, config: LongspanConfig) -> None:
         if not config.is_for(self.spec):
@@ -56,20 +56,24 @@ class LongspanWithHead(LongspanPreTrainedModel):
             _add_arguments(cls)
 
     def add_layers(self, config: Any) -> None:
-        """Make the layers above the encoder, as attributes; `self.options` and `self.model` are set before."""
+        """Creates the layers above the encoder, as attributes; `self.options` and `self.model` are set before."""
         raise NotImplementedError
 
     def counted(self, labels: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Which of the labels `(B, T)` the loss is a mean over, bool; of heads with `reads_each_token`."""
+        """Returns which labels `(B, T)` the mean loss includes, bool; for heads with `reads_each_token`."""
         return labels != IGNORED
 
     def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> Any:
-        """The encoder's output; for heads that read long documents in pieces. `own` are the arguments of `predict`."""
+        """Returns the encoder's output; overridden by heads that process long documents in pieces. `own` are the
+        arguments of `predict`.
+        """
         return self.model(**inputs, return_dict=True)
 
     @takes(EncoderInputs)
     def forward(self, inputs: EncoderInputs, **others: Any) -> Any:
-        """The outputs of `predict`, whose keyword arguments `**others` may hold, and the loss when labels are given."""
+        """Returns the outputs of `predict`, whose keyword arguments are in `**others`, and the loss if
+        there are labels.
+        """
         own = {name: others.pop(name) for name in self.own_arguments if name in others}
         if others or inputs.seq_idx is not None or inputs.position_ids is not None:
             inputs = with_documents(inputs, others)
@@ -107,7 +111,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
 
 
 def _add_arguments(cls: type[LongspanWithHead]) -> None:
-    """Give a head's `forward` the signature with the arguments of its `predict`: Trainer and pipelines read it."""
+    """Adds the arguments of `predict` to the signature of a head's `forward`, which Trainer and pipelines inspect."""
     predicted = inspect.signature(cls.predict).parameters.values()
     own = [parameter for parameter in predicted if parameter.kind is parameter.KEYWORD_ONLY]
 
@@ -124,5 +128,5 @@ def _add_arguments(cls: type[LongspanWithHead]) -> None:
 
 
 def dropout_of(config: Any, chosen: float | None) -> nn.Dropout:
-    """A head's dropout: its own, or else the model's."""
+    """Returns a head's dropout, by default that of the model."""
     return nn.Dropout(config.dropout if chosen is None else chosen)

@@ -1,4 +1,4 @@
-"""Masked tokens: the head with which encoders are trained before anything else."""
+"""The masked-language-model head, for pre-training encoders."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from longspan.stacks.block import activation
 
 
 class MaskedLMHead(nn.Module):
-    """`decoder(norm(activation(dense(x))))`: `(B, T, E)` → `(B, T, V)`; `decoder.weight` is the token table, to
-    whose width the states are taken back first. Or `decoder(x)` alone."""
+    """`decoder(norm(activation(dense(x))))`: `(B, T, E)` → `(B, T, V)`; `decoder.weight` is the token table, to whose
+    width the states are projected first. With `layers="single"`, `decoder(x)`.
+    """
 
     decoder: nn.Linear
 
@@ -42,10 +43,11 @@ class MaskedLMHead(nn.Module):
 
 
 class LongspanForMaskedLM(LongspanWithHead):
-    """Predict masked tokens; with `contrast_weight`, also which hidden segment stood where (Ainslie et al. 2020, ETC,
-    section 3): the state of a segment's summary token, all words of the segment hidden, times a matrix, against the
-    states of the summary tokens that see one segment each and nothing else. Those of all hidden segments of the batch
-    are compared, in a distributed run of the batch of each process."""
+    """Predicts masked tokens. With `contrast_weight`, it also predicts hidden segments (Ainslie et al. 2020, ETC,
+    section 3): the state of a segment's summary token, with all words of the segment hidden, times a matrix, is
+    compared with the states of the summary tokens of segments that are encoded alone. All hidden segments of the batch
+    are compared, in a distributed run those of each process.
+    """
 
     spec = MaskedLM
     reads_each_token = True
@@ -76,18 +78,18 @@ class LongspanForMaskedLM(LongspanWithHead):
         contrast_mask: Tensor | None = None,
         contrast_places: Tensor | None = None,
     ) -> MaskedLMOutput:
-        """`logits` `(B, T, V)`; `labels` `(B, T)` int64, −100 = not masked.
+        """Returns `logits` `(B, T, V)`; `labels` `(B, T)` int64, −100 = not masked.
 
         Args:
-            num_items_in_batch: divisor of the loss; `None` means the number of labels of this batch.
-            only_masked: compute the vocabulary's scores only where there are labels: `logits` are `(M, V)`, M the
-                number of labels in row-major order. The loss is the same. `None` does so in training with labels.
-            contrast_ids: `(B, K, L)` int64, hidden segments as they were, each behind its summary token.
+            num_items_in_batch: divisor of the loss; by default the number of labels of this batch.
+            only_masked: compute the vocabulary's scores only at labels: `logits` are `(M, V)`, M the number of labels
+                in row-major order. The loss is the same. By default in training with labels.
+            contrast_ids: `(B, K, L)` int64, the original hidden segments, each after its summary token.
             contrast_mask: `(B, K, L)`, 1/True = real.
-            contrast_places: `(B, K)` int64, where these summary tokens stand in the input, −1 where there is none.
+            contrast_places: `(B, K)` int64, positions of these summary tokens in the input, −1 for none.
 
         Raises:
-            InputError: of labels or inputs of the contrast some are missing, or the head has no layer for it.
+            InputError: labels or some inputs of the contrast are missing, or the head has no layer for it.
         """
         extra = None
         if self.options.contrast_weight and labels is not None and self.training:
@@ -113,8 +115,9 @@ class LongspanForMaskedLM(LongspanWithHead):
         return MaskedLMOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
 
     def contrast_loss(self, states: Tensor, ids: Tensor | None, mask: Tensor | None, places: Tensor | None) -> Tensor:
-        """The loss of the contrast, of states `(B, T, E)` and inputs as in `predict`; 0 for no segment at all, by way
-        of the layer, so that every process of a distributed run has a gradient for it."""
+        """Returns the contrastive loss of states `(B, T, E)`, with inputs as in `predict`; without segments 0 with a
+        gradient for the layer, since every process of a distributed run needs one.
+        """
         if ids is None or mask is None or places is None or not bool((places >= 0).any()):
             return 0.0 * self.contrast.weight.sum()
         row, number = (places >= 0).nonzero(as_tuple=True)

@@ -32,12 +32,12 @@ class LongspanForQuestionAnswering(LongspanWithHead):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
     ) -> QuestionAnsweringModelOutput:
-        """`start_logits` and `end_logits` `(B, T)`. Positions are `(B,)`, or `(B, K)` where any of several is right;
-        those outside the input are ignored by the loss.
+        """Returns `start_logits` and `end_logits` `(B, T)`. Positions are `(B,)`, or `(B, K)` if any of several is
+        right; the loss ignores those outside the input.
 
-        Padding is no place: the loss of a row is the same alone and in a batch. Heads of transformers take the softmax
-        over padding too, so that their loss, not ours, depends on how far a row is padded, and they take a negative
-        position for 0; without padding and with positions inside the row both losses are equal.
+        Padding is excluded: the loss of a row is the same alone and in a batch. Heads of transformers include padding
+        in the softmax, so that their loss depends on the padding, and treat a negative position as 0; without padding
+        and with positions inside the row both losses are equal.
         """
         start, end = torch.unbind(projected(self.qa_outputs, self.dropout(encoded.last_hidden_state)), -1)
         loss = None

@@ -1,4 +1,4 @@
-"""A vector per sentence and passage of a document, read in the document: search, clusters and summaries start here."""
+"""Embeddings of the sentences and passages of a document in context, for search, clustering and summaries."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from longspan.models.losses import distillation_loss
 
 @dataclass
 class SentenceEmbeddingOutput(ModelOutput):
-    """Vectors of a document's sentences and, behind them, of its passages.
+    """Embeddings of a document's sentences, followed by those of its passages.
 
     Attributes:
         loss: scalar, see `distillation_loss`, over those that have a label.
-        embeddings: `(B, N + P, D)` of length 1; 0 for what a row does not have.
+        embeddings: `(B, N + P, D)` of length 1; 0 for those that a row does not have.
         sentence_mask: `(B, N + P)` bool, True where the row has that sentence or passage.
-        hidden_states: per layer `(B, T, E)`, when asked for.
+        hidden_states: per layer `(B, T, E)`, if requested.
     """
 
     loss: Tensor | None = None
@@ -32,7 +32,7 @@ class SentenceEmbeddingOutput(ModelOutput):
 
 
 class LongspanForSentenceEmbedding(EmbedsSentences, LongspanWithHead):
-    """Embed a sentence or a passage by the weighted sum of its tokens' states, projected and scaled to length 1."""
+    """Embeds a sentence or a passage by the weighted sum of its tokens' states, projected and scaled to length 1."""
 
     spec = SentenceEmbedding
 
@@ -46,15 +46,14 @@ class LongspanForSentenceEmbedding(EmbedsSentences, LongspanWithHead):
         labels: Tensor | None = None,
         max_sentences: int | None = None,
     ) -> SentenceEmbeddingOutput:
-        """Vectors `(B, N + P, D)`, and the loss when `labels` are given.
+        """Returns vectors `(B, N + P, D)`, and the loss if there are `labels`.
 
         Args:
             sentence_ids: `(B, T)` int64, the index of the sentence that each token belongs to, −1 = none.
-            passage_ids: `(B, N)` int64, the index of the passage that each sentence belongs to, −1 = none. Without
-                them P is 0; with them it is what `labels` have beyond N, or else the largest index plus one.
+            passage_ids: `(B, N)` int64, the index of the passage that each sentence belongs to, −1 = none. Without them
+                P is 0; with them it is the number of `labels` beyond N, or else the largest index plus one.
             labels: `(B, N + P, D)` float, a teacher's vectors of length 1; 0 = none.
-            max_sentences: N. `None` means as many as `passage_ids` or `labels` have, or else the largest index plus
-                one.
+            max_sentences: N. By default the length of `passage_ids` or `labels`, or else the largest index plus one.
 
         Raises:
             InputError: no `sentence_ids`, another shape than the input, or an index of at least N or P.

@@ -1,5 +1,6 @@
-"""Scoring and embedding sentences as plain PyTorch: what is known of each sentence from its tokens, blocks over the
-sequence of sentences, so that a score depends on the whole document, and a document of any length in pieces."""
+"""Sentence scoring and embedding in plain PyTorch: the mean state of each sentence, blocks over the sequence of
+sentences, so that a score depends on the whole document, and documents of any length in pieces.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from longspan.stacks import stack_config
 from longspan.stacks.block import Block
 
 WAVES = 16
-"""Sinusoids per kind of place; four numbers come of each: sine and cosine, of the index and of the relative place."""
+"""Sinusoids per kind of position; each has four numbers: sine and cosine, of the index and of the relative position."""
 LONGEST_WAVE = 512.0
 SEGMENT = 16_384
 """Tokens of a piece of a document, without its margins."""
@@ -32,14 +33,15 @@ SEGMENT = 16_384
 def checked_ids(
     part: str, ids: Tensor | None, hidden: Tensor, attention_mask: Tensor | None, most: int | None
 ) -> tuple[Tensor, int]:
-    """`(B, T)` index of the sentence, or other part of the document, of each token, −1 on padding; and how many parts.
+    """Returns the index of each token's sentence, or other part of the document, `(B, T)`, −1 at padding; and the
+    number of parts.
 
     Args:
-        part: "sentence" or "paragraph", as arguments name it.
-        ids: `(B, T)` as given, −1 = none.
+        part: "sentence" or "paragraph", as in argument names.
+        ids: `(B, T)` as passed, −1 = none.
         hidden: `(B, T, E)`.
-        attention_mask: `(B, T)`, or `None` where all tokens are real.
-        most: the number of parts; `None` means the largest index plus one.
+        attention_mask: `(B, T)`, or `None` if all tokens are real.
+        most: the number of parts; by default the largest index plus one.
     """
     if ids is None:
         raise InputError(f"{part}_ids is missing; give the index of each token's {part}, (B, T), -1 for none")
@@ -58,7 +60,7 @@ def checked_ids(
 
 
 def mean_by_sentence(hidden: Tensor, sentence_ids: Tensor, sentences: int) -> tuple[Tensor, Tensor]:
-    """Mean state of each sentence's tokens, in time and memory linear in T and N.
+    """Returns the mean state of each sentence's tokens, in time and memory linear in T and N.
 
     Args:
         hidden: `(B, T, E)`.
@@ -73,7 +75,7 @@ def mean_by_sentence(hidden: Tensor, sentence_ids: Tensor, sentences: int) -> tu
 
 
 def sums_and_counts(hidden: Tensor, sentence_ids: Tensor, sentences: int) -> tuple[Tensor, Tensor]:
-    """Sum of each sentence's states, `(B, N, E)` in at least float32, and how many they are, `(B, N)` int64."""
+    """Returns the sum of each sentence's states, `(B, N, E)` in at least float32, and their number, `(B, N)` int64."""
     rows, _, width = hidden.shape
     wide = torch.promote_types(hidden.dtype, torch.float32)
     sums = torch.zeros(rows * (sentences + 1), width, dtype=wide, device=hidden.device)
@@ -83,7 +85,7 @@ def sums_and_counts(hidden: Tensor, sentence_ids: Tensor, sentences: int) -> tup
 
 
 def tokens_by_sentence(sentence_ids: Tensor, sentences: int) -> Tensor:
-    """How many tokens each sentence has: `(B, T)` → `(B, N)` int64; arguments as in `mean_by_sentence`."""
+    """Returns the number of tokens of each sentence, `(B, T)` → `(B, N)` int64; arguments as in `mean_by_sentence`."""
     rows = sentence_ids.shape[0]
     place = _places(sentence_ids, sentences)
     counts = place.new_zeros(rows * (sentences + 1)).index_add(0, place, torch.ones_like(place))
@@ -91,16 +93,18 @@ def tokens_by_sentence(sentence_ids: Tensor, sentences: int) -> Tensor:
 
 
 def _places(sentence_ids: Tensor, sentences: int) -> Tensor:
-    """Index of each token's sentence in a flat `(B · (N + 1),)`: a row's last place takes tokens of no sentence."""
+    """Returns the index of each token's sentence in a flat `(B · (N + 1),)`; a row's last index is for tokens
+    without a sentence.
+    """
     place = torch.where(sentence_ids < 0, sentences, sentence_ids)
     first = torch.arange(sentence_ids.shape[0], device=sentence_ids.device)[:, None] * (sentences + 1)
     return (place + first).flatten()
 
 
 def reach_of(config: ModelFields) -> tuple[int, int] | None:
-    """How many tokens to each side a final state can depend on, and the step by which pieces may start.
+    """Returns how many tokens to each side a final state can depend on, and the step by which pieces may start.
 
-    None where the reach is not bounded: global tokens, or a mechanism or stack that looks anywhere.
+    None if the reach is unbounded: with global tokens, or a mechanism or stack with unbounded attention.
     """
     stack = stack_config(config.stack)
     if stack.brings_attention or stack.reads().parts:
@@ -124,12 +128,13 @@ def sums_by_sentence(
     sentence_ids: Tensor,
     weighted: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """Sum of the final states of each sentence's tokens: `(T,)` ids and rising sentence indices → `(N, E)`.
+    """Returns the sum of the final states of each sentence's tokens, for `(T,)` ids and rising sentence
+    indices, `(N, E)`.
 
-    They are the very states that one pass over the whole would give, in the memory of one piece: a token's state
-    depends on the tokens within the reach of all layers together, so a piece is encoded with so many more on each side.
+    The states equal those of one pass over the whole document, in the memory of one piece: a token's state depends on
+    the tokens within the reach of all layers together, so a piece is encoded with as many more on each side.
 
-    `weighted`, where given, is what the states `(T, E)` go through before they are summed, each by itself.
+    `weighted` is an optional function of the states `(T, E)`, applied before they are summed, token by token.
     """
     config = encoder.config
     sentences = int(sentence_ids[-1]) + 1 if len(sentence_ids) else 0
@@ -152,10 +157,10 @@ def sums_by_sentence(
 
 
 def sentence_places(exists: Tensor, tokens: Tensor) -> Tensor:
-    """Where each sentence stands and how long it is, for documents of any length.
+    """Returns encodings of each sentence's position and length, for documents of any length.
 
-    Sinusoids of the sentence's index, sinusoids of index / number of sentences, and the logarithm of its length. No
-    table, hence no limit; padding changes nothing, since only sentences that exist are counted.
+    Sinusoids of the sentence's index, sinusoids of index / number of sentences, and the logarithm of its length. There
+    is no table, hence no limit; padding changes nothing, since only existing sentences are counted.
 
     Args:
         exists: `(B, N)` bool, True where a row has that sentence.
@@ -173,7 +178,7 @@ def sentence_places(exists: Tensor, tokens: Tensor) -> Tensor:
 
 
 class SentenceLayers(nn.Module):
-    """Sentence states → sentence states that know their place, their neighbours and the mean of the document."""
+    """Blocks over sentence states, which add position, neighbours and the mean of the document."""
 
     def __init__(self, config: ModelFields, block: type[Block] = Block) -> None:
         super().__init__()
@@ -189,13 +194,13 @@ class SentenceLayers(nn.Module):
         self.activation = nn.GELU()
 
     def forward(self, states: Tensor, exists: Tensor, tokens: Tensor) -> Tensor:
-        """`(B, N, E)` states, `(B, N)` bool, `(B, N)` token counts → `(B, N, E)`, 0 where no sentence exists."""
+        """Maps `(B, N, E)` states, `(B, N)` bool and `(B, N)` token counts to `(B, N, E)`, 0 for missing sentences."""
         hidden = states + projected(self.place, sentence_places(exists, tokens).to(states.dtype))
         hidden = hidden.masked_fill(~exists[..., None], 0)
         for layer in self.layers:
             hidden = layer(hidden, Tokens(mask=exists))
         hidden = self.final_norm(hidden).masked_fill(~exists[..., None], 0)
-        # What the document is about: a sentence close to it says much of the whole.
+        # The topic of the document: sentences close to it are more representative.
         mean = hidden.sum(1, keepdim=True) / exists.sum(1).clamp(min=1)[:, None, None]
         mixed = projected(self.mix, torch.cat([hidden, hidden * mean, mean.expand_as(hidden)], dim=-1))
         return self.activation(mixed).masked_fill(~exists[..., None], 0)
@@ -216,30 +221,31 @@ class Scorer(nn.Module):
 
 
 class ScoresSentences(nn.Module):
-    """What every sentence scorer has: an encoder below, blocks over the sentences, and the scorer."""
+    """Base class of sentence scorers: an encoder below, blocks over the sentences, and the scorer."""
 
     block: ClassVar[type[Block]] = Block
-    """The class of those over the sentences."""
+    """The class of the blocks over the sentences."""
     model: Any
     sentence_layers: SentenceLayers | None
     scorer: Scorer
 
     def add_layers(self, config: Any) -> None:
-        """Make the layers above the encoder."""
+        """Creates the layers above the encoder."""
         options = config.head_options(SentenceScoring)
         dropout = config.dropout if options.dropout is None else options.dropout
         self.sentence_layers = SentenceLayers(config, self.block) if options.layers else None
         self.scorer = Scorer(config.states_width, nn.GELU(), dropout)
 
     def score(self, means: Tensor, counts: Tensor) -> Tensor:
-        """`(B, N, E)` means over each sentence's tokens, and how many these are, `(B, N)` → `(B, N)` scores."""
+        """Maps `(B, N, E)` means over each sentence's tokens, and their numbers `(B, N)`, to `(B, N)` scores."""
         if self.sentence_layers is not None:
             means = self.sentence_layers(means, counts > 0, counts)
         return self.scorer(means)
 
     @torch.inference_mode()
     def score_document(self, input_ids: Tensor, sentence_ids: Tensor) -> Tensor:
-        """Scores `(N,)` of one document of any length, as `forward` gives them, in the memory of a piece of it.
+        """Returns scores `(N,)` of one document of any length, equal to those of `forward`, in the memory of a
+        piece of it.
 
         Args:
             input_ids: `(T,)` int64, all real.
@@ -252,20 +258,20 @@ class ScoresSentences(nn.Module):
 
 
 class EmbedsSentences(nn.Module):
-    """What every sentence embedder has: an encoder below, a weight for each token, and a projection."""
+    """Base class of sentence embedders: an encoder below, a weight for each token, and a projection."""
 
     model: Any
     weight: nn.Linear
     projection: nn.Linear
 
     def add_layers(self, config: Any) -> None:
-        """Make the layers above the encoder."""
+        """Creates the layers above the encoder."""
         options = config.head_options(SentenceEmbedding)
         self.weight = nn.Linear(config.states_width, 1)
         self.projection = nn.Linear(config.states_width, options.dimensions, bias=False)
 
     def weighted(self, hidden: Tensor) -> Tensor:
-        """Each token's state times how much it counts, `(…, E)` → `(…, E)`: "the" says less than "photosynthesis"."""
+        """Multiplies each token's state by its weight, `(…, E)` → `(…, E)`: "the" counts less than "photosynthesis"."""
         return hidden * functional.softplus(projected(self.weight, hidden))
 
     def embed(
@@ -276,26 +282,27 @@ class EmbedsSentences(nn.Module):
         passage_ids: Tensor | None = None,
         passages: int = 0,
     ) -> tuple[Tensor, Tensor]:
-        """`(B, T, E)` states, `(B, T)` indices → vectors of length 1 `(B, N + P, D)`, and which exist, `(B, N + P)`.
+        """Maps `(B, T, E)` states and `(B, T)` indices to vectors of length 1 `(B, N + P, D)`, and their mask, `(B,
+        N + P)`.
 
-        P passages stand behind the N sentences. `passage_ids` `(B, N)` says to which of them each sentence belongs, −1
-        = none.
+        P passages follow the N sentences. `passage_ids` `(B, N)` has each sentence's passage, −1 = none.
         """
         sums, counts = sums_and_counts(self.weighted(hidden), sentence_ids, sentences)
         exists = counts > 0
         if passage_ids is not None:
-            # A passage's tokens are those of its sentences, so a document is read once for both.
+            # A passage's tokens are those of its sentences, so one pass over the document serves both.
             together, counts = sums_and_counts(sums, passage_ids.masked_fill(~exists, -1), passages)
             sums, exists = torch.cat([sums, together], 1), torch.cat([exists, counts > 0], 1)
         return self.finish_vectors(sums.to(hidden.dtype)), exists
 
     def finish_vectors(self, sums: Tensor) -> Tensor:
-        """Weighted sums of states `(…, E)` → vectors of length 1 `(…, D)`; 0 stays 0."""
+        """Maps weighted sums of states `(…, E)` to vectors of length 1 `(…, D)`; 0 stays 0."""
         return functional.normalize(projected(self.projection, sums).float(), dim=-1)
 
     @torch.inference_mode()
     def embed_document(self, input_ids: Tensor, sentence_ids: Tensor, passage_ids: Tensor | None = None) -> Tensor:
-        """Vectors `(N + P, D)` of one document of any length, as `forward` gives them, in the memory of a piece of it.
+        """Returns vectors `(N + P, D)` of one document of any length, equal to those of `forward`, in the memory of a
+        piece of it.
 
         Args:
             input_ids: `(T,)` int64, all real.

@@ -1,4 +1,4 @@
-"""A score per sentence of a document: extractive summaries, answers and highlights start here."""
+"""Scores of the sentences of a document, for extractive summaries, answers and highlights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SentenceScoringOutput(ModelOutput):
         loss: scalar, mean binary cross-entropy over the sentences that have a label.
         scores: `(B, N)` one score per sentence (before the sigmoid); `-inf` for sentences that a row does not have.
         sentence_mask: `(B, N)` bool, True where the row has that sentence.
-        hidden_states: per layer `(B, T, E)`, when asked for.
+        hidden_states: per layer `(B, T, E)`, if requested.
     """
 
     loss: Tensor | None = None
@@ -33,7 +33,7 @@ class SentenceScoringOutput(ModelOutput):
 
 
 class LongspanForSentenceScoring(ScoresSentences, LongspanWithHead):
-    """Score each sentence by the mean state of its tokens, after blocks over the sentences where the head has them."""
+    """Scores each sentence by the mean state of its tokens, after blocks over the sentences if the head has them."""
 
     spec = SentenceScoring
     block = CheckpointedBlock
@@ -47,12 +47,12 @@ class LongspanForSentenceScoring(ScoresSentences, LongspanWithHead):
         labels: Tensor | None = None,
         max_sentences: int | None = None,
     ) -> SentenceScoringOutput:
-        """Scores `(B, N)`, and the loss when `labels` are given.
+        """Returns scores `(B, N)`, and the loss if there are `labels`.
 
         Args:
             sentence_ids: `(B, T)` int64, the index of the sentence that each token belongs to, −1 = none.
-            labels: `(B, N)` float in [0, 1], −100 = none. A sentence without tokens is left out of the loss.
-            max_sentences: N. `None` means as many as `labels` has, or else the largest index plus one.
+            labels: `(B, N)` float in [0, 1], −100 = none. The loss excludes sentences without tokens.
+            max_sentences: N. By default the length of `labels`, or else the largest index plus one.
 
         Raises:
             InputError: no `sentence_ids`, another shape than the input, or an index of at least N.

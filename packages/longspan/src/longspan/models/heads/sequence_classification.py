@@ -1,4 +1,4 @@
-"""A label, or a number, per document; or which of some texts is right, by a score for each."""
+"""Heads for a label, or a number, per document; and for the right one of several texts, by a score for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from longspan.stacks.block import activation
 
 class ClassificationHead(nn.Module):
     """dropout, dense, activation, dropout, output on the first token (RoBERTa, Longformer, DeBERTa); or, on a pooler's
-    output, dropout and output alone (BERT)."""
+    output, dropout and output alone (BERT).
+    """
 
     def __init__(self, config: Any, options: SequenceClassification, labels: int) -> None:
         super().__init__()
@@ -32,14 +33,14 @@ class ClassificationHead(nn.Module):
         self.output = nn.Linear(width, labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """States of whole texts `(…, E)` → scores `(…, L)` of the labels, before any softmax."""
+        """Maps states of whole texts `(…, E)` to scores `(…, L)` of the labels, before any softmax."""
         if self.dense is not None:
             hidden = self.activation(projected(self.dense, self.input_dropout(hidden)))
         return projected(self.output, self.dropout(hidden))
 
 
 class LongspanForSequenceClassification(LongspanWithHead):
-    """A label, or a number, per document."""
+    """Predicts a label, or a number, per document."""
 
     spec = SequenceClassification
     reads_first_token = True
@@ -50,11 +51,11 @@ class LongspanForSequenceClassification(LongspanWithHead):
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
     ) -> SequenceClassifierOutput:
-        """`logits` `(B, L)`, and the loss when `labels` are given.
+        """Returns `logits` `(B, L)`, and the loss if there are `labels`.
 
         Args:
-            labels: `(B,)` int64 classes, `(B,)` floats for regression, or `(B, L)` for several labels at once; which of
-                them, `config.problem_type` says, see `document_loss`.
+            labels: `(B,)` int64 classes, `(B,)` floats for regression, or `(B, L)` for several labels at once;
+                `config.problem_type` selects among these, see `document_loss`.
         """
         pooled = self.classifier.dense is None or self.model.encoder.returns.summary
         states = encoded.last_hidden_state
@@ -74,10 +75,11 @@ class ChoiceStates(ModelOutput):
 
 
 class LongspanForMultipleChoice(LongspanWithHead):
-    """Which of C texts is right, as a question with each of its answers, all with the same number of tokens.
+    """Selects the right one of C texts, such as a question with each of its answers, all with the same
+    number of tokens.
 
-    Inputs are `(B, C, T)`, as in transformers' classes, and so are masks, types and positions; `(C, T)` is a single
-    question.
+    Inputs are `(B, C, T)`, as in transformers' classes, and so are masks, types and positions; `(C, T)` is
+    a single question.
     """
 
     spec = MultipleChoice
@@ -86,7 +88,7 @@ class LongspanForMultipleChoice(LongspanWithHead):
         self.classifier = ClassificationHead(config, self.options, labels=1)
 
     def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> ChoiceStates:
-        """The vector of each choice; the choices of all questions are read together."""
+        """Returns the vector of each choice; the choices of all questions are one batch."""
         given = the_given(inputs["input_ids"], inputs["inputs_embeds"])
         name, plain = ("input_ids", 2) if inputs["inputs_embeds"] is None else ("inputs_embeds", 3)
         if given.dim() not in (plain, plain + 1):
@@ -113,9 +115,9 @@ class LongspanForMultipleChoice(LongspanWithHead):
     def predict(
         self, encoded: ChoiceStates, attention_mask: Tensor | None, *, labels: Tensor | None = None
     ) -> MultipleChoiceModelOutput:
-        """`logits` `(B, C)`; `labels` `(B,)` int64, the place of the right choice, −100 = not known.
+        """Returns `logits` `(B, C)`; `labels` `(B,)` int64, the index of the right choice, −100 = unknown.
 
-        `hidden_states`, when asked for, are those of all choices, `(B·C, T, E)`.
+        `hidden_states`, if requested, are those of all choices, `(B·C, T, E)`.
         """
         assert encoded.pooled is not None
         logits = self.classifier(encoded.pooled).squeeze(-1)

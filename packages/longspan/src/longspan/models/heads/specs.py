@@ -1,7 +1,6 @@
-"""What each head can be told, and which model class has it: options as plain data, with their checks, before
-anything of it is built.
+"""The options and model class of each head, as plain data with checks, without building the head.
 
-Nothing heavy is imported here: recipes, folders of models and the networks that run without transformers read this.
+Nothing heavy is imported here, since recipes, model folders and the networks that run without transformers import this.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ from longspan.settings import Dropout, Range, check, from_spec, show
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSpec:
-    """Base of every head's options: frozen, keyword-only, every field with a default."""
+    """Base class of the options: frozen, keyword-only, every field with a default."""
 
     head: ClassVar[str]
-    """The key under which `HEADS` lists it."""
+    """The key in `HEADS`."""
     model: ClassVar[str]
     """The name of the model class."""
     module: ClassVar[str] = ""
-    """Where that class stands, from the package of these options on (".head"); where they stand themselves if empty."""
+    """The module of that class relative to the package of these options (".head"); empty for the same module."""
     auto: ClassVar[str | None] = None
     """The Auto class of transformers that loads it."""
     pipeline: ClassVar[str | None] = None
-    """The Hub's name for what it does."""
+    """The Hub's name of its task."""
     task: ClassVar[str | None] = None
-    """The task that such a model is scored on when no recipe lies beside it."""
+    """The task for evaluating such a model without a recipe."""
     reads_tokens: ClassVar[bool] = True
-    """Whether it reads the states of all tokens, and not the first one alone."""
+    """Whether it uses the states of all tokens, not only of the first one."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not of its field's type, or outside its limits."""
+        """Raises `InputError` if a value does not have its field's type, or is outside its limits."""
         check(self)
 
     @classmethod
     def model_class(cls) -> Any:
-        """The class that `model` names, imported when it is asked for; `InputError` where it is not there."""
+        """Returns the class `model`, imported on first access; raises `InputError` if it does not exist."""
         home = next(base for base in cls.__mro__ if "model" in vars(base))
         own = import_module(home.__module__)
         module = import_module(vars(home)["module"], own.__package__) if "module" in vars(home) else own
@@ -53,26 +52,28 @@ class HeadSpec:
         return getattr(module, cls.model)
 
     def check_model(self, config: Any) -> None:
-        """Raise `InputError` where a model of `config` cannot carry this head."""
+        """Raises `InputError` if a model of `config` does not support this head."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data with the head's name first; `head_spec` reverses it."""
+        """Returns plain JSON data with the head's name first; `head_spec` reverses it."""
         return {"head": self.head, **json.loads(json.dumps(asdict(self)))}
 
 
 Weight = Annotated[float, Range(0, 1e6)]
-"""Of one of several losses."""
+"""Weight of one of several losses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLM(HeadSpec):
-    """Predict masked tokens.
+    """Predicts masked tokens.
 
     Attributes:
         layers: "dense" (dense-activation-norm-linear, all published encoders but one) or "single" (one layer, with
             a bias where the model has `head_bias`: Reformer).
-        activation: between its two layers, by its transformers name; None means the model's `activation_function`.
-        contrast_weight: of contrastive predictive coding in the loss, see `LongspanForMaskedLM`; 0 has no layer for it.
+        activation: activation between its two layers, by its transformers name; None means the
+            model's `activation_function`.
+        contrast_weight: weight of contrastive predictive coding in the loss, see `LongspanForMaskedLM`; with 0 there is
+            no layer for it.
     """
 
     head: ClassVar[str] = "masked_lm"
@@ -87,7 +88,7 @@ class MaskedLM(HeadSpec):
     contrast_weight: Weight = 0.0
 
     def check_model(self, config: Any) -> None:
-        """Refuse to tie a layer to a token table of another width."""
+        """Raises `InputError` if a layer is tied to a token table of another width."""
         width = config.states_width if self.layers == "single" else config.embedding_width
         if config.tie_word_embeddings and width != config.embedding_width:
             raise InputError(
@@ -98,7 +99,7 @@ class MaskedLM(HeadSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedTokens(HeadSpec):
-    """Tell replaced tokens from original ones."""
+    """Distinguishes replaced tokens from original ones."""
 
     head: ClassVar[str] = "replaced_tokens"
     model: ClassVar[str] = "LongspanForReplacedTokens"
@@ -108,14 +109,14 @@ class ReplacedTokens(HeadSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceClassification(HeadSpec):
-    """A label, or a number, per document.
+    """Predicts a label, or a number, per document.
 
     Attributes:
-        layers: what stands on the first token: "dense" (dropout-dense-activation-dropout-linear: RoBERTa, Longformer,
+        layers: the layers over the first token: "dense" (dropout-dense-activation-dropout-linear: RoBERTa, Longformer,
             DeBERTa) or "pooler" (pooler-dropout-linear: BERT), which needs a model with `pooler=True`.
-        activation: after the dense layer: "tanh" (RoBERTa), "gelu" (DeBERTa, ELECTRA), "relu" (DistilBERT).
-        dropout: before the last layer; None means the model's.
-        input_dropout: before the dense layer; None means `dropout` (RoBERTa), DeBERTa has its own.
+        activation: activation after the dense layer: "tanh" (RoBERTa), "gelu" (DeBERTa, ELECTRA), "relu" (DistilBERT).
+        dropout: dropout before the last layer; None means the model's.
+        input_dropout: dropout before the dense layer; None means `dropout` (RoBERTa), DeBERTa has its own.
     """
 
     head: ClassVar[str] = "sequence_classification"
@@ -132,21 +133,21 @@ class SequenceClassification(HeadSpec):
     input_dropout: Dropout | None = None
 
     def check_model(self, config: Any) -> None:
-        """Refuse to read a pooler that is not there."""
+        """Raises `InputError` if the model has no pooler."""
         if self.layers == "pooler" and not config.pooler:
             raise InputError("head.layers='pooler' needs pooler=True; set it, or choose 'dense'")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoice(SequenceClassification):
-    """Which of some texts is right.
+    """Selects the right one of several texts.
 
     Attributes:
-        layers: what stands on the first token of each text, "dense" or "pooler", as in `SequenceClassification`; all
+        layers: the layers over the first token of each text, "dense" or "pooler", as in `SequenceClassification`; all
             published models have the pooler.
-        activation: after the dense layer.
-        dropout: before the last layer; None means the model's.
-        input_dropout: before the dense layer; None means `dropout`.
+        activation: activation after the dense layer.
+        dropout: dropout before the last layer; None means the model's.
+        input_dropout: dropout before the dense layer; None means `dropout`.
     """
 
     head: ClassVar[str] = "multiple_choice"
@@ -159,10 +160,10 @@ class MultipleChoice(SequenceClassification):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification(HeadSpec):
-    """A label per token.
+    """Predicts a label per token.
 
     Attributes:
-        dropout: before its one layer; None means the model's.
+        dropout: dropout before its one layer; None means the model's.
     """
 
     head: ClassVar[str] = "token_classification"
@@ -176,10 +177,10 @@ class TokenClassification(HeadSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnswering(HeadSpec):
-    """Start and end of an answer span.
+    """Predicts start and end of an answer span.
 
     Attributes:
-        dropout: before its one layer (DistilBERT).
+        dropout: dropout before its one layer (DistilBERT).
     """
 
     head: ClassVar[str] = "question_answering"
@@ -193,12 +194,12 @@ class QuestionAnswering(HeadSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceScoring(HeadSpec):
-    """A score per sentence of a document.
+    """Predicts a score per sentence of a document.
 
     Attributes:
         layers: blocks over the sequence of sentences; 0 scores each sentence from its own tokens.
         attention: mechanism of these blocks, as in the model's `attention`; its windows count sentences.
-        dropout: before the last layer of the scorer; None means the model's.
+        dropout: dropout before the last layer of the scorer; None means the model's.
     """
 
     head: ClassVar[str] = "sentence_scoring"
@@ -212,7 +213,7 @@ class SentenceScoring(HeadSpec):
     dropout: Dropout | None = None
 
     def __post_init__(self) -> None:
-        """Fill in every option of the mechanism."""
+        """Sets every option of the mechanism."""
         from longspan.attention.layers import plain_layers
 
         super().__post_init__()
@@ -221,10 +222,10 @@ class SentenceScoring(HeadSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class SentenceEmbedding(HeadSpec):
-    """A vector per sentence of a document.
+    """Predicts an embedding per sentence of a document.
 
     Attributes:
-        dimensions: of the vectors; 384 are those of the MiniLM sentence models.
+        dimensions: width of the vectors; 384 are those of the MiniLM sentence models.
     """
 
     head: ClassVar[str] = "sentence_embedding"
@@ -237,7 +238,7 @@ class SentenceEmbedding(HeadSpec):
 
 
 def four_weights(weights: Any, names: str) -> None:
-    """Raise `InputError` for other than four weights of losses."""
+    """Raises `InputError` unless there are four weights of losses."""
     if not isinstance(weights, tuple | list) or len(weights) != 4:
         raise InputError(f"loss_weights is {show(weights)}; give four: {names}")
 
@@ -258,11 +259,11 @@ HEADS: Table[type[HeadSpec]] = Table(
         )
     },
 )
-"""Name → options, whose `model_class` has such a head; `longspan.register` adds to them."""
+"""Name → options of the head, with its `model_class`; `longspan.register` adds to them."""
 
 
 def head_spec(spec: Any) -> HeadSpec:
-    """The options of a head from its name, a mapping with it under `"head"`, or options made already.
+    """Returns the options of a head from its name, a mapping with it under `"head"`, or options.
 
     Raises:
         InputError: an unknown head or option, or a value out of range.

@@ -1,5 +1,4 @@
-"""A label per token; or, with a single label, whether each token has it, as ELECTRA's discriminator tells replaced
-tokens from original ones."""
+"""Heads for a label per token; or, with a single label, for whether each token has it, as ELECTRA's discriminator."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from longspan.stacks.block import activation
 
 
 class LongspanForTokenClassification(LongspanWithHead):
-    """A label per token; a single label is learned by binary cross-entropy."""
+    """Predicts a label per token; a single label is trained with binary cross-entropy."""
 
     spec = TokenClassification
     reads_each_token = True
@@ -32,7 +31,9 @@ class LongspanForTokenClassification(LongspanWithHead):
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
     ) -> TokenClassifierOutput:
-        """`logits` `(B, T, L)`; `labels` `(B, T)` int64, −100 = none; with L = 1 they are 1 where a token has it."""
+        """Returns `logits` `(B, T, L)`; `labels` `(B, T)` int64, −100 = none; with L = 1, 1 if a token has
+        the label.
+        """
         logits = projected(self.classifier, self.dropout(encoded.last_hidden_state))
         loss = None
         if labels is not None:
@@ -42,7 +43,7 @@ class LongspanForTokenClassification(LongspanWithHead):
 
 
 class LongspanForReplacedTokens(LongspanWithHead):
-    """Tell replaced tokens from original ones (Clark et al. 2020, ELECTRA, arXiv 2003.10555, section 3)."""
+    """Distinguishes replaced tokens from original ones (Clark et al. 2020, ELECTRA, arXiv 2003.10555, section 3)."""
 
     spec = ReplacedTokens
     reads_each_token = True
@@ -56,7 +57,7 @@ class LongspanForReplacedTokens(LongspanWithHead):
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
     ) -> TokenClassifierOutput:
-        """`logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = not counted, as is padding."""
+        """Returns `logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = ignored, as is padding."""
         logits = self.discriminator(encoded.last_hidden_state)
         loss = None if labels is None else binary_loss(logits, labels, attention_mask)
         return TokenClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]

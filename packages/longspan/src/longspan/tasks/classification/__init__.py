@@ -1,1 +1,1 @@
-"""A label for each row: of a document, or of a pair of texts."""
+"""Tasks with a label for each row: of a document, or of a pair of texts."""

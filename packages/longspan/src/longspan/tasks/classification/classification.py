@@ -1,4 +1,4 @@
-"""Classification of long documents: one label each, read off the first token, which sees the whole document.
+"""Classification of long documents: one label each, predicted from the first token, which is global.
 
 Longformer (Beltagy et al. 2020) on IMDB and Hyperpartisan: `[CLS] text [SEP]` cut at 4 096 tokens, global attention on
 the first token, cross-entropy over the labels.
@@ -36,19 +36,19 @@ from longspan.tasks.tokenizers import encode, padding_id
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(Task):
-    """Tell which of some labels a document has.
+    """Predicts the label of a document.
 
-    The first token is global, in training and in inference: the collator and the model's configuration say so.
+    The first token is global, in training and in inference: in the collator and in the model's configuration.
 
     Attributes:
-        max_tokens: longer documents are cut to their first so many tokens, special tokens included.
-        labels: what the documents can be, in the order of the model's outputs; empty takes the labels of the training
-            rows, sorted.
-        text_field: the column of the texts; None recognises it, see `read_labelled`.
-        label_field: the column of the labels; None recognises it.
-        clean: take out web addresses and what is repeated for effect, in training and in inference: Hyperpartisan's
-            cleaning.
-        by_hash: divide files that hold everything into train, validation and test (80/10/10) by a hash of each text.
+        max_tokens: longer documents are truncated to this number of tokens, including special tokens.
+        labels: names of the labels, in the order of the model's outputs; by default the labels of the
+            training rows, sorted.
+        text_field: the column of the texts; None detects it, see `read_labelled`.
+        label_field: the column of the labels; None detects it.
+        clean: remove web addresses and repetitions for emphasis, in training and in inference:
+            Hyperpartisan's cleaning.
+        by_hash: split files that have all rows into train, validation and test (80/10/10) by a hash of each text.
     """
 
     name: ClassVar[str] = "classification"
@@ -66,13 +66,13 @@ class Classification(Task):
     by_hash: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse labels that are the same, and a single one."""
+        """Raises `InputError` for duplicate labels, and for a single one."""
         super().__post_init__()
         if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
             raise InputError(f"task.labels is {show(list(self.labels))}; give two or more, each once, or leave it out")
 
     def of_rows(self, rows: Sequence[LabelledRow]) -> Self:
-        """With the labels of the training rows, where none are given."""
+        """Returns the task with the labels of the training rows, if none are set."""
         labels = sorted({row.label for row in rows})
         if len(labels) < 2 and not self.labels:
             raise InputError(
@@ -82,38 +82,38 @@ class Classification(Task):
         return self if self.labels else replace(self, labels=tuple(labels))
 
     def model_fields(self) -> dict[str, Any]:
-        """The head, the global first token, and the labels with their numbers."""
+        """Returns the head, the global first token, and the labels with their numbers."""
         fields = super().model_fields() | {"global_tokens": "first"}
         return fields | label_fields(self.labels) if self.labels else fields
 
     def check_model(self, config: Any) -> None:
-        """Refuse more tokens than the model has positions for."""
+        """Raises `InputError` for more tokens than the model has positions for."""
         check_room(self.max_tokens, config)
 
     def fitted(self, config: Any) -> Self:
-        """As many tokens as the model has positions for, at most, and its labels."""
+        """Returns the task with at most as many tokens as the model has positions for, and the model's labels."""
         return replace(self.of_model(config), max_tokens=room_for(self.max_tokens, config))
 
     def of_model(self, config: Any) -> Self:
-        """With the labels that a trained model knows, in its order."""
+        """Returns the task with the labels of a trained model, in its order."""
         return replace(self, labels=tuple(str(config.id2label[number]) for number in range(config.num_labels)))
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[LabelledRow]:
-        """All rows, in memory."""
+        """Returns all rows, in memory."""
         fields = {"text_field": self.text_field, "label_field": self.label_field, "by_hash": self.by_hash}
         return list(read_labelled(source, split, limit=limit, on_error=on_error, **fields))
 
     def corpus(self, rows: Sequence[LabelledRow]) -> Iterator[str]:
-        """Every text, cleaned as it will be read."""
+        """Yields every text, after cleaning."""
         return (self.text_of(row.text) for row in rows)
 
     def normalizer(self) -> Any | None:
-        """The cleaning, where the task cleans."""
+        """The cleaning, if enabled."""
         return cleaning() if self.clean else None
 
     @property
     def preparation(self) -> str:
-        """What the cleaning does."""
+        """Describes the cleaning."""
         if not self.clean:
             return ""
         return (
@@ -122,17 +122,19 @@ class Classification(Task):
         )
 
     def text_of(self, text: str) -> str:
-        """What is read of a text; a tokenizer that cleans it, as those of this version do, finds nothing more."""
+        """Returns the text after cleaning; a tokenizer that cleans, as those of this version do, changes
+        nothing more.
+        """
         return clean(text) if self.clean else text
 
     def encode(self, text: str, tokenizer: Any) -> tuple[list[int], int]:
-        """Token ids of a text, cut to `max_tokens`, and how many there would be."""
+        """Returns token ids of a text, truncated to `max_tokens`, and the number without truncation."""
         return encode(tokenizer, self.text_of(text), max_tokens=self.max_tokens)
 
     def dataset(
         self, rows: Sequence[LabelledRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
-        """Token ids and the number of the label; labels that are not among `labels` raise `InputError`."""
+        """Returns token ids and the number of the label; labels that are not among `labels` raise `InputError`."""
         numbers = label_numbers(self.labels)
         for row in rows:
             if row.label not in numbers:
@@ -159,16 +161,16 @@ class Classification(Task):
         return collate
 
     def probabilities(self, model: Any, dataset: Any, tokenizer: Any, *, batch_size: int) -> np.ndarray:
-        """`(N, L)`, of every label for every row of a data set."""
+        """Returns the probabilities of all labels for every row of a data set, `(N, L)`."""
         logits = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size)
         return torch.from_numpy(logits).double().softmax(-1).numpy()
 
     def losses(self) -> Losses:
-        """Means over the rows, with the accuracy."""
+        """Returns means over the rows, with the accuracy."""
         return Losses(right=labels_right)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[LabelledRow], *, batch_size: int) -> Outcome:
-        """The scores of `classification_scores`, and a line with all probabilities for each row."""
+        """Returns the scores of `classification_scores`, and a line with all probabilities for each row."""
         task = self.of_model(model.config)
         dataset = task.dataset(rows, tokenizer, training=False, seed=0, folder=Path())
         probabilities = task.probabilities(model, dataset, tokenizer, batch_size=batch_size)

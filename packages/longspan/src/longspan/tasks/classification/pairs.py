@@ -21,13 +21,13 @@ from longspan.tasks.tokenizers import first_tokens, padding_id
 
 @dataclass(frozen=True, kw_only=True)
 class PairLabels(Task):
-    """Tell what one text is to another; the limits are DeFormer's for MNLI.
+    """Predicts the relation of two texts; the limits are DeFormer's for MNLI.
 
     Attributes:
-        labels: as the data has them, in the order of the model's outputs.
-        max_tokens: of a pair in all, `[CLS] first [SEP] second [SEP]`.
-        max_first_tokens: a longer first text is cut to so many.
-        distillation: what is learned from a teacher besides; None learns from the labels alone.
+        labels: as in the data, in the order of the model's outputs.
+        max_tokens: of the whole pair, `[CLS] first [SEP] second [SEP]`.
+        max_first_tokens: a longer first text is truncated to this number.
+        distillation: learning from a teacher in addition to the labels; None for labels only.
     """
 
     name: ClassVar[str] = "pair_labels"
@@ -40,7 +40,7 @@ class PairLabels(Task):
     distillation: Distilling | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fewer than two labels, and a first text that leaves no room for the second."""
+        """Raises `InputError` for fewer than two labels, and for a first text that leaves no room for the second."""
         super().__post_init__()
         if len(set(self.labels)) < 2 or len(set(self.labels)) < len(self.labels):
             raise InputError(f"labels is {show(list(self.labels))}; give at least two, each once")
@@ -51,32 +51,32 @@ class PairLabels(Task):
             )
 
     def model_fields(self) -> dict[str, Any]:
-        """An output for each label."""
+        """Returns an output for each label."""
         return super().model_fields() | label_fields(self.labels)
 
     def check_model(self, config: Any) -> None:
-        """Refuse longer pairs than the model has positions for."""
+        """Raises `InputError` for longer pairs than the model has positions for."""
         check_room(self.max_tokens, config)
 
     def teacher(self, student: Any) -> Any:
         return None if self.distillation is None else self.distillation.teacher_of(student)
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[PairRow]:
-        """Labelled pairs of a data set, file or folder, all in memory; errors as in `read_pairs`."""
+        """Returns labelled pairs of a data set, file or folder, in memory; errors as in `read_pairs`."""
         return list(read_pairs(source, split, limit, on_error=on_error))
 
     def corpus(self, rows: Sequence[PairRow]) -> Iterator[str]:
-        """Both texts, together."""
+        """Yields both texts, concatenated."""
         return (f"{row.first}\n{row.second}" for row in rows)
 
     def dataset(
         self, rows: Sequence[PairRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
-        """Pairs, tokenised when they are asked for."""
+        """Returns pairs, tokenised on access."""
         return FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
 
     def features(self, row: PairRow, tokenizer: Any) -> dict[str, Any]:
-        """`input_ids`, `token_type_ids` where the tokenizer makes some, and the label's number."""
+        """Returns `input_ids`, `token_type_ids` if the tokenizer has them, and the label's number."""
         if row.label not in self.labels:
             raise InputError(
                 f"row {row.id!r} has the label {show(row.label)}, and task.labels is {show(list(self.labels))}; name it"
@@ -96,11 +96,11 @@ class PairLabels(Task):
         return collate
 
     def losses(self) -> Losses:
-        """Means over the rows, with the accuracy."""
+        """Returns means over the rows, with the accuracy."""
         return Losses(right=labels_right)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[PairRow], *, batch_size: int) -> Outcome:
-        """Accuracy in percent."""
+        """Returns the accuracy in percent."""
         dataset = FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
         chosen = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size).argmax(-1).tolist()
         right = [self.labels[place] == row.label for place, row in zip(chosen, rows, strict=True)]

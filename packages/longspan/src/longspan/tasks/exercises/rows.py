@@ -1,4 +1,4 @@
-"""Exercises, each a text with one right answer: algorithms over digits, made up, and questions about stories, read.
+"""Exercises, each a text with one right answer: generated algorithms over digits, and questions about stories.
 
 Algorithms, at any length, from a number and a seed: copy, reverse and add (Kaiser and Sutskever 2016, "Neural GPUs
 learn algorithms", arXiv 1511.08228), which Dehghani et al. 2019, arXiv 1807.03819, section 3.3, train at length 40 and
@@ -10,8 +10,8 @@ Stories, in the text format of bAbI (Weston et al. 2015, arXiv 1502.05698)::
     2 John went to the hallway.
     3 Where is Mary? 	bathroom	1
 
-Every line has a number, which begins again with each story. A question has its answer behind a tab, and behind another
-the numbers of the facts that it needs. A question is asked about all facts before it in its story.
+Every line has a number, which restarts with each story. A question is followed by a tab and its answer, and by another
+tab and the numbers of the relevant facts. It refers to all facts before it in its story.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Exercise:
 
     Attributes:
         id: name of the row.
-        text: what is read.
-        answer: what is to be written.
-        group: what kind of exercise it is, where a data set has several that are scored apart.
+        text: the input.
+        answer: the target.
+        group: the kind of exercise, if a data set has several that are scored separately.
     """
 
     id: str
@@ -51,21 +51,21 @@ class Exercise:
 
 Algorithm = Literal["copy", "reverse", "addition"]
 SHORTEST = 3
-"""What an addition needs: two digits and the sign between them."""
+"""The characters of an addition besides its digits."""
 
 
 def copied(digits: str) -> str:
-    """The digits themselves."""
+    """Returns the digits."""
     return digits
 
 
 def mirrored(digits: str) -> str:
-    """The last digit first."""
+    """Returns the digits in reverse order."""
     return digits[::-1]
 
 
 def added(terms: str) -> str:
-    """The sum of two numbers, all of them with the lowest digit first, as published."""
+    """Returns the sum of two numbers, all with the lowest digit first, as published."""
     first, second = (int(term[::-1]) for term in terms.split("+"))
     return str(first + second)[::-1]
 
@@ -74,14 +74,14 @@ ANSWERS: dict[Algorithm, Callable[[str], str]] = {"copy": copied, "reverse": mir
 
 
 class Exercises(Sequence[Exercise]):
-    """Rows of one algorithm, made when they are asked for; the same on every machine.
+    """Rows of one algorithm, generated on access; the same on every machine.
 
     Args:
-        algorithm: which one.
-        count: how many rows.
-        length: characters of a text, at most.
-        exact: whether every text has that length; otherwise all lengths come up equally often.
-        seed: of what is drawn.
+        algorithm: name of the algorithm.
+        count: number of rows.
+        length: maximal characters of a text.
+        exact: whether every text has that length; otherwise all lengths are equally frequent.
+        seed: random seed.
     """
 
     def __init__(self, algorithm: Algorithm, count: int, *, length: int, exact: bool, seed: int) -> None:
@@ -120,7 +120,7 @@ _TASK = re.compile(r"qa\d+")
 
 
 def read_stories(data: str, split: str, limit: int | None = None, *, on_error: str = "raise") -> Iterator[Exercise]:
-    """The questions of a file, of the files of a split in a folder (`qa1_…_train.txt`), or made-up ones.
+    """Yields the questions of a file, of the files of a split in a folder (`qa1_…_train.txt`), or generated ones.
 
     Raises:
         InputError: nothing is found; a line that is not of the format, unless `on_error` is "skip".
@@ -130,7 +130,7 @@ def read_stories(data: str, split: str, limit: int | None = None, *, on_error: s
 
 
 def _files(data: str, split: str) -> str | list[str | Path]:
-    """The files of a folder that have the split at the end of their names; anything else as it is."""
+    """Returns the files of a folder whose names end in the split; other paths are unchanged."""
     for folder in (Path(data), Path(os.environ.get("LONGSPAN_DATA") or data) / data):
         if not folder.is_dir():
             continue
@@ -147,7 +147,7 @@ def _files(data: str, split: str) -> str | list[str | Path]:
 
 
 def _in_file(path: Path, on_error: str) -> Iterator[Exercise]:
-    """The questions of one file; the first line that cannot be read stops it, or is passed over."""
+    """Yields the questions of one file; invalid lines raise or are skipped."""
     skipped, facts, expected = Skipped(str(path), on_error), list[str](), 1
     match = _TASK.match(path.name)
     group = match[0] if match else path.name.split(".")[0]
@@ -177,7 +177,7 @@ def _in_file(path: Path, on_error: str) -> Iterator[Exercise]:
 
 
 def _parsed(line: str) -> tuple[int, str, str | None]:
-    """Number, words and answer of a line; facts have no answer."""
+    """Returns number, words and answer of a line; facts have no answer."""
     words, *rest = line.split("\t")
     match = _LINE.fullmatch(words.strip())
     if match is None:
@@ -192,7 +192,7 @@ MOVES = ("moved to", "went to", "travelled to", "journeyed to")
 
 
 def made_up_stories(count: int | None, seed: int) -> Iterator[Exercise]:
-    """Who went where, as in the first of bAbI's tasks: where the one asked for went last answers the question."""
+    """Yields stories as in the first of bAbI's tasks: the answer is the last place of the person in the question."""
     draw = random.Random(seed)
     for number in range(64 if count is None else count):
         facts, where = [], dict[str, str]()
@@ -206,4 +206,4 @@ def made_up_stories(count: int | None, seed: int) -> Iterator[Exercise]:
 
 
 STORIES = Kind(row=Exercise, named={}, made_up=made_up_stories, suffixes=("txt",))
-"""Where stories come from."""
+"""The source of stories."""

@@ -1,6 +1,6 @@
-"""Training on exercises: copy, reverse and add, tested on ten times as long texts; and questions about stories.
+"""Tasks on exercises: copy, reverse and add, tested on ten times longer texts; and questions about stories.
 
-In both a decoder writes the answer, and is scored character by character and answer by answer.
+In both, a decoder generates the answer, which is scored by characters and by whole answers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from longspan.tasks.tokenizers import encode, padding_id
 
 @dataclass(frozen=True, kw_only=True)
 class ExerciseTask(Task):
-    """Read a text, write its answer.
+    """Generates the answer to a text.
 
-    Scored in one pass: each token of an answer is guessed from the right ones before it. Where all of them are right,
-    so is the answer that a greedy `generate()` writes.
+    Scored in one pass: each token of an answer is predicted from the right ones before it. If all of them are right, so
+    is the answer of a greedy `generate()`.
 
     Attributes:
-        max_tokens: the longest text, in tokens; a longer one is refused.
+        max_tokens: the longest text, in tokens; a longer one raises an error.
     """
 
     metrics: ClassVar[Metrics] = Metrics(names=("character_accuracy", "sequence_accuracy"))
@@ -40,18 +40,17 @@ class ExerciseTask(Task):
     max_tokens: Annotated[int, Range(3, LARGEST)] = 1024
 
     def model_class(self) -> Any:
-        """`LongspanForConditionalGeneration`."""
         from longspan.models import LongspanForConditionalGeneration
 
         return LongspanForConditionalGeneration
 
     def corpus(self, rows: Sequence[Exercise]) -> Iterator[str]:
-        """Texts and answers."""
+        """Yields texts and answers."""
         for row in rows:
             yield f"{row.text} {row.answer}"
 
     def features(self, row: Exercise, tokenizer: Any) -> dict[str, Any]:
-        """`input_ids`, and `labels`: the answer and an end mark.
+        """Returns `input_ids`, and `labels`: the answer and an end token.
 
         Raises:
             InputError: the text is too long.
@@ -67,7 +66,7 @@ class ExerciseTask(Task):
     def dataset(
         self, rows: Sequence[Exercise], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
-        """`features` of each row."""
+        """Returns `features` of each row."""
         return FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
@@ -75,11 +74,11 @@ class ExerciseTask(Task):
         return partial(pad, fillers={"input_ids": padding_id(tokenizer), "labels": IGNORED})
 
     def losses(self) -> Losses:
-        """Means over the tokens that are guessed."""
+        """Returns means over the predicted tokens."""
         return Losses(weight=labels_of_batch)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Exercise], *, batch_size: int) -> Outcome:
-        """Characters and whole answers that are right, in percent."""
+        """Returns the accuracy of characters and of whole answers, in percent."""
         dataset = FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
         lines: list[dict[str, Any]] = []
         right = counted = 0
@@ -103,18 +102,18 @@ class ExerciseTask(Task):
         return Outcome(scores=scores | self.group_scores(rows, lines), lines=lines, flavour=self.flavour)
 
     def group_scores(self, rows: Sequence[Exercise], lines: Sequence[dict[str, Any]]) -> dict[str, float]:
-        """Scores of the groups among the rows."""
+        """Returns scores of the groups among the rows."""
         return {}
 
     @property
     def flavour(self) -> str:
-        """What the scores are, in words."""
+        """Describes the scores."""
         return "Tokens of the answers, and whole answers, that are guessed from the right tokens before them; percent."
 
 
 SEEDS = {"train": 0, "validation": 1}
 TEST = 2
-"""Of every other split."""
+"""Number of rows of every other split."""
 ROWS = {"train": 20_000, "validation": 200}
 TEST_ROWS = 100
 
@@ -127,8 +126,8 @@ class Algorithmic(ExerciseTask):
 
     Attributes:
         algorithm: "copy"; "reverse"; or "addition" of two numbers, written with the lowest digit first.
-        length: the longest text of the splits "train" and "validation", where shorter ones come up as often.
-        test_length: the length of every text of the split "test", which is asked for by `longspan evaluate DIR --data
+        length: the longest text of the splits "train" and "validation", in which all lengths are equally frequent.
+        test_length: the length of every text of the split "test", for `longspan evaluate DIR --data
             synthetic --split test`.
     """
 
@@ -139,7 +138,7 @@ class Algorithmic(ExerciseTask):
     test_length: Length = 400
 
     def check_model(self, config: Any) -> None:
-        """Refuse tests that are longer than the model reads or writes; two tokens more stand around a text."""
+        """Raises `InputError` for longer tests than the model's inputs or outputs, including two special tokens."""
         for name in ("max_position_embeddings", "max_decoder_position_embeddings"):
             room = min(getattr(config, name), self.max_tokens) - 2
             if self.test_length > room and config.position_embedding != "sinusoidal":
@@ -149,7 +148,9 @@ class Algorithmic(ExerciseTask):
                 )
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Exercise]:
-        """Made-up rows, at most `limit`; without one, 20,000 for training, 200 to validate, 100 to test."""
+        """Returns generated rows, at most `limit`; by default 20,000 for training, 200 for validation, 100
+        for testing.
+        """
         if source != SYNTHETIC:
             raise InputError(f"data={source!r} is not made up, as an algorithm's are; name {SYNTHETIC!r}")
         count = ROWS.get(split, TEST_ROWS) if limit is None else max(limit, 0)
@@ -159,16 +160,16 @@ class Algorithmic(ExerciseTask):
 
 
 FAILED = 5.0
-"""More errors than this, in percent, and a task counts as failed (Weston et al. 2015)."""
+"""A task with a larger error, in percent, counts as failed (Weston et al. 2015)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stories(ExerciseTask):
-    """Answer questions about stories in the format of bAbI (Weston et al. 2015, arXiv 1502.05698).
+    """Answers questions about stories in the format of bAbI (Weston et al. 2015, arXiv 1502.05698).
 
-    The facts and the question are one text, and the answer is written by the decoder. Besides the two accuracies there
-    are `error`, the mean over the tasks of the share of answers that are wrong, and `failed_tasks`, those with more
-    than 5 % of them; a file `qa7_….txt` is a task.
+    The facts and the question are one text, and the decoder generates the answer. Besides the two accuracies there are
+    `error`, the mean over the tasks of the share of wrong answers, and `failed_tasks`, those with more than 5 % of
+    them; a file `qa7_….txt` is a task.
     """
 
     name: ClassVar[str] = "stories"
@@ -178,12 +179,12 @@ class Stories(ExerciseTask):
     )
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Exercise]:
-        """The questions of a file, a folder or a made-up set."""
+        """Returns the questions of a file, of a folder or of a generated set."""
         most = None if limit is None else max(limit, 0)
         return list(read_stories(source, split, most, on_error=on_error))
 
     def group_scores(self, rows: Sequence[Exercise], lines: Sequence[dict[str, Any]]) -> dict[str, float]:
-        """Errors by task."""
+        """Returns errors by task."""
         tasks = defaultdict[str, list[bool]](list)
         for row, line in zip(rows, lines, strict=True):
             tasks[row.group].append(line["correct"])

@@ -1,1 +1,1 @@
-"""Learning from text alone."""
+"""Tasks that learn from text without labels."""

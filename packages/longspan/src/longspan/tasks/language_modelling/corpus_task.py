@@ -1,9 +1,9 @@
-"""What the tasks share that guess tokens of a text, and those among them whose rows are corpora, read once into token
-files.
+"""Base classes of the tasks that predict tokens of a text, and of those whose rows are corpora, tokenised
+once into files.
 
 Rows are not documents but sources (`longspan.data.corpus.sources.Corpus`): a corpus is tokenised in one pass into files
-of the run's folder, see `longspan.data.corpus.tokens`, and chunks are read from there by index. So its size does
-not matter, its length is known, it can be shuffled, and an interrupted run resumes to the same losses.
+of the run's folder, see `longspan.data.corpus.tokens`, and chunks are read from there by index. So its size is not
+limited by memory, its length is known, it can be shuffled, and an interrupted run resumes with the same losses.
 """
 
 from __future__ import annotations
@@ -32,28 +32,30 @@ class GuessingTask(Task):
     """A task whose labels are tokens of the text itself."""
 
     guessed: ClassVar[tuple[str, str]]
-    """What is guessed, as predictions name it, and the score of the bits that each takes."""
+    """Name of the predicted units in predictions, and the score of the bits for each."""
 
     @property
     def mode(self) -> str:
-        """How the text is cut up when it is scored, in few words; a score without them cannot be compared."""
+        """Briefly describes how the text is split for scoring, without which scores cannot be compared."""
         return ""
 
     @property
     def flavour(self) -> str:
-        """What the scores are, in words, as it is written beside them in `metrics.json`."""
+        """Describes the scores, as written in `metrics.json`."""
         raise NotImplementedError
 
     def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
-        """For each chunk: the bits of what is guessed, how much of it is right, how much there is; `(B, 3)` float64."""
+        """Returns for each chunk the bits of the predicted tokens, how many are right, and their number;
+        `(B, 3)` float64.
+        """
         raise NotImplementedError
 
     def text_scores(self, bits: float, dataset: Any) -> dict[str, float]:
-        """Scores of all bits together that need to know the text."""
+        """Returns scores of all bits together that depend on the text."""
         return {}
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
-        """Bits, perplexity and accuracy over everything that is guessed; a line for each chunk."""
+        """Returns bits, perplexity and accuracy over all predicted tokens, and a line for each chunk."""
         with tempfile.TemporaryDirectory() as folder, torch.no_grad():
             dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path(folder))
             each = batches(model, dataset, self.collator(tokenizer), batch_size)
@@ -68,24 +70,24 @@ class GuessingTask(Task):
         return Outcome(scores=scores, lines=lines, flavour=self.flavour, mode=self.mode)
 
     def losses(self) -> Losses:
-        """Means over the tokens that are guessed; with bits and a perplexity."""
+        """Returns means over the predicted tokens, with bits and a perplexity."""
         return Losses(weight=labels_of_batch, scores=self.bits_of)
 
     def bits_of(self, loss: float) -> dict[str, float]:
-        """A loss in bits, and as a perplexity."""
+        """Returns a loss in bits, and as a perplexity."""
         return {self.guessed[1]: loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusTask(GuessingTask):
-    """Learning from text without labels.
+    """Base class of the tasks that learn from text without labels.
 
     Attributes:
-        max_tokens: length of a chunk, special tokens included; only the end of the text gives a shorter one.
-        text_field: the field of JSON, Parquet and Hugging Face records that holds the text; None recognises it.
-        text_unit: what a document is in a text file: the "file", a "block" between blank lines, or a "line".
-        text_split: "file" reads the files of a split, and cuts enwik8 and text8 as they are published at 90 and 95
-            million bytes; "position" cuts every text file at 90 and 95 % of its bytes.
+        max_tokens: length of a chunk, including special tokens; only the end of the text has a shorter one.
+        text_field: the field of JSON, Parquet and Hugging Face records that has the text; None detects it.
+        text_unit: the documents of a text file: the "file", a "block" between blank lines, or a "line".
+        text_split: "file" reads the files of a split, and splits enwik8 and text8 as published at 90 and 95 million
+            bytes; "position" splits every text file at 90 and 95 % of its bytes.
     """
 
     counts_rows: ClassVar[bool] = False
@@ -96,11 +98,13 @@ class CorpusTask(GuessingTask):
     text_split: Literal["file", "position"] = "file"
 
     def check_model(self, config: Any) -> None:
-        """Refuse chunks longer than the model reads; sinusoids have no end."""
+        """Raises `InputError` for chunks longer than the model's inputs; sinusoids have no limit."""
         check_room(self.max_tokens, config)
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
-        """The source itself, found but not read: a `Corpus`. `limit` counts documents over all sources."""
+        """Returns the source as a `Corpus`, which is located but not read. `limit` counts documents over
+        all sources.
+        """
         if limit is not None and limit <= 0:
             return []
         return [
@@ -116,7 +120,7 @@ class CorpusTask(GuessingTask):
         ]
 
     def corpus(self, rows: Sequence[Corpus]) -> Iterator[str]:
-        """Every document, long ones in pieces."""
+        """Yields every document, long ones in pieces."""
         documents = 0
         for piece, is_last in chain.from_iterable(corpus.pieces() for corpus in rows):
             yield piece
@@ -125,13 +129,13 @@ class CorpusTask(GuessingTask):
                 return
 
     def token_files(self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, folder: Path) -> Ragged:
-        """The corpus as token ids in `folder/tokens-train` or `folder/tokens-validation`, made once."""
+        """Returns the corpus as token ids in `folder/tokens-train` or `folder/tokens-validation`, computed once."""
         place = folder / f"tokens-{'train' if training else 'validation'}"
         return token_files(place, rows, tokenizer, limit=rows[0].limit)
 
 
 def separator(tokenizer: Any) -> int:
-    """The id of the token between two documents: the tokenizer's `sep_token`, or else its `eos_token`.
+    """Returns the id of the token between two documents: the tokenizer's `sep_token`, or else its `eos_token`.
 
     Raises:
         InputError: it has neither.

@@ -1,4 +1,4 @@
-"""Language modelling: guess each next token of a text, over bytes, characters or any tokenizer's tokens."""
+"""Language modelling: predict each next token of a text, over bytes, characters or any tokenizer's tokens."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from longspan.tasks.tokenizers import padding_id
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModel(CorpusTask):
-    """Guess every token from those before it; the documents are one stream, with a separator before each.
+    """Predicts every token from those before it; the documents are one stream, with a separator before each.
 
     Attributes:
-        cross_documents: let a chunk's tokens see those of the documents before theirs; false reads each document, from
-            its separator on, as if it stood alone, and asks no token of one for the beginning of the next.
-        evaluation: how validation and `longspan evaluate` cut the text up; training scores every token that it reads.
+        cross_documents: let a chunk's tokens attend to earlier documents; false processes each document, from its
+            separator on, separately, and predicts no token from another document.
+        evaluation: how validation and `longspan evaluate` split the text; training scores every token.
     """
 
     name: ClassVar[str] = "language_model"
@@ -49,13 +49,14 @@ class LanguageModel(CorpusTask):
     evaluation: Scoring = field(default_factory=Scoring)
 
     def __post_init__(self) -> None:
-        """Refuse windows that score nothing, or more than they read."""
+        """Raises `InputError` for windows that score nothing, or more than they contain."""
         super().__post_init__()
         self.evaluation.context(self.max_tokens)
 
     def check_model(self, config: Any) -> None:
-        """Refuse chunks and windows longer than the model reads, and several documents in a row of what cannot tell
-        them apart."""
+        """Raises `InputError` for chunks and windows longer than the model's inputs, and for `cross_documents=false` in
+        a model without packed sequences.
+        """
         check_room(max(self.max_tokens, self.evaluation.window(self.max_tokens)), config)
         if not self.cross_documents:
             try:
@@ -64,19 +65,18 @@ class LanguageModel(CorpusTask):
                 raise InputError(f"task.cross_documents is false, but it cannot be: {error}") from None
 
     def model_class(self) -> Any:
-        """`LongspanForCausalLM`."""
         from longspan.models import LongspanForCausalLM
 
         return LongspanForCausalLM
 
     def fitted(self, config: Any) -> Self:
-        """Chunks as long as the model has positions for, at most."""
+        """Returns the task with chunks of at most as many tokens as the model has positions for."""
         return replace(self, max_tokens=room_for(self.max_tokens, config))
 
     def dataset(
         self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> NextTokenChunks:
-        """Chunks of the stream; the corpus is tokenised into a folder below `folder` once."""
+        """Returns chunks of the stream; the corpus is tokenised once into a folder below `folder`."""
         files = self.token_files(rows, tokenizer, training=training, folder=folder)
         return NextTokenChunks(
             Stream(files, separator(tokenizer)),
@@ -88,12 +88,13 @@ class LanguageModel(CorpusTask):
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads chunks to `input_ids`, `labels` `(B, T)` int64 and `attention_mask` bool; and `seq_idx` `(B, T)` int64,
-        the number of each token's document, −1 at padding, where documents are read apart."""
+        the number of each token's document, −1 at padding, if documents are separate.
+        """
         return partial(pad, fillers={"input_ids": padding_id(tokenizer), "labels": IGNORED, "seq_idx": -1})
 
     @property
     def flavour(self) -> str:
-        """What the scores are, in words."""
+        """Describes the scores."""
         context, window = self.evaluation.context(self.max_tokens), self.evaluation.window(self.max_tokens)
         what, where = "every token and every separator but the first", "text"
         if not self.cross_documents:
@@ -105,17 +106,18 @@ class LanguageModel(CorpusTask):
 
     @property
     def mode(self) -> str:
-        """How the text is cut up, with the lengths."""
+        """Describes how the text is split, with the lengths."""
         return self.evaluation.words(self.max_tokens)
 
     def text_scores(self, bits: float, dataset: NextTokenChunks) -> dict[str, float]:
-        """Bits per character and per byte of the text, whatever its tokens are."""
+        """Returns bits per character and per byte of the text, for any tokens."""
         counts = dataset.stream.files.index
         return {"bits_per_character": bits / counts["characters"], "bits_per_byte": bits / counts["bytes"]}
 
     def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
-        """For each chunk the bits of the tokens that are guessed, how many are right and how many there are: `(B, 3)`
-        float64, on the CPU."""
+        """Returns for each chunk the bits of the predicted tokens, how many are right, and their number: `(B, 3)`
+        float64, on the CPU.
+        """
         labels = batch.pop("labels")[:, 1:]
         logits = model(**batch).logits[:, :-1]
         rows = []
@@ -128,13 +130,13 @@ class LanguageModel(CorpusTask):
 
 
 class NextTokenChunks(Dataset[dict[str, Any]]):
-    """Chunks of a stream of which every token but the first is guessed exactly once in an epoch.
+    """Chunks of a stream of which every token but the first is predicted exactly once in an epoch.
 
     Args:
         stream: the documents.
         max_tokens: length of a chunk; the first and the last may be shorter.
-        context_tokens: of these, how many repeat what the chunk before has scored.
-        seed: moves the borders of the chunks in every epoch; None leaves them where they are.
+        context_tokens: how many of these were scored in the previous chunk.
+        seed: shifts the borders of the chunks in every epoch; None keeps them.
         cross_documents: as in `LanguageModel`.
     """
 
@@ -143,24 +145,25 @@ class NextTokenChunks(Dataset[dict[str, Any]]):
     ) -> None:
         self.stream = stream
         self.cross_documents = cross_documents
-        # The first token of a chunk is never guessed: it is the last that the chunk before guessed.
+        # The first token of a chunk is never predicted here: it is the last one predicted in the previous chunk.
         self.scored = max_tokens - 1 - context_tokens
         self.context_tokens = context_tokens
         self.seed = seed
         self.shift = 0
 
     def __len__(self) -> int:
-        """Number of chunks."""
+        """Returns the number of chunks."""
         return -(-(len(self.stream) - 1) // self.scored)
 
     def set_epoch(self, epoch: int) -> None:
-        """Take the borders of this epoch from now on."""
+        """Sets the epoch, which determines the borders."""
         if self.seed is not None and len(self) > 1:
             self.shift = int(np.random.Philox(key=[self.seed, epoch]).random_raw() % np.uint64(self.scored))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """`input_ids` and `labels` of a chunk, `(T,)` int64; the label of a token that is only read is −100. And
-        `seq_idx`, from which document each is, where documents are read apart; their first tokens are only read."""
+        """Returns `input_ids` and `labels` of a chunk, `(T,)` int64; the label of a context token is −100. Also returns
+        `seq_idx`, the document of each, if documents are separate; their first tokens are not predicted.
+        """
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         first = 1 + (index % len(self)) * self.scored - self.shift

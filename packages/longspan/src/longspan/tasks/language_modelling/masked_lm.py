@@ -1,4 +1,4 @@
-"""Masked-language-model pre-training: documents in chunks, some tokens hidden, and the bits it takes to guess them."""
+"""Masked-language-model pre-training: documents in chunks, some tokens masked, scored by the bits to predict them."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from longspan.tasks.tokenizers import padding_id
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLM(CorpusTask):
-    """Guess hidden tokens (Devlin et al. 2019; Poolingformer thesis: 15 % of the tokens of each chunk).
+    """Predicts masked tokens (Devlin et al. 2019; Poolingformer thesis: 15 % of the tokens of each chunk).
 
     Attributes:
-        cross_documents: let chunks run on from one document into the next, with an end-of-text token between them.
-        mask_probability: share of a chunk's tokens that are to be guessed; special tokens and padding never are.
-        mask_share: of these, the share that is shown as the mask token.
-        random_share: the share that is shown as some other token; the rest is shown as it is.
+        cross_documents: let chunks continue from one document to the next, with an end-of-text token between them.
+        mask_probability: share of a chunk's tokens that are predicted; special tokens and padding never are.
+        mask_share: share of these that are replaced by the mask token.
+        random_share: share that is replaced by a random token; the rest is unchanged.
         global_tokens: "first" makes the first token of each chunk global, "none" none.
-        summary_tokens: G, room for summary tokens: global tokens in front of each chunk, one for each segment, to which
-            the segment's tokens belong (Ainslie et al. 2020, ETC); for mechanisms that read structure. 0 has none.
-        segments: what segments are: "sentences", which end with a token that ends with `.`, `!`, `?` or `…`; or
-            "blocks", G of equal size. A chunk of more sentences has the rest in its last segment.
-        hidden_segments: share of the segments of a training chunk of which every word is hidden, for the contrast.
-        contrast_weight: of contrastive predictive coding beside guessing tokens: from a hidden segment's summary token
-            tell which of the hidden segments of the batch it is, each encoded alone. 0 has none, and hides none.
+        summary_tokens: G, the number of summary tokens: global tokens before each chunk, one for each segment, to which
+            the segment's tokens belong (Ainslie et al. 2020, ETC); for mechanisms with structure. 0 for none.
+        segments: kind of segments: "sentences", which end with a token that ends with `.`, `!`, `?` or `…`; or
+            "blocks", G of equal size. If a chunk has more sentences, its last segment has the rest.
+        hidden_segments: share of the segments of a training chunk whose words are all hidden, for the contrastive loss.
+        contrast_weight: weight of contrastive predictive coding: a hidden segment's summary token selects its segment
+            among the hidden segments of the batch, each encoded alone. 0 disables it, and hides none.
     """
 
     name: ClassVar[str] = "masked_lm"
@@ -66,7 +66,7 @@ class MaskedLM(CorpusTask):
     contrast_weight: Weight = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse impossible options."""
+        """Raises `InputError` for impossible options."""
         super().__post_init__()
         if self.mask_share + self.random_share > 1 + 1e-9:
             raise InputError(
@@ -84,14 +84,18 @@ class MaskedLM(CorpusTask):
             )
 
     def model_fields(self) -> dict[str, Any]:
-        """Which tokens are global, so that the model does the same without a mask; and what the contrast adds."""
+        """Returns the global tokens, so that the model is the same without a mask; and the options of
+        the contrastive loss.
+        """
         fields = super().model_fields() | {"global_tokens": self.global_tokens}
         if self.contrast_weight:
             fields["head"] = {"head": self.head, "contrast_weight": self.contrast_weight}
         return fields
 
     def check_model(self, config: Any) -> None:
-        """Refuse chunks longer than the model reads, and summary tokens that no layer would know what to do with."""
+        """Raises `InputError` for chunks longer than the model's inputs, and for summary tokens that no
+        layer supports.
+        """
         super().check_model(config)
         if self.summary_tokens:
             for layer in range(config.num_hidden_layers):
@@ -105,14 +109,16 @@ class MaskedLM(CorpusTask):
                     )
 
     def fitted(self, config: Any) -> Self:
-        """Chunks as long as the model has positions for, at most, and its global token."""
+        """Returns the task with chunks of at most as many tokens as the model has positions for, and its
+        global token.
+        """
         chosen = "first" if config.global_tokens == "first" else "none"
         return replace(self, max_tokens=room_for(self.max_tokens, config), global_tokens=chosen)
 
     def dataset(
         self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> MaskedChunks:
-        """Masked chunks; the corpus is tokenised into `folder/tokens-train` or `folder/tokens-validation` once."""
+        """Returns masked chunks; the corpus is tokenised once, into `folder/tokens-train` or `-validation`."""
         if getattr(tokenizer, "mask_token_id", None) is None:
             raise InputError("the tokenizer has no mask_token, which hides tokens; set it, or use another tokenizer")
         before, after = around(tokenizer)
@@ -142,7 +148,7 @@ class MaskedLM(CorpusTask):
         )
 
     def _segments(self, tokenizer: Any, room: int, *, hides: bool) -> Segments:
-        """How chunks of up to `room` tokens are cut; only training hides whole segments."""
+        """Returns how chunks of up to `room` tokens are split; only training hides whole segments."""
         return Segments(
             count=self.summary_tokens,
             ends=sentence_ends(tokenizer) if self.segments == "sentences" else None,
@@ -152,8 +158,10 @@ class MaskedLM(CorpusTask):
         )
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads chunks to `input_ids`, `labels` `(B, T)` int64, `attention_mask`, `global_attention_mask` bool; with
-        summary tokens also to `belongs_to` `(B, T)` int64 and the inputs of the contrast, see `padded_segments`."""
+        """Pads chunks to `input_ids`, `labels` `(B, T)` int64, `attention_mask`, `global_attention_mask`
+        bool; with summary tokens also to `belongs_to` `(B, T)` int64 and the inputs of the contrastive
+        loss, see `padded_segments`.
+        """
         padding, first = padding_id(tokenizer), int(self.global_tokens == "first")
         fillers = {"input_ids": padding, "labels": IGNORED, "belongs_to": -1}
 
@@ -167,14 +175,14 @@ class MaskedLM(CorpusTask):
 
     @property
     def flavour(self) -> str:
-        """What the scores are, in words."""
+        """Describes the scores."""
         return (
             f"Bits per masked token: −log2 of the probability of each hidden token, {100 * self.mask_probability:g} % "
             f"of the tokens of chunks of up to {self.max_tokens}, chosen by each chunk's content."
         )
 
     def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
-        """`(B, 3)` float64 sums over the hidden tokens: bits, how many are right, how many there are."""
+        """Returns sums over the masked tokens, `(B, 3)` float64: bits, how many are right, and their number."""
         hidden = batch["labels"] != IGNORED
         labels = batch["labels"][hidden]
         logits = model(**batch, only_masked=True).logits.float()
@@ -185,7 +193,7 @@ class MaskedLM(CorpusTask):
 
 
 def around(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """The special tokens that the tokenizer puts before and after a text."""
+    """Returns the special tokens that the tokenizer adds before and after a text."""
     encoded = tokenizer("a", return_special_tokens_mask=True, return_attention_mask=False)
     ids, mask = list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
     if all(mask):

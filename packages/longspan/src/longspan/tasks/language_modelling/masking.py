@@ -1,8 +1,8 @@
-"""Masked chunks of a tokenised corpus: which tokens are hidden, and what the model sees in their place.
+"""Masked chunks of a tokenised corpus.
 
-Everything follows from a key, by raw numbers of a counter-based generator: in training the key is (seed, epoch,
-chunk), so that masks are new in every epoch and a resumed run sees the same ones; in validation it is the chunk's
-content alone, so that any two models with one tokenizer see the same holes, whatever the order, the batch or the seed.
+Masks are computed from a key with raw numbers of a counter-based generator. In training the key is (seed, epoch,
+chunk), so that masks change in every epoch and a resumed run has the same ones; in validation it is the chunk's content
+alone, so that any two models with the same tokenizer have the same masks, for any order, batch or seed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from longspan.tasks.predicting import example_key
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """How tokens are hidden (Devlin et al. 2019, §3.1).
+    """How tokens are masked (Devlin et al. 2019, §3.1).
 
     Attributes:
-        probability: share of the tokens of a chunk that are to be predicted, special tokens not counted; the number is
-            rounded, and at least one.
-        mask_share: of these, the share that is replaced by the mask token.
-        random_share: the share that is replaced by any ordinary token; the rest stays as it is.
+        probability: share of the tokens of a chunk that are predicted, without special tokens; the number is rounded,
+            and at least one.
+        mask_share: share of these that are replaced by the mask token.
+        random_share: share that is replaced by random ordinary tokens; the rest is unchanged.
         mask_id: the mask token.
-        ordinary: `(N,)` int64, ids that are no special tokens.
+        ordinary: `(N,)` int64, ids that are not special tokens.
     """
 
     probability: float
@@ -40,13 +40,15 @@ class Masking:
     ordinary: np.ndarray
 
     def apply(self, ids: np.ndarray, fixed: np.ndarray, key: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and labels, both `(T,)` int64, for the ids `(T,)` of which `fixed` `(T,)` bool are never chosen."""
+        """Returns inputs and labels, both `(T,)` int64, for the ids `(T,)`; those with `fixed` `(T,)` bool
+        are never masked.
+        """
         free = np.flatnonzero(~fixed)
         labels = np.full(len(ids), IGNORED, dtype=np.int64)
         if not len(free):
             return ids, labels
         count = max(1, round(self.probability * len(free)))
-        # Raw 64-bit numbers are guaranteed to stay the same from one release of numpy to the next.
+        # numpy guarantees that raw 64-bit numbers are the same in all releases.
         raw = np.random.Philox(key=key).random_raw(len(free) + 2 * count)
         chosen = free[np.sort(np.argsort(raw[: len(free)], kind="stable")[:count])]
         share = (raw[len(free) : len(free) + count] >> np.uint64(11)) * 2.0**-53
@@ -60,19 +62,18 @@ class Masking:
 
 @dataclass(eq=False)
 class MaskedChunks(Dataset[dict[str, Any]]):
-    """Chunks of at most `max_tokens` tokens, special tokens included, masked when they are asked for.
+    """Chunks of at most `max_tokens` tokens, including special tokens, masked on access.
 
     Attributes:
         files: the tokenised corpus.
-        masking: how tokens are hidden.
-        special_ids: ids that are never hidden.
+        masking: how tokens are masked.
+        special_ids: ids that are never masked.
         before: special tokens at the beginning of each chunk.
         after: special tokens at its end.
-        between: the token between two documents in a chunk; None lets no chunk hold two documents.
+        between: the token between two documents in a chunk; with None, a chunk has only one document.
         max_tokens: length of a chunk; only the last of a document (or of the corpus) is shorter.
-        seed: of the training masks; None takes each chunk's content instead of seed, epoch and number.
-        segments: how chunks are cut into segments with a summary token each, which stand before all others; None has
-            none.
+        seed: random seed of the training masks; None uses each chunk's content instead of seed, epoch and number.
+        segments: how chunks are split into segments, each with a summary token before the chunk; None for none.
     """
 
     files: Ragged
@@ -92,23 +93,23 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         self.epoch = 0
         self.ends = self.files.ends
         self.stream = None if self.between is None else Stream(self.files, self.between)
-        # Where each document ends, counted in chunks.
+        # The end of each document, counted in chunks.
         self.chunks = np.cumsum(-(-np.diff(self.ends, prepend=0) // self.room))
 
     def __len__(self) -> int:
-        """Number of chunks."""
+        """Returns the number of chunks."""
         if self.stream is None:
             return int(self.chunks[-1])
         return -(-(len(self.stream) - 1) // self.room)
 
     def set_epoch(self, epoch: int) -> None:
-        """Take the masks of this epoch from now on."""
+        """Sets the epoch, which determines the masks."""
         self.epoch = epoch
 
     def content(self, index: int) -> np.ndarray:
-        """The ids of a chunk without the special tokens around it."""
+        """Returns the ids of a chunk without its first and last special tokens."""
         if self.stream is not None:
-            # No separator stands before the first document.
+            # There is no separator before the first document.
             return self.stream.read(1 + index * self.room, 1 + (index + 1) * self.room)
         document = int(np.searchsorted(self.chunks, index, side="right"))
         start = int(self.ends[document - 1]) if document else 0
@@ -116,7 +117,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         return self.files.read(TOKENS, start, min(start + self.room, int(self.ends[document])))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """`input_ids` and `labels` of a chunk, `(T,)` int64; with segments, what `with_segments` adds."""
+        """Returns `input_ids` and `labels` of a chunk, `(T,)` int64; with segments, also those of `with_segments`."""
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         index %= len(self)
@@ -132,9 +133,10 @@ class MaskedChunks(Dataset[dict[str, Any]]):
     def with_segments(
         self, segments: Segments, content: np.ndarray, ids: np.ndarray, fixed: np.ndarray, key: int
     ) -> dict[str, Any]:
-        """A chunk behind the summary tokens of its segments: also `belongs_to` `(T,)` int64, the number of `summaries`,
-        and the hidden `segments` as they were with the places of their tokens, `segment_places`. What a hidden segment
-        says is not to be guessed word by word."""
+        """Returns a chunk after the summary tokens of its segments: also `belongs_to` `(T,)` int64, the number of
+        `summaries`, and the original hidden `segments` with the positions of their tokens, `segment_places`. Words of
+        hidden segments are not predicted individually.
+        """
         owners = segments.owners(content)
         count = int(owners.max()) + 1 if len(owners) else 0
         hidden = segments.hidden(count, key)

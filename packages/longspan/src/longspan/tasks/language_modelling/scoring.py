@@ -1,4 +1,4 @@
-"""How a language model's text is cut up when it is scored: the mode stands beside every number, as modes differ."""
+"""How a text is split for scoring a language model; the mode is reported with every score, since modes differ."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from longspan.settings import LARGEST, Count, Range, check
 class Scoring:
     """Windows of a text, in each of which the last tokens are scored, so that every token of the text counts once.
 
-    `sliding` moves a window of `tokens` by `step` and scores its last `step` tokens from what stands before them in it;
-    the beginning of the text is scored from as much as there is. `disjoint` sets windows side by side, which share one
-    token: the last of one, which the next one reads without scoring it. A memory that is carried along is the task
-    `language_stream`.
+    `sliding` moves a window of `tokens` by `step` and scores its last `step` tokens with the window's earlier ones as
+    context, at the beginning of the text with fewer. `disjoint` uses adjacent windows that share one token: the last of
+    one, which is only context in the next. The task `language_stream` scores with a memory.
     """
 
     mode: Literal["sliding", "disjoint"] = "sliding"
-    """How windows follow each other."""
+    """Sequence of the windows."""
     tokens: Annotated[int, Range(3, LARGEST)] | None = None
-    """Length of a window; None takes `task.max_tokens`."""
+    """Length of a window; by default `task.max_tokens`."""
     step: Count | None = None
-    """By how many tokens a sliding window moves, all of which it scores; None takes half of its length."""
+    """Step of a sliding window, in tokens, all of which it scores; by default half of its length."""
 
     def __post_init__(self) -> None:
-        """Refuse a step where nothing slides."""
+        """Raises `InputError` for a step without sliding windows."""
         check(self)
         if self.mode == "disjoint" and self.step is not None:
             raise InputError(
@@ -36,11 +35,11 @@ class Scoring:
             )
 
     def window(self, max_tokens: int) -> int:
-        """Length of a window, for a model trained on chunks of `max_tokens`."""
+        """Returns the length of a window, for a model trained on chunks of `max_tokens`."""
         return self.tokens or max_tokens
 
     def context(self, max_tokens: int) -> int:
-        """How many tokens before those that are scored a window reads, the last of them not counted.
+        """Returns the number of context tokens of a window, without the last of them.
 
         Raises:
             InputError: the step leaves none.
@@ -57,7 +56,7 @@ class Scoring:
         return window - 1 - step
 
     def words(self, max_tokens: int) -> str:
-        """The mode with its lengths, as it stands beside a score."""
+        """Describes the mode with its lengths, for reports."""
         window = self.window(max_tokens)
         if self.mode == "disjoint":
             return f"disjoint, {window} tokens"

@@ -1,7 +1,7 @@
-"""Segments of a chunk, each with a global token that stands for it: where they end, and which are hidden whole.
+"""Segments of a chunk, each with a global summary token: their boundaries, and which are hidden.
 
-Ainslie et al. 2020, "ETC", arXiv 2004.08483, section 3: a summary token for each sentence stands in front of the text
-as a global token, and contrastive predictive coding hides all words of some sentences.
+Ainslie et al. 2020, "ETC", arXiv 2004.08483, section 3: a summary token for each sentence comes before the text as a
+global token, and contrastive predictive coding hides all words of some sentences.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from longspan.errors import InputError
 from longspan.tasks.predicting import pad
 
 ENDS = (".", "!", "?", "…", "。", "！", "？")
-"""What the last token of a sentence ends with."""
+"""Last characters of a sentence's last token."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Segments:
-    """How chunks are cut into segments.
+    """How chunks are split into segments.
 
     Attributes:
-        count: the most segments of a chunk; a last one takes all that is left.
+        count: the most segments of a chunk; the last one has the rest.
         ends: `(V,)` bool, the tokens that end a sentence; `None` for segments of equal size.
-        size: tokens of these.
-        summary_id: the token that stands for a segment.
-        hidden_share: of the segments of a chunk, the share of which all words are hidden, at least one where there are
-            two; 0 hides none.
+        size: tokens of segments of equal size.
+        summary_id: the id of summary tokens.
+        hidden_share: share of a chunk's segments whose words are all hidden, at least one if there are two;
+            0 hides none.
     """
 
     count: int
@@ -42,7 +42,7 @@ class Segments:
     hidden_share: float = 0.0
 
     def owners(self, content: np.ndarray) -> np.ndarray:
-        """The number of each token's segment, `(N,)` int64, from 0 without gaps."""
+        """Returns the number of each token's segment, `(N,)` int64, from 0 without gaps."""
         if self.ends is None:
             numbers = np.arange(len(content)) // self.size
         else:
@@ -51,7 +51,7 @@ class Segments:
         return np.minimum(numbers, self.count - 1).astype(np.int64)
 
     def hidden(self, count: int, key: int) -> np.ndarray:
-        """Which of so many segments are hidden, in rising order."""
+        """Returns which of `count` segments are hidden, in rising order."""
         if count < 2 or not self.hidden_share:
             return np.empty(0, dtype=np.int64)
         number = min(max(1, round(self.hidden_share * count)), count - 1)
@@ -61,11 +61,11 @@ class Segments:
 
 
 def sentence_ends(tokenizer: Any) -> np.ndarray:
-    """`(V,)` bool, the tokens of a tokenizer that end a sentence, by their last character."""
+    """Returns the tokens of a tokenizer that end a sentence, by their last character, `(V,)` bool."""
     return _sentence_ends(tokenizer, len(tokenizer))
 
 
-@lru_cache(maxsize=1)  # rows to train on and rows to validate with ask for those of the same tokenizer
+@lru_cache(maxsize=1)  # cached, since training and validation rows use the same tokenizer
 def _sentence_ends(tokenizer: Any, size: int) -> np.ndarray:
     special = set(tokenizer.all_special_ids)
     texts = [tokenizer.decode([number]).rstrip() for number in range(size)]
@@ -73,7 +73,7 @@ def _sentence_ends(tokenizer: Any, size: int) -> np.ndarray:
 
 
 def summary_token(tokenizer: Any) -> int:
-    """The id of the token that stands for segments: the one at the head of a text, or else one that separates texts.
+    """Returns the id of summary tokens: the one at the beginning of a text, or else one that separates texts.
 
     Raises:
         InputError: the tokenizer has none of these.
@@ -85,9 +85,10 @@ def summary_token(tokenizer: Any) -> int:
 
 
 def padded_segments(features: Sequence[dict[str, Any]], padding: int) -> dict[str, Tensor]:
-    """The hidden segments of B rows as they were, each behind its summary token: `contrast_ids` `(B, K, L)` int64,
-    `contrast_mask` bool, and `contrast_places` `(B, K)` int64, where that token stands, −1 where there is no segment;
-    empty where no row has any."""
+    """Pads the original hidden segments of B rows, each after its summary token: `contrast_ids` `(B, K, L)` int64,
+    `contrast_mask` bool, and `contrast_places` `(B, K)` int64, the positions of the summary tokens, −1 without a
+    segment; empty if no row has any.
+    """
     most = max(len(each["segments"]) for each in features)
     if not most:
         return {}

@@ -1,7 +1,7 @@
-"""Language modelling over contiguous streams: the corpus in columns, read segment by segment, with a memory or without.
+"""Language modelling over contiguous streams: the corpus in columns, segment by segment, with a memory or without.
 
-Every column of a batch goes on where it ended in the batch before, nothing is shuffled, and a model whose stack keeps a
-memory carries it along. Evaluation may read with another length of segments and memory than training.
+Every column of a batch continues that of the previous batch, nothing is shuffled, and a stack with a memory passes it
+on. Evaluation may use other lengths of segments and memory than training.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How a text is read when it is scored; what is `None` is as in training."""
+    """Options of evaluation; `None` is as in training."""
 
     segment_tokens: Count | None = None
-    """Tokens read at once."""
+    """Tokens of a segment."""
     memory_tokens: Whole | None = None
-    """Tokens of the past that each layer remembers; an option of the stack."""
+    """Positions in each layer's memory; an option of the stack."""
     compressed_tokens: Whole | None = None
-    """Compressed states that each layer remembers besides; an option of the stack."""
+    """Compressed states in each layer's memory; an option of the stack."""
     clamp_tokens: Whole | None = None
-    """Distances above it count as it; an option of the mechanisms with relative positions."""
+    """Maximal distance, to which larger ones are clamped; an option of the mechanisms with relative positions."""
     same_length: bool | None = None
-    """Whether every token sees equally many before it; an option of the stack."""
+    """Whether every token attends to the same number of earlier ones; an option of the stack."""
     columns: BatchSize = 1
-    """Streams side by side into which the text is cut: faster, and each begins without a past."""
+    """Number of parallel streams into which the text is split: faster, but each begins without a memory."""
 
     def __post_init__(self) -> None:
         check(self)
 
     def options(self, *names: str) -> dict[str, Any]:
-        """Those of the named options that are given."""
+        """Returns those of the named options that are set."""
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageStream(CorpusTask):
-    """Guess every token of contiguous streams, as Transformer-XL does.
+    """Predicts every token of contiguous streams, as Transformer-XL does.
 
     Attributes:
         max_tokens: length T of a segment; the columns of a batch are the documents of `optimisation.batch_size`.
-        evaluation: how validation and `longspan evaluate` read.
+        evaluation: options of validation and `longspan evaluate`.
     """
 
     name: ClassVar[str] = "language_stream"
@@ -73,7 +73,6 @@ class LanguageStream(CorpusTask):
     evaluation: Reading = field(default_factory=Reading)
 
     def model_class(self) -> Any:
-        """`LongspanForCausalLM`."""
         from longspan.models import LongspanForCausalLM
 
         return LongspanForCausalLM
@@ -84,17 +83,17 @@ class LanguageStream(CorpusTask):
         return self.evaluation.segment_tokens or self.max_tokens
 
     def check_model(self, config: Any) -> None:
-        """Refuse segments longer than the model reads."""
+        """Raises `InputError` for segments longer than the model's inputs."""
         check_room(max(self.max_tokens, self.segment_tokens), config)
 
     def fitted(self, config: Any) -> Self:
-        """As it is: a segment of 512 tokens fits every model that has a memory."""
+        """Returns the task itself: a segment of 512 tokens fits every model with a memory."""
         return self
 
     def dataset(
         self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> StreamSegments:
-        """Segments of the corpus, which is tokenised into a folder below `folder` once."""
+        """Returns segments of the corpus, which is tokenised once into a folder below `folder`."""
         files = self.token_files(rows, tokenizer, training=training, folder=folder)
         dataset = StreamSegments(Stream(files, separator(tokenizer)), self.max_tokens)
         if not training:
@@ -102,12 +101,14 @@ class LanguageStream(CorpusTask):
         return dataset
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """`input_ids` `(B, T)` and `labels` `(B, T + 1)` int64; `place` is the segment and the first column."""
+        """Collates `input_ids` `(B, T)` and `labels` `(B, T + 1)` int64; `place` is the segment and the
+        first column.
+        """
         return stack_segments
 
     @property
     def mode(self) -> str:
-        """That a memory is carried along, with the lengths that evaluation gives."""
+        """Describes the evaluation with a memory, with its lengths."""
         read = self.evaluation
         memory = "" if read.memory_tokens is None else f" of {read.memory_tokens} tokens"
         if read.compressed_tokens is not None:
@@ -116,7 +117,7 @@ class LanguageStream(CorpusTask):
 
     @property
     def flavour(self) -> str:
-        """What the scores are, in words."""
+        """Describes the scores."""
         read = self.evaluation
         memory = "the model's memory" if read.memory_tokens is None else f"a memory of {read.memory_tokens} tokens"
         if read.compressed_tokens is not None:
@@ -128,9 +129,9 @@ class LanguageStream(CorpusTask):
         )
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Corpus], *, batch_size: int) -> Outcome:
-        """Bits, perplexity and accuracy over everything that is guessed; a line for each segment.
+        """Returns bits, perplexity and accuracy over all predicted tokens, and a line for each segment.
 
-        All columns are read together, whatever `batch_size` is: their number is `evaluation.columns`.
+        All columns are processed together, for any `batch_size`: their number is `evaluation.columns`.
         """
         with tempfile.TemporaryDirectory() as folder:
             dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path(folder))
@@ -146,16 +147,16 @@ class LanguageStream(CorpusTask):
         return Outcome(scores=scores, lines=lines, flavour=self.flavour, mode=self.mode)
 
     def losses(self) -> Losses:
-        """Validation reads the segments in their order."""
+        """Validation processes the segments in order."""
         return replace(super().losses(), validation=self.validation_loss)
 
     def validation_loss(self, model: Any, dataset: Any) -> float:
-        """Mean nats over all tokens, read as `evaluation` says."""
+        """Returns the mean nats over all tokens, with the options of `evaluation`."""
         bits, _, tokens = (sum(column) for column in zip(*self.walk(model, dataset), strict=True))
         return bits * math.log(2) / tokens
 
     def walk(self, model: Any, dataset: StreamSegments) -> Iterator[tuple[float, int, int]]:
-        """The bits of every segment, of how many tokens the likeliest is right, and how many there are."""
+        """Yields for every segment its bits, the number of right predictions, and the number of tokens."""
         from longspan.models.sequence_parallel import part_of
         from longspan.models.stream_memory import StreamMemory
         from longspan.ops.shards import gathered_from
@@ -181,7 +182,7 @@ class LanguageStream(CorpusTask):
             reader.train(was_training)
 
     def reader(self, model: Any, columns: Columns) -> Any:
-        """The model, or the same weights with the lengths of `evaluation`."""
+        """Returns the model, or one with the same weights and the options of `evaluation`."""
         from longspan.models.language_model import with_options
 
         read = self.evaluation
@@ -210,7 +211,7 @@ class LanguageStream(CorpusTask):
 class StreamSegments(Dataset[dict[str, Any]]):
     """The segments of all columns: first the first segment of each column, then the second of each, and so on.
 
-    In this order, batches of B columns, and pieces of such batches, go on where those before ended.
+    In this order, batches of B columns, and parts of such batches, continue the previous ones.
     """
 
     in_order = True
@@ -221,19 +222,19 @@ class StreamSegments(Dataset[dict[str, Any]]):
         self.cut(1, segment_tokens, "the number of columns")
 
     def cut(self, columns: int, segment_tokens: int, name: str) -> None:
-        """Set how many columns there are."""
+        """Sets the number of columns."""
         self.columns = Columns(self.stream, columns=columns, segment_tokens=segment_tokens, name=name)
 
     def set_batch_size(self, columns: int) -> None:
-        """As many columns as an update of the weights has documents."""
+        """Sets the number of columns to that of documents in an update."""
         self.cut(columns, self.columns.segment_tokens, "optimisation.batch_size")
 
     def __len__(self) -> int:
-        """Segments of all columns together."""
+        """Returns the number of segments of all columns together."""
         return self.columns.segments * self.columns.columns
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """`ids` `(T + 1,)`, the last of them only to be guessed, and their `place`: segment and column."""
+        """Returns `ids` `(T + 1,)`, the last of which is only predicted, and their `place`: segment and column."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         segment, column = divmod(index, self.columns.columns)
@@ -241,7 +242,7 @@ class StreamSegments(Dataset[dict[str, Any]]):
 
 
 def stack_segments(features: list[dict[str, Any]]) -> dict[str, Any]:
-    """A batch of one segment of neighbouring columns."""
+    """Returns a batch of one segment of neighbouring columns."""
     ids = torch.stack([torch.from_numpy(feature["ids"]) for feature in features])
     labels: Tensor = ids.clone()
     labels[:, 0] = IGNORED

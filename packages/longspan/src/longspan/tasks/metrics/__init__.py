@@ -1,1 +1,1 @@
-"""How good an output is, as the official scripts count it."""
+"""Metrics, computed as by the official scripts."""

@@ -19,13 +19,13 @@ class Interval(NamedTuple):
 
 
 def bootstrap(values: Sequence[float], *, samples: int = 2000, confidence: float = 0.95, seed: int = 0) -> Interval:
-    """Percentile bootstrap of the mean (Efron 1979): rows are drawn again with replacement, `samples` times.
+    """Computes a percentile bootstrap of the mean (Efron 1979): rows are resampled with replacement, `samples` times.
 
     Args:
         values: one score per row.
-        samples: number of drawn sets of rows.
-        confidence: share of the drawn means between `low` and `high`.
-        seed: the same seed draws the same rows, so that systems are compared on equal draws.
+        samples: number of resampled sets of rows.
+        confidence: share of the resampled means between `low` and `high`.
+        seed: random seed; with the same seed, systems are compared on equal samples.
 
     Raises:
         InputError: no values, samples < 1, or confidence outside (0, 1).
@@ -47,10 +47,11 @@ def bootstrap(values: Sequence[float], *, samples: int = 2000, confidence: float
 def bootstrap_difference(
     values: Sequence[float], baseline: Sequence[float], *, samples: int = 2000, confidence: float = 0.95, seed: int = 0
 ) -> Interval:
-    """Interval of `mean(values) − mean(baseline)` over the same rows in the same order, drawn in pairs.
+    """Computes the interval of `mean(values) − mean(baseline)` over the same rows in the same order,
+    resampled in pairs.
 
-    A low bound above 0 means that `values` is better beyond the chance of which rows were taken. Raises `InputError`
-    where the two differ in length, or as `bootstrap` does.
+    A low bound above 0 means that `values` is significantly better. Raises `InputError` if the lengths differ, or
+    as `bootstrap` does.
     """
     if len(values) != len(baseline):
         raise InputError(f"values has {len(values)} rows and baseline {len(baseline)}; score the same rows with both")

@@ -1,4 +1,4 @@
-"""How well labels are predicted, and how well the probabilities of the predictions are meant.
+"""Scores of predicted labels, and calibration of their probabilities.
 
 Accuracy and F1 are those of scikit-learn (`accuracy_score`, `f1_score` with `average="macro"`, `"micro"` and of each
 label); the calibration error is that of Guo et al. 2017 (1706.04599, eq. 3); the Brier score is Brier's own of 1950,
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 BINS = 10
-"""Of the confidences from 0 to 1, equally wide."""
+"""Number of equally wide bins of the confidences from 0 to 1."""
 
 
 class Bin(NamedTuple):
@@ -21,16 +21,16 @@ class Bin(NamedTuple):
 
     count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     confidence: float
-    """Their mean."""
+    """Their mean confidence."""
     accuracy: float
-    """How many of them are right, as a share."""
+    """The share of right ones."""
 
 
 def classification_scores(probabilities: np.ndarray, gold: np.ndarray, labels: Sequence[str]) -> dict[str, float]:
-    """Scores of predictions; in percent, but for `brier`.
+    """Returns scores of predictions; in percent, except `brier`.
 
     Args:
-        probabilities: `(N, L)`, each row adds up to 1.
+        probabilities: `(N, L)`, each row sums to 1.
         gold: `(N,)`, the indices of the right labels.
         labels: L, their names.
 
@@ -55,13 +55,13 @@ def classification_scores(probabilities: np.ndarray, gold: np.ndarray, labels: S
 
 
 def f1(predicted: np.ndarray, gold: np.ndarray) -> float:
-    """`2·TP / (2·TP + FP + FN)` of two truth arrays `(N,)`; 0 where a label neither is nor is predicted."""
+    """Returns `2·TP / (2·TP + FP + FN)` of two boolean arrays `(N,)`; 0 if a label neither occurs nor is predicted."""
     both, either = int((predicted & gold).sum()), int(predicted.sum()) + int(gold.sum())
     return 2 * both / either if either else 0.0
 
 
 def reliability(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> list[Bin]:
-    """The bins `((b − 1)/B, b/B]` that have predictions, in order.
+    """Returns the bins `((b − 1)/B, b/B]` that have predictions, in order.
 
     Args:
         confidence: `(N,)`, the probability of the predicted label.
@@ -74,7 +74,8 @@ def reliability(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> 
 
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> float:
-    """`Σ_b |B_b|/N · |accuracy(B_b) − confidence(B_b)|`, 0 to 1 (Guo et al. 2017, equation 3); arguments as in
-    `reliability`."""
+    """Returns `Σ_b |B_b|/N · |accuracy(B_b) − confidence(B_b)|`, 0 to 1 (Guo et al. 2017, equation 3); arguments
+    as in `reliability`.
+    """
     groups = reliability(confidence, right, bins)
     return sum(one.count * abs(one.accuracy - one.confidence) for one in groups) / max(1, len(confidence))

@@ -7,11 +7,11 @@ computed by it. Three things are added:
   tie, several times faster.
 - *Scripts*: `rouge_score` keeps only `[a-z0-9]`, so that Chinese or Arabic texts have no token at all. The "unicode"
   tokens are runs of letters and digits of any script with their marks; characters of scripts that are written without
-  spaces (Chinese, Japanese, Thai, …) count singly. On ASCII text both kinds of tokens are the same.
-- *Flavour*: several references by maximum or mean, stemmer on or off; `Rouge.flavour` says it in words.
+  spaces (Chinese, Japanese, Thai, …) are single tokens. On ASCII text both kinds of tokens are the same.
+- *Flavour*: several references by maximum or mean, stemmer on or off; `Rouge.flavour` describes it.
 
-rougeL takes the whole text as one sequence; rougeLsum is the union over sentences, one per line. Published "R-L" values
-are of either kind and differ by several points: never compare across flavours.
+rougeL treats the whole text as one sequence; rougeLsum is the union over sentences, one per line. Published "R-L"
+values are of either kind and differ by several points: never compare across flavours.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class Score(NamedTuple):
-    """Shares between 0 and 1: of the prediction, of the reference, and their harmonic mean."""
+    """Shares between 0 and 1: precision, recall, and their harmonic mean."""
 
     precision: float
     recall: float
@@ -45,8 +45,8 @@ class Rouge:
     Attributes:
         stemmer: Porter's stemmer on words of more than three ASCII letters (BigBird's script: on; LED's: off).
         references: with several references, "max" takes the best F of each measure, "mean" the mean over them.
-        tokens: "rouge_score" keeps `[a-z0-9]+` as the published tool, "unicode" every script; "auto" takes "unicode"
-            where most letters of the references are outside `[a-z0-9]`, else "rouge_score".
+        tokens: "rouge_score" keeps `[a-z0-9]+` as the published tool, "unicode" every script; "auto" selects "unicode"
+            if most letters of the references are outside `[a-z0-9]`, else "rouge_score".
     """
 
     stemmer: bool = False
@@ -54,12 +54,12 @@ class Rouge:
     tokens: Literal["auto", "rouge_score", "unicode"] = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse unknown choices."""
+        """Raises `InputError` for unknown choices."""
         check(self)
 
     @property
     def flavour(self) -> str:
-        """The flavour in words, for reports."""
+        """Describes the flavour, for reports."""
         stemmer = "Porter stemmer" if self.stemmer else "no stemmer"
         return (
             f"F1 in percent by rouge_score, {stemmer}, {self.tokens} tokens, {self.references} over references, "
@@ -67,7 +67,7 @@ class Rouge:
         )
 
     def score(self, prediction: str, references: str | Sequence[str]) -> dict[str, Score]:
-        """Score one prediction against its references; sentences are separated by newlines (for rougeLsum).
+        """Scores one prediction against its references; sentences are separated by newlines (for rougeLsum).
 
         Raises:
             InputError: there is no reference, or the 'train' extra is not installed.
@@ -87,14 +87,14 @@ class Rouge:
         return best
 
     def rows(self, predictions: Sequence[str], references: Sequence[str | Sequence[str]]) -> dict[str, list[float]]:
-        """F of every row in percent, by measure: what `bootstrap` takes."""
+        """Returns F of every row in percent, by measure, as `bootstrap` expects."""
         if len(predictions) != len(references):
             raise InputError(f"there are {len(predictions)} predictions for {len(references)} rows; give one for each")
         scored = [self.score(prediction, row) for prediction, row in zip(predictions, references, strict=True)]
         return {measure: [100 * scores[measure].fmeasure for scores in scored] for measure in MEASURES}
 
     def mean(self, predictions: Sequence[str], references: Sequence[str | Sequence[str]]) -> dict[str, float]:
-        """Mean F over rows in percent, by measure; without rows every mean is 0."""
+        """Returns the mean F over rows in percent, by measure; without rows every mean is 0."""
         values = self.rows(predictions, references)
         return {measure: sum(each) / max(len(each), 1) for measure, each in values.items()}
 
@@ -112,17 +112,17 @@ class Rouge:
 
 
 class UnicodeTokenizer:
-    """Lower-case words of every script; see the module's text. An object that `RougeScorer(tokenizer=…)` takes.
+    """Lower-case words of every script, as described above; accepted by `RougeScorer(tokenizer=…)`.
 
     Args:
-        stemming: a tokenizer of `rouge_score` with a stemmer, for the tokens that are plain ASCII.
+        stemming: a tokenizer of `rouge_score` with a stemmer, for ASCII tokens.
     """
 
     def __init__(self, stemming: Any = None) -> None:
         self.stems = None if stemming is None else cache(stemming.tokenize)
 
     def tokenize(self, text: str) -> list[str]:
-        """The tokens of a text, in order."""
+        """Returns the tokens of a text, in order."""
         words = split_words(text)
         if self.stems is None:
             return words
@@ -130,7 +130,7 @@ class UnicodeTokenizer:
 
 
 def _mostly_other_script(texts: Iterable[str]) -> bool:
-    """Whether more letters and digits lie outside ASCII than inside."""
+    """Whether more letters and digits are outside ASCII than inside."""
     ascii_count = other_count = 0
     for text in texts:
         inside = sum(map(str.isalnum, text.encode("ascii", "ignore").decode()))
@@ -140,7 +140,7 @@ def _mostly_other_script(texts: Iterable[str]) -> bool:
 
 
 def _score_lines(prediction: str, references: Sequence[str], tokenizer: Any) -> list[dict[str, Score]]:
-    """All measures against each reference."""
+    """Returns all measures against each reference."""
     known = _Known(tokenizer, (prediction, *references))
     scorer = _library("rouge_score.rouge_scorer").RougeScorer(["rouge1", "rouge2"], tokenizer=known)
     lines, words = known.lines[prediction], known.tokenize(prediction)
@@ -155,13 +155,13 @@ def _score_lines(prediction: str, references: Sequence[str], tokenizer: Any) -> 
 
 
 class _Known:
-    """A tokenizer that looks up: each text is tokenized once, line by line, as no token crosses a line's end."""
+    """A caching tokenizer: each text is tokenized once, line by line, as no token crosses a line's end."""
 
     def __init__(self, tokenizer: Any, texts: Iterable[str]) -> None:
         self.lines = {text: [tokenizer.tokenize(line) for line in text.split("\n")] for text in texts}
 
     def tokenize(self, text: str) -> list[str]:
-        """All tokens of one of the texts."""
+        """Returns all tokens of one of the texts."""
         return [word for line in self.lines[text] for word in line]
 
 
@@ -173,7 +173,9 @@ def _shares(hits: int, reference_length: int, prediction_length: int) -> Score:
 
 
 def _union_score(reference: list[list[str]], prediction: list[list[str]]) -> Score:
-    """Summary-level score: the union of each reference line's subsequences, no word counted more often than it is."""
+    """Returns the summary-level score: the union of each reference line's subsequences, each word counted at most as
+    often as it occurs.
+    """
     left = Counter(word for line in reference for word in line) & Counter(word for line in prediction for word in line)
     hits = 0
     for line in reference:
@@ -188,10 +190,10 @@ def _union_score(reference: list[list[str]], prediction: list[list[str]]) -> Sco
 
 
 def _rows(reference: list[str], prediction: list[str]) -> tuple[dict[str, int], list[int]]:
-    """The table of common-subsequence lengths, one row per reference prefix, each as a bit vector.
+    """Returns the table of common-subsequence lengths, one row per reference prefix, each as a bit vector.
 
     With L the table, bit j of row i is L[i][j + 1] − L[i][j]; so the length of the longest is the last row's count of
-    ones (Hyyrö 2004, with ones and zeros exchanged). Also returns each word's places in the prediction as bits.
+    ones (Hyyrö 2004, with ones and zeros exchanged). Also returns each word's positions in the prediction as bits.
     """
     places: dict[str, int] = {}
     for place, word in enumerate(prediction):
@@ -206,10 +208,10 @@ def _rows(reference: list[str], prediction: list[str]) -> tuple[dict[str, int], 
 
 
 def _subsequence(reference: list[str], prediction: list[str]) -> list[int]:
-    """Places in the reference of one longest common subsequence: of all, the one that `rouge_score` reads out.
+    """Returns the positions in the reference of one longest common subsequence: the one that `rouge_score` selects.
 
-    From the table's end it takes equal words, goes to the earlier prediction word where that keeps more than the
-    earlier reference word would, and to the earlier reference word otherwise.
+    From the table's end it takes equal words, moves to the earlier prediction word if that keeps more than the earlier
+    reference word would, and to the earlier reference word otherwise.
     """
     places, rows = _rows(reference, prediction)
     common: list[int] = []

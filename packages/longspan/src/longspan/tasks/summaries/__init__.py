@@ -1,1 +1,1 @@
-"""Summaries: written, or made of a document's own sentences."""
+"""Tasks for abstractive and extractive summaries."""

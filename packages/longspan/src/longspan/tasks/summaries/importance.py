@@ -1,9 +1,9 @@
-"""Which words of a document its summary will name: the importance tagger of top-down and bottom-up inference.
+"""Predicts which words of a document are in its summary: the importance tagger of top-down and bottom-up inference.
 
-A word of the document is important if its lemma is in the reference summary and it is no function word; the label goes
-to all of its sub-words. The tagger is an encoder with one number per token, trained by binary cross-entropy (Pang et
-al. 2022, arXiv 2203.07586, section 2.3). The labels of a reference, or what a trained tagger says, are what a model
-with `pooling: importance` weighs tokens by when it pools them to segments (AdaPool).
+A word of the document is important if its lemma is in the reference summary and it is not a function word; all of its
+sub-words get the label. The tagger is an encoder with one number per token, trained with binary cross-entropy (Pang et
+al. 2022, arXiv 2203.07586, section 2.3). A model with `pooling: importance` uses the labels of a reference, or the
+predictions of a trained tagger, as weights when it pools tokens to segments (AdaPool).
 
 Lemmas need the 'lemmas' extra (simplemma, dictionaries of some fifty languages).
 """
@@ -30,21 +30,21 @@ from longspan.tasks.summaries.base import SummaryTask
 from longspan.tasks.tokenizers import encode_placed, padding_id
 
 UPPER_BOUND = "importance of tokens from the references themselves (oracle): an upper bound, and no result"
-"""What an evaluation says that was shown what only the references tell."""
+"""Note of an evaluation that used labels of the references."""
 
 Offsets = Sequence[tuple[int, int]]
-"""Where tokens stand in a text, in characters; special tokens have no width."""
+"""Positions of tokens in a text, in characters; special tokens have no width."""
 
 
 def important_words(text: str, reference: str, language: str | None = None) -> list[tuple[int, int]]:
-    """The words of a text whose lemma is in the reference, and that are not English function words, as places in
-    characters (Pang et al. 2022, arXiv 2203.07586, section 2.3).
+    """Returns the words of a text whose lemma is in the reference, except English function words, as character
+    positions (Pang et al. 2022, arXiv 2203.07586, section 2.3).
 
     Args:
         text: the document.
         reference: its summary.
-        language: of both, as ISO 639-1 code; None guesses it by the script. Words of a language without a dictionary,
-            and unknown words, are their own lemmas.
+        language: ISO 639-1 code of both; None guesses it from the script. Words of a language without a dictionary, and
+            unknown words, are their own lemmas.
     """
     lemma_of = lemmatizer(guess_language(text) if language is None else language)
     named = {lemma_of(word) for _, _, word in placed_words(reference)} - {None}
@@ -53,7 +53,7 @@ def important_words(text: str, reference: str, language: str | None = None) -> l
 
 @lru_cache(maxsize=4)
 def lemmatizer(language: str) -> Any:
-    """A function from a word to its lemma; `None` for words that say nothing of what a text is about.
+    """Returns a function from a word to its lemma; `None` for function words.
 
     Raises:
         InputError: the 'lemmas' extra is not installed.
@@ -62,7 +62,7 @@ def lemmatizer(language: str) -> Any:
     known = language
     try:
         simplemma.lemmatize("a", lang=language)
-    except ValueError:  # a language that it has no dictionary for
+    except ValueError:  # a language without a dictionary
         known = None
 
     @lru_cache(maxsize=100_000)
@@ -74,13 +74,13 @@ def lemmatizer(language: str) -> Any:
 
 
 def check_reference(reference: str) -> None:
-    """Raise `InputError` for a reference without a word."""
+    """Raises `InputError` for a reference without a word."""
     if next(iter(placed_words(reference)), None) is None:
         raise InputError("the reference holds no words; give the summary that tells what is important")
 
 
 def labels_of(offsets: Offsets, text: str, reference: str, language: str | None = None) -> list[int]:
-    """1 for each token that has a part in an important word of the text, 0 for others, −100 for special tokens."""
+    """Returns 1 for each token that overlaps an important word of the text, 0 for others, −100 for special tokens."""
     labels, words, at = [], important_words(text, reference, language), 0
     for start, end in offsets:
         while at < len(words) and words[at][1] <= start:
@@ -91,18 +91,18 @@ def labels_of(offsets: Offsets, text: str, reference: str, language: str | None 
 
 
 def weights_of_labels(labels: Sequence[int]) -> list[float]:
-    """The importance that labels stand for: special tokens have none."""
+    """Returns the importance weights of labels; special tokens have 0."""
     return [float(label == 1) for label in labels]
 
 
 class Tagger:
-    """A model that `longspan train` made for the task `importance`, and the tokens that it knows."""
+    """A model that `longspan train` trained for the task `importance`, and its tokenizer."""
 
     def __init__(self, model: Any, tokenizer: Any, source: str) -> None:
         self.model, self.tokenizer, self.source = model, tokenizer, source
 
     def check_tokenizer(self, tokenizer: Any) -> None:
-        """Raise `InputError` where another model's tokens are not those of the tagger."""
+        """Raises `InputError` if another model's tokenizer differs from the tagger's."""
         if tokenizer is not self.tokenizer and tokenizer.get_vocab() != self.tokenizer.get_vocab():
             own, here = len(self.tokenizer), len(tokenizer)
             differ = f"{own} entries, here {here}" if own != here else f"{own} entries, as here, but others"
@@ -113,10 +113,10 @@ class Tagger:
 
     @torch.no_grad()
     def probabilities(self, ids: Sequence[int], offsets: Offsets) -> list[float]:
-        """How likely each token is important; 0 for special tokens.
+        """Returns the probability that each token is important; 0 for special tokens.
 
         Raises:
-            InputError: more tokens than the tagger reads.
+            InputError: more tokens than the tagger supports.
         """
         config = self.model.config
         if config.position_embedding != "sinusoidal" and len(ids) > config.max_position_embeddings:
@@ -131,7 +131,7 @@ class Tagger:
 
 @lru_cache(maxsize=2)
 def load_tagger(source: str, device: str | None = None, dtype: str | None = None) -> Tagger:
-    """The tagger in a folder, on a device (None: the processor) and in a type (None: float32).
+    """Loads the tagger in a folder, on a device (default: the CPU) and in a dtype (default: float32).
 
     Raises:
         InputError: there is no model, or one of another kind.
@@ -153,11 +153,11 @@ SCORES = ("average_precision", "f1", "precision", "recall", "important")
 
 @dataclass(frozen=True, kw_only=True)
 class Importance(SummaryTask):
-    """Tell which tokens of a document belong to words that its summary names.
+    """Predicts which tokens of a document belong to words of its summary.
 
     Attributes:
-        max_tokens: documents are cut to so many tokens, special tokens included.
-        language: ISO 639-1 code, for lemmas; None guesses it by the script.
+        max_tokens: documents are truncated to this number of tokens, including special tokens.
+        language: ISO 639-1 code, for lemmas; None guesses it from the script.
     """
 
     name: ClassVar[str] = "importance"
@@ -169,19 +169,19 @@ class Importance(SummaryTask):
     language: str | None = None
 
     def model_fields(self) -> dict[str, Any]:
-        """The head, with one number per token."""
+        """Returns the head, with one number per token."""
         return super().model_fields() | label_fields(("important",))
 
     def check_model(self, config: Any) -> None:
-        """Refuse more tokens than the model has positions for."""
+        """Raises `InputError` for more tokens than the model has positions for."""
         check_room(self.max_tokens, config)
 
     def fitted(self, config: Any) -> Self:
-        """As many tokens as the model has positions for, at most."""
+        """Returns the task with at most as many tokens as the model has positions for."""
         return replace(self, max_tokens=room_for(self.max_tokens, config))
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
-        """`input_ids`, and `labels`: 1, 0, or −100 for special tokens; a question is not read."""
+        """Returns `input_ids`, and `labels`: 1, 0, or −100 for special tokens; a question is not included."""
         ids, offsets = encode_placed(tokenizer, row.source, max_tokens=self.max_tokens)
         language = row.language if self.language is None else self.language
         return {"input_ids": ids, "labels": labels_of(offsets, row.source, row.reference, language)}
@@ -191,8 +191,8 @@ class Importance(SummaryTask):
         return partial(pad, fillers={"input_ids": padding_id(tokenizer), "labels": IGNORED})
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
-        """How well the model tells important tokens, over the tokens of all rows together."""
-        features = [self.features(row, tokenizer) for row in rows]  # lemmas take long: once, for model and scores
+        """Scores the predictions over the tokens of all rows together."""
+        features = [self.features(row, tokenizer) for row in rows]  # lemmatisation is slow: once, for model and scores
         logits = predict(model, features, self.collator(tokenizer), batch_size=batch_size)
         lines, labels, scores = [], [], []
         for index, row in enumerate(rows):
@@ -207,10 +207,10 @@ class Importance(SummaryTask):
 
 
 def tag_scores(gold: np.ndarray, chances: np.ndarray) -> dict[str, float]:
-    """Percentages: average precision (the mean, over important tokens, of the precision down to each), precision,
-    recall and F1 at 0.5, and how many tokens are important; `gold` `(N,)` bool, `chances` `(N,)`.
+    """Returns percentages: average precision (the mean, over important tokens, of the precision down to each),
+    precision, recall and F1 at 0.5, and the share of important tokens; `gold` `(N,)` bool, `chances` `(N,)`.
 
-    Tokens with the same chance are taken together.
+    Tokens with equal probabilities are ranked together.
     """
     order = np.argsort(-chances, kind="stable")
     hits = np.cumsum(gold[order])

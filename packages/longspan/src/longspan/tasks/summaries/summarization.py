@@ -1,7 +1,7 @@
-"""Summarisation with an encoder and a decoder: rows to features, batches, summaries, ROUGE.
+"""Summarisation with an encoder-decoder: rows to features, batches, summaries, ROUGE.
 
-The first token is global by default, as in LED: the collator always makes the mask. Sentences of a
-summary are separated by newlines in the target, so that rougeLsum can be taken.
+The first token is global by default, as in LED: the collator always creates the mask. Sentences of a summary are
+separated by newlines in the target, for rougeLsum.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Summarization(WritingTask, SummaryTask):
     """How rows become features and how summaries are scored; the options under `task:` in a recipe.
 
     Attributes:
-        global_tokens: "first" makes the first token global (LED), "question" the question and what precedes it, "none"
-            none.
+        global_tokens: "first" makes the first token global (LED), "question" the question and the tokens before
+            it, "none" none.
         prefix: text before every document, such as "summarize: ".
-        stemmer: ROUGE with Porter's stemmer.
+        stemmer: whether ROUGE uses Porter's stemmer.
         references: with several references, "max" or "mean" over them.
         rouge_tokens: "auto", "rouge_score" or "unicode"; see `Rouge`.
-        importance: for models that weigh tokens (the stack `top_down` with `pooling: importance`): "tagger" trains with
-            the labels that the references give and predicts with what the `tagger` says (AdaPool); "labels" takes the
-            labels always, which is an upper bound (OracleAdaPool); "none" for other models.
+        importance: for models that weight tokens (the stack `top_down` with `pooling: importance`): "tagger" trains
+            with the labels of the references and predicts with those of the `tagger` (AdaPool); "labels" always uses
+            the labels, which is an upper bound (OracleAdaPool); "none" for other models.
         tagger: folder of a model that was trained for the task `importance`, with the same tokenizer.
-        pad_to_multiple_of: pad batches to a multiple of so many tokens; results do not depend on it.
+        pad_to_multiple_of: pad batches to a multiple of this number of tokens; results do not depend on it.
     """
 
     name: ClassVar[str] = "summarization"
@@ -62,7 +62,7 @@ class Summarization(WritingTask, SummaryTask):
     pad_to_multiple_of: Annotated[int, Range(1, 65_536)] = 1
 
     def __post_init__(self) -> None:
-        """Refuse a tagger that is not asked, and none where one is."""
+        """Raises `InputError` for a tagger without effect, and for a missing one."""
         super().__post_init__()
         if (self.importance == "tagger") != (self.tagger is not None):
             raise InputError(
@@ -72,11 +72,13 @@ class Summarization(WritingTask, SummaryTask):
 
     @property
     def rouge(self) -> Rouge:
-        """ROUGE with the options `stemmer`, `references` and `rouge_tokens`."""
+        """Returns ROUGE with the options `stemmer`, `references` and `rouge_tokens`."""
         return Rouge(stemmer=self.stemmer, references=self.references, tokens=self.rouge_tokens)
 
     def check_model(self, config: Any) -> None:
-        """Refuse more tokens than the model has positions for, and importance where the model does not weigh tokens."""
+        """Raises `InputError` for more tokens than the model has positions for, and for importance in a model that does
+        not weight tokens.
+        """
         super().check_model(config)
         weighs = stack_config(config.stack).reads().importance
         if weighs != (self.importance != "none"):
@@ -89,15 +91,16 @@ class Summarization(WritingTask, SummaryTask):
     def dataset(
         self, rows: Sequence[SummaryRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
-        """As of every summary; a tagger that is none, or knows other tokens, is found before the first step."""
+        """As in every summary task; also checks the tagger and its tokenizer before training."""
         if self.tagger is not None:
             load_tagger(self.tagger).check_tokenizer(tokenizer)
         return super().dataset(rows, tokenizer, training=training, seed=seed, folder=folder)
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
-        """`input_ids`, `global_tokens` (how many leading tokens are global) and, where the row has a summary, `labels`.
+        """Returns `input_ids`, `global_tokens` (the number of global first tokens) and, if the row has
+        a summary, `labels`.
 
-        The log says once that documents are cut. For models that weigh tokens there is their `importance`.
+        Logs once that documents are truncated. Models that weight tokens also get their `importance`.
 
         Raises:
             InputError: the question alone is longer than `max_source_tokens`.
@@ -125,13 +128,13 @@ class Summarization(WritingTask, SummaryTask):
         return features
 
     def training_features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
-        """As `features`; what is important the reference tells."""
+        """As `features`, with the importance from the reference."""
         if self.importance == "tagger":
             return replace(self, importance="labels", tagger=None).features(row, tokenizer)
         return self.features(row, tokenizer)
 
     def _importance(self, row: SummaryRow, ids: list[int], tokenizer: Any, *, oracle: bool) -> list[float]:
-        """How important each token is, by the reference or else by the tagger; a question is 0."""
+        """Returns the importance of each token, from the reference or else from the tagger; that of a question is 0."""
         first, pair = (self.prefix + row.source, None) if row.question is None else (row.question, row.source)
         first = first if pair is None else self.prefix + first
         again, offsets = encode_placed(tokenizer, first, pair=pair, max_tokens=self.max_source_tokens)
@@ -145,19 +148,19 @@ class Summarization(WritingTask, SummaryTask):
         return tagger.probabilities(ids, offsets)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
-        """As of every summary; where the model was shown what the references name, the flavour says so."""
+        """As in every summary task; the flavour includes whether the model used labels of the references."""
         outcome = super().evaluate(model, tokenizer, rows, batch_size=batch_size)
         oracle = self.importance == "labels"
         return replace(outcome, flavour=f"{outcome.flavour}; {UPPER_BOUND}") if oracle else outcome
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads B rows to `input_ids` (B, S) with both masks, and `labels` (B, T), left out where no row has any."""
+        """Pads B rows to `input_ids` (B, S) with both masks, and `labels` (B, T), left out if no row has any."""
         return partial(collate, padding=padding_id(tokenizer), multiple=self.pad_to_multiple_of)
 
     def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
-        """Summaries from `(rows, T)` token ids, one sentence per line; negative ids are padding.
+        """Decodes `(rows, T)` token ids to summaries, one sentence per line; negative ids are padding.
 
-        A summary whose model writes no line breaks is cut into sentences here, for rougeLsum.
+        A summary without line breaks is split into sentences here, for rougeLsum.
         """
         if len(predictions) != len(rows):
             raise InputError(f"there are {len(predictions)} predictions for {len(rows)} rows; give one for each")
@@ -169,7 +172,7 @@ class Summarization(WritingTask, SummaryTask):
 
 
 def as_lines(text: str) -> str:
-    """A summary with one sentence per line: as it is where it has line breaks, else cut into sentences."""
+    """Returns a summary with one sentence per line: unchanged if it has line breaks, else split into sentences."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     if len(lines) == 1:
         lines = [sentence.text for sentence in split_sentences(lines[0])]
@@ -178,5 +181,5 @@ def as_lines(text: str) -> str:
 
 @cache
 def _warn_of_cut_documents(limit: int) -> None:
-    """Log it once for each limit."""
+    """Logs it once for each limit."""
     logger.warning("some documents have more tokens than max_source_tokens=%d and are cut", limit)
