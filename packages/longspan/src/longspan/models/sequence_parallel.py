@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from longspan.attention import Attention
-from longspan.attention.features import sharded  # noqa: F401  # registers attention of sharded rows
 from longspan.attention.support import check_support
 from longspan.errors import InputError
 from longspan.models.inputs import EncoderInputs, tokens_among
@@ -52,6 +51,8 @@ def divide_sequence(model: nn.Module, group: Any = None) -> None:
         InputError: torch.distributed is not initialised; the model, its stack, its head or a mechanism does not support
             it, and why.
     """
+    from longspan.attention.features import sharded  # noqa: F401  # registers attention of sharded rows
+
     if not is_distributed():
         raise InputError(
             "rows are divided between processes that torch.distributed knows, and it is not initialised; start them "
