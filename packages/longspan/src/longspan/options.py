@@ -242,7 +242,7 @@ def takes(options: Callable[P, AnyOptions]) -> _Takes[P, AnyOptions]:
     known = fields_of(kind, "python")
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        *inputs, _ = _parameters(function)
+        *inputs, _ = Signature.from_callable(function).parameters.values()
         positional = [field for field in known if not field.keyword]
         arguments = [*positional, *(field for field in known if field.keyword)]
         signature = Signature(
@@ -262,18 +262,12 @@ def takes(options: Callable[P, AnyOptions]) -> _Takes[P, AnyOptions]:
             return function(*first, kind(**bound))
 
         call.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
-        call.__annotations__ = {**{parameter.name: parameter.annotation for parameter in signature.parameters.values()}}
-        call.__annotations__["return"] = signature.return_annotation
+        annotations = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+        call.__annotations__ = {**annotations, "return": signature.return_annotation}
         call.__doc__ = with_arguments(function.__doc__ or "", arguments)
         return call
 
     return decorate  # pyright: ignore[reportReturnType]
-
-
-def _parameters(function: Callable[..., Any]) -> list[Parameter]:
-    import inspect
-
-    return list(inspect.signature(function).parameters.values())
 
 
 def _parameter(field: Field) -> Parameter:

@@ -83,6 +83,17 @@ def test_a_window_bounds_the_reach_and_other_patterns_do_not() -> None:
     assert Comb().reach().left is None
 
 
+def test_one_window_among_the_heads_bounds_no_reach() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class WindowFirst(Comb):
+        def pattern(self, *, heads: int, causal: bool) -> Pattern:
+            parts = [Window(2, 1), Strided(self.every)]
+            return PerHead([parts[head % 2] for head in range(heads)])
+
+    assert WindowFirst().reach().left is None
+    assert not supports(WindowFirst(), "sharded")
+
+
 def test_it_is_registered_by_its_pattern() -> None:
     longspan.register(Comb)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}

@@ -61,7 +61,7 @@ class PatternConfig(AttentionConfig):
 
     def reach(self) -> Reach:
         """Bounded if the pattern is a window; derived classes with other bounded patterns must state theirs."""
-        first, last, step = self.pattern(heads=1, causal=False).reach()
+        first, last, step = self.pattern(heads=self.distinct_heads, causal=False).reach()
         bounded = step is not None and -sys.maxsize < first and last < sys.maxsize
         return Reach(left=max(0, -first), right=max(0, last)) if bounded else Reach()
 
