@@ -115,6 +115,7 @@ def test_tasks_are_done_one_after_another(make: Make, forks: bool, tmp_path: Pat
     assert "a library prints this" in (tmp_path / "0.log").read_text() or forks
 
 
+@pytest.mark.variant
 @MODES
 @pytest.mark.parametrize(
     ("code", "reason"),
@@ -155,6 +156,7 @@ def test_what_is_refused_is_raised_here_and_ends_nothing(make: Make, forks: bool
         make("refuse", forks=forks).do(["again"])
 
 
+@pytest.mark.variant
 def test_a_process_that_was_killed_before_a_task_tells_nothing_of_the_task(make: Make) -> None:
     worker = make()
     worker.wait_until_ready()
@@ -164,6 +166,7 @@ def test_a_process_that_was_killed_before_a_task_tells_nothing_of_the_task(make:
         assert worker.do(["again"])["done"] == 1
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(("how", "code"), [("die", -9), ("fail", 1)])
 def test_one_that_never_gets_ready_is_an_error(make: Make, how: str, code: int) -> None:
     worker = make(how)
@@ -173,6 +176,7 @@ def test_one_that_never_gets_ready_is_an_error(make: Make, how: str, code: int) 
         assert (caught.value.code, caught.value.taken) == (code, False)
 
 
+@pytest.mark.variant
 @MODES
 def test_limits_of_time_end_the_process_and_the_next_task_is_done(make: Make, forks: bool) -> None:
     worker = make(forks=forks)
@@ -252,6 +256,7 @@ worker.do(["wait"], lambda progress: progress and print(progress["pid"], worker.
 """
 
 
+@pytest.mark.variant
 @MODES
 @pytest.mark.parametrize("state", ["busy", "idle"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -305,6 +310,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.variant
 def test_this_process_may_fork_while_a_worker_is_there(make: Make, tmp_path: Path) -> None:
     """It has a thread that follows the worker."""
     (tmp_path / "script.py").write_text(LOADER)

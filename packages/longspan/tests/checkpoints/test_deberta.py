@@ -35,6 +35,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 @pytest.mark.parametrize("name", ["DebertaForMaskedLM", "DebertaForSequenceClassification"])
 def test_every_variant_on_disk_is_equal(name, options, published, batch, tmp_path, assert_equal):
@@ -179,6 +180,7 @@ def test_a_trained_key_bias_and_globals_stay_here(published):
 # Longer
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_class_lengthens_and_keeps_short_inputs(name, published, batch, widest, tmp_path, outputs):
     theirs = published(name, num_hidden_layers=4)

@@ -44,6 +44,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("buckets", "span"), [(8, 30), (11, 30), (2, 7), (256, 512), (256, 1000), (32, 512), (255, 511)]
 )
@@ -56,6 +57,7 @@ def test_every_offset_reads_the_row_of_the_published_code(buckets, span):
     assert set(want.unique().tolist()) >= set(range(1, 2 * buckets))
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 @pytest.mark.usefixtures("exact_scale")
 def test_every_variant_on_disk_is_equal(options, published, batch, tmp_path, monkeypatch, assert_equal):

@@ -41,6 +41,7 @@ def written(model, ids, mask, **options):
     return found.sequences[:, ids.shape[1] :], torch.stack(found.logits)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["gpt2", "llama", "mistral with a window", "qwen2", "qwen3 with both kinds of layers"])
 def test_writes_what_the_dense_mask_writes(name, way, decoder, by_hand):

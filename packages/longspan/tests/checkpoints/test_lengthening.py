@@ -43,7 +43,10 @@ def test_tiling_keeps_reserved_rows_and_repeats_the_rest(rows):
     assert tiled[:, 0].tolist() == want
 
 
-@pytest.mark.parametrize("attention", ["poolingformer", "fusion", "longformer", "full"])
+@pytest.mark.parametrize(
+    "attention",
+    ["poolingformer", *(pytest.param(name, marks=pytest.mark.variant) for name in ("fusion", "longformer", "full"))],
+)
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_source_lengthens(name, attention, published, batch, widest, tmp_path):
     theirs = published(name)

@@ -18,7 +18,7 @@ CASES = {f"{family}{kind}": {} for family in FAMILIES for kind in KINDS} | {
 }
 
 
-@pytest.mark.parametrize("attention", ["longformer", "poolingformer"])
+@pytest.mark.parametrize("attention", ["longformer", pytest.param("poolingformer", marks=pytest.mark.variant)])
 @pytest.mark.parametrize("case", CASES)
 def test_lengthened_ones_keep_short_inputs(case, attention, published, batch, tmp_path, assert_equal, outputs):
     theirs = published(case.split(" ")[0], **CASES[case])

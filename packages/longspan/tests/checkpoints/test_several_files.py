@@ -98,6 +98,7 @@ def test_lengthened(published: Callable[..., Any], tmp_path: Path) -> None:
     same_weights(one, longspan.lengthen(in_several(tmp_path / "one"), **options))
 
 
+@pytest.mark.variant
 @needs_documents
 def test_the_verbs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What each says of a model in several files is what it says of the same in one."""

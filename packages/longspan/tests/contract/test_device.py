@@ -27,6 +27,8 @@ from .test_heads import INPUTS, LABELS, make, texts
 from .test_stacked_models import batch
 from .test_stacked_models import build as on_stack
 
+pytestmark = pytest.mark.variant  # the same laws run on the processor in the other modules
+
 ULPS = 512
 """Units of rounding of the largest number, after several layers on other paths."""
 

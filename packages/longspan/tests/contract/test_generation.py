@@ -33,7 +33,7 @@ def build(kind, *mechanisms):
 
 KINDS = [
     pytest.param(LongspanForCausalLM, id="decoder"),
-    pytest.param(LongspanForConditionalGeneration, id="encoder-decoder"),
+    pytest.param(LongspanForConditionalGeneration, id="encoder-decoder", marks=pytest.mark.variant),
 ]
 
 

@@ -47,6 +47,7 @@ def process_memory(field: str) -> int:
     return int(match[1]) * 1024
 
 
+@pytest.mark.variant
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads peak memory from Linux's /proc")
 def test_the_process_stays_far_below_the_square_of_the_length(linear_form):
     """What operators hold inside while they learn: one T×T tensor of bytes would already break the bound."""

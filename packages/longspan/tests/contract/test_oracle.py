@@ -20,7 +20,7 @@ def outputs_and_gradients(function, module, hidden, tokens, upstream):
     return output, *gradients
 
 
-@pytest.mark.parametrize("length", [23, 211])
+@pytest.mark.parametrize("length", [pytest.param(23, marks=pytest.mark.variant), 211])
 def test_outputs_and_gradients_equal_the_dense_layer(form, length):
     """With 211 tokens there are tiles, 23 are computed whole."""
     module, hidden = form.build(), torch.randn(2, length, WIDTH, dtype=torch.float64)

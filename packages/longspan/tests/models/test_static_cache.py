@@ -152,6 +152,7 @@ def test_every_mechanism_that_keeps_keys_and_values_is_compiled_here() -> None:
     assert set(layers) == PREALLOCATED - {"sinkhorn"}
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("name", WRITERS)
 def test_one_graph_serves_all_steps_and_writes_the_same(name: str, counting: Counting) -> None:
     attention, kind, options = WRITERS[name]
@@ -173,6 +174,7 @@ def test_one_graph_serves_all_steps_and_writes_the_same(name: str, counting: Cou
     assert (counting.graphs, counting.calls) == (1, 44)
 
 
+@pytest.mark.variant
 def test_another_size_of_the_cache_is_another_graph(counting: Counting) -> None:
     """In which dynamo holds numbers that have changed for symbols."""
     model = writer(["full", NEAR])
@@ -183,6 +185,7 @@ def test_another_size_of_the_cache_is_another_graph(counting: Counting) -> None:
         assert counting.graphs == graphs
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("kind", ["Bart", "Pegasus"])  # with learned positions, and with sinusoids
 def test_the_compiled_steps_of_a_published_model_write_what_transformers_writes(kind: str, counting: Counting) -> None:
     sizes: dict[str, Any] = {"d_model": 24, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "encoder_layers": 1}
@@ -212,6 +215,7 @@ def test_steps_compiled_by_inductor_write_the_same() -> None:
     torch.testing.assert_close(output.logits, expected.logits, atol=1e-5, rtol=0)
 
 
+@pytest.mark.variant
 def test_what_cannot_be_one_graph_is_refused(counting: Counting) -> None:
     model = writer("full")
     for options in ({}, {"cache_implementation": "dynamic"}):
@@ -232,6 +236,7 @@ def test_what_cannot_be_one_graph_is_refused(counting: Counting) -> None:
     assert counting.graphs == 0
 
 
+@pytest.mark.variant
 @torch.no_grad()
 def test_a_static_cache_that_is_full_says_so() -> None:
     model = writer(["full", NEAR])

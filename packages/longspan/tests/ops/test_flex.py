@@ -209,6 +209,7 @@ def test_blocks_are_traced_without_a_look_at_the_data():
             torch.testing.assert_close(compiled(*inputs, key_mask=key_mask), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.variant
 @torch.no_grad()
 def test_what_cannot_be_compiled_is_told_and_computed_in_tiles(monkeypatch):
     inputs = [torch.randn(1, 2, 200, 16) for _ in range(3)]

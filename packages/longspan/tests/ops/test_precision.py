@@ -68,6 +68,7 @@ def test_short_rows_err_no_more_in_any_way_of_half_precision(dtype, spread, patt
         assert_as_exact_as_sdpa(inputs, pattern.dense(50), pattern=pattern)
 
 
+@pytest.mark.variant
 @halves
 @spreads
 @pytest.mark.parametrize("pattern", [Full(), Window(40, 40)], ids=str)

@@ -31,6 +31,7 @@ def call_of(pattern, length=LENGTH):
     return checked(zeros, zeros, zeros, pattern, (), **options, dropout_prob=0.0, query_offset=0)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_two_sets_apart_are_the_dense_reference(pattern, dtype):

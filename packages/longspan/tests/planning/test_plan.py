@@ -91,6 +91,7 @@ def test_choices_differ_as_they_should() -> None:
     assert (forward.gradients, forward.optimizer, forward.activations) == (0, 0, 0)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(
     ("mechanism", "batch", "stack"),
     [
@@ -127,6 +128,7 @@ def test_a_step_behind_a_full_memory_holds_what_was_counted(attention: object, m
     assert says.activations + says.working == pytest.approx(measured.peak, rel=0.25)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("halting", ["none", "adaptive"])
 def test_steps_of_one_block_hold_what_was_counted(halting: str, memory) -> None:
     """Positions that stop by themselves are counted as if none stopped early, as here."""

@@ -24,6 +24,7 @@ def test_the_settings_are_those_of_the_paper(name: str) -> None:
     assert recipe.published.scores == PAPER[name]
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("name", [*PAPER, "hyperpartisan-small"])
 def test_smoke(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"

@@ -31,6 +31,7 @@ def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_random("random-bart", tmp_path_factory.mktemp("bart") / "bart", tokenizer, seed=0)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_model_can_be_built(name: str, bart: Path) -> None:
     recipe = load_recipe(RECIPES[name], smoke=True)

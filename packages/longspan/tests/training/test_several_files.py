@@ -26,6 +26,7 @@ def same_weights(one: Path, other: Path) -> None:
     assert all(torch.equal(weight, theirs[name]) for name, weight in ours.items())
 
 
+@pytest.mark.variant
 def test_a_run_in_several_files(
     tiny_recipe: Path, tmp_path: Path, whole_run: Callable[..., Path], curve: Callable[..., Any]
 ) -> None:
@@ -43,6 +44,7 @@ def test_a_run_in_several_files(
     assert weight_files(run) == {WEIGHTS}
 
 
+@pytest.mark.variant
 def test_what_starts_from_several_files(
     tiny_recipe: Path, tmp_path: Path, whole_run: Callable[..., Path], curve: Callable[..., Any]
 ) -> None:
@@ -59,6 +61,7 @@ def test_what_starts_from_several_files(
     same_weights(*runs)
 
 
+@pytest.mark.variant
 def test_a_damaged_file_of_several(tiny_recipe: Path, tmp_path: Path) -> None:
     """As with one file, a checkpoint that lacks one of its files is left alone, and the run refused if all do."""
     train(load_recipe(tiny_recipe, ["optimisation.steps=2", SMALL]), tmp_path / "run")

@@ -351,6 +351,7 @@ def test_named_data_set_needs_the_data_folder(monkeypatch: pytest.MonkeyPatch, t
     assert [row.reference for row in read_rows("arxiv", "validation")] == ["b ."]
 
 
+@pytest.mark.variant
 @needs_data
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_every_named_data_set_reads_well(name: str) -> None:
@@ -366,6 +367,7 @@ def test_every_named_data_set_reads_well(name: str) -> None:
             assert (row.question is not None) == name.endswith(("questions", "queries"))
 
 
+@pytest.mark.variant
 @needs_data
 def test_counts_match_the_data_folder() -> None:
     for name, split, count in (("pubmed", "dev", 100), ("squality", "validation", 25), ("qmsum", "validation", 35)):
