@@ -206,6 +206,18 @@ def test_a_task_is_cancelled_from_another_thread(make: Make, forks: bool) -> Non
         worker.do(["again"])
 
 
+def test_closing_one_whose_process_has_ended_leaves_no_open_pipe(make: Make) -> None:
+    worker = make()
+    worker.do(["first"])
+    process = worker._process
+    assert process is not None
+    assert process.stdin is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    worker.close()
+    assert process.stdin.closed
+
+
 @MODES
 def test_what_is_raised_meanwhile_leaves_no_process(make: Make, forks: bool) -> None:
     """As Ctrl-C does, and the handlers of commands."""

@@ -259,14 +259,16 @@ class Worker:
 
     def _kill(self) -> None:
         process = self._process
-        if process is not None and process.poll() is None:
+        if process is None:
+            return
+        if process.poll() is None:
             with suppress(ProcessLookupError):
                 if hasattr(os, "killpg"):
                     os.killpg(process.pid, signal.SIGKILL)
                 else:
                     process.kill()
             process.wait()
-            _close_stdin(process)
+        _close_stdin(process)  # also if it has ended by itself and its end has not been received
 
     def _end(self) -> None:
         """End the process; the next task starts another one."""
