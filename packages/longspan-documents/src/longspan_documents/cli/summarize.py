@@ -1,10 +1,10 @@
 """`longspan summarize`."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -52,6 +52,7 @@ def summarize(
     --beams 4`.
     """
     from longspan_documents.inference.outline import outline as outline_of
+    from longspan_documents.inference.summarize import summarize_documents, summarizer_in
     from longspan_documents.text.reading import read_file
 
     _check_outputs(files, options, picture, html)
@@ -59,7 +60,8 @@ def summarize(
     documents = [read_file(file, options) for file in files]
     pieces = _Pieces() if _streams(stream, files, json, outline) else None
     done = []
-    summaries = _summaries(documents, replace(options, stream=pieces))
+    options = replace(options, stream=pieces)
+    summaries = summarize_documents(summarizer_in(options), documents, options)
     for file, document, summary in zip(files, documents, summaries, strict=True):
         sections = outline_of(document, summary) if outline else ()
         if outline and not summary.document:
@@ -85,21 +87,6 @@ def summarize(
         say_json([_record(file, summary, sections, outline, document) for (file, summary, sections), document in rows])
         for document, (file, summary, _) in zip(documents, done, strict=True):
             _print_note(file, document, summary)
-
-
-def _summaries(documents: "list[Document]", options: Summarize) -> "Iterator[Summary]":
-    """Yield the summaries of documents in order; a generative model reads several in batches."""
-    from longspan_documents.inference.results import notes
-    from longspan_documents.inference.summarize import extent_in, query_in, summarize_by, summarizer_in
-
-    summarizer: Any = summarizer_in(options)
-    if len(documents) > 1 and hasattr(summarizer, "summarize_several"):
-        several = summarizer.summarize_several(documents, extent_in(options), query_in(options))
-        for document, summary in zip(documents, several, strict=True):
-            yield replace(summary, note=notes(document.note, summary.note))
-        return
-    for document in documents:
-        yield summarize_by(summarizer, document, options)
 
 
 class _Pieces:
@@ -149,8 +136,9 @@ def _print(
 
 def _print_note(file: str, document: "Document", summary: "Summary") -> None:
     """Print the note of a summary, without the document's note, which is printed already."""
-    note = (summary.note or "").removeprefix(document.note or "").removeprefix("; ")
-    if note:
+    from longspan_documents.inference.results import further_note
+
+    if note := further_note(document, summary):
         say(f"note: {name_of(file)}: {note}", error=True)
 
 

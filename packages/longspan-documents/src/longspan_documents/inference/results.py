@@ -345,6 +345,11 @@ def notes(*warnings: str | None, halves: int = 0) -> str | None:
     return "; ".join(filter(None, (*warnings, mended_note(halves) if halves else None))) or None
 
 
+def further_note(document: Document, summary: Summary) -> str | None:
+    """Returns the note of a summary without that of its document, for readers who have seen the latter."""
+    return (summary.note or "").removeprefix(document.note or "").removeprefix("; ") or None
+
+
 def reads_english(text: str) -> bool:
     """Whether a text is English, judged by samples; always true for less than 40 words in Latin letters.
 

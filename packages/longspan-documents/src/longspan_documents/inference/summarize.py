@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -92,7 +92,8 @@ def summarize(text: str | Path | Document, options: Summarize) -> Summary:
         check_not_path(text, "text")
         text, halves = mend(text)
         document = abbreviating(document_of(text, raw=options.raw), further_abbreviations(options))
-    return summarize_by(summarizer_in(options), document, options, halves=halves)
+    (summary,) = summarize_documents(summarizer_in(options), [document], options)
+    return replace(summary, note=notes(summary.note, halves=halves))
 
 
 def summarizer_in(options: Summarize) -> Summarizer:
@@ -114,22 +115,22 @@ def summarizer_in(options: Summarize) -> Summarizer:
     )
 
 
-def summarize_by(summarizer: Summarizer, document: Document, options: Summarize, *, halves: int = 0) -> Summary:
-    """Summarise a document with a loaded model; `halves` lone surrogates of its text were replaced."""
-    streams = getattr(summarizer, "streams", False) and options.stream is not None
-    keywords: dict[str, Any] = {"stream": options.stream} if streams else {}
-    summary = summarizer.summarize(document, extent_in(options), query_in(options), **keywords)
-    return replace(summary, note=notes(document.note, summary.note, halves=halves))
+def summarize_documents(summarizer: Summarizer, documents: Sequence[Document], options: Summarize) -> Iterator[Summary]:
+    """Yields the summaries of documents with a loaded model, in order; a generative model reads several in batches.
 
-
-def extent_in(options: Summarize) -> Extent:
-    """Returns the requested length of the summary."""
-    return Extent(sentences=options.sentences, words=options.words, length=options.length)
-
-
-def query_in(options: Summarize) -> str | None:
-    """Returns the topic of the summary, without invisible characters."""
-    return None if options.query is None else visible(options.query)
+    The note of a summary begins with that of its document.
+    """
+    extent = Extent(sentences=options.sentences, words=options.words, length=options.length)
+    query = None if options.query is None else visible(options.query)
+    model: Any = summarizer
+    if len(documents) > 1 and hasattr(model, "summarize_several"):
+        summaries = model.summarize_several(documents, extent, query)
+    else:
+        streams = getattr(model, "streams", False) and options.stream is not None
+        keywords: dict[str, Any] = {"stream": options.stream} if streams else {}
+        summaries = (model.summarize(document, extent, query, **keywords) for document in documents)
+    for document, summary in zip(documents, summaries, strict=True):
+        yield replace(summary, note=notes(document.note, summary.note))
 
 
 def load_summarizer(

@@ -42,13 +42,13 @@ class Summarize(Verb[verbs.Summarize]):
     def ready(self) -> Do:
         """See `Verb`."""
         from longspan_documents.inference.results import notes
-        from longspan_documents.inference.summarize import summarize_by, summarizer_in
+        from longspan_documents.inference.summarize import summarize_documents, summarizer_in
 
         loaded = summarizer_in(self.options)
 
         def do(document: str | Document, _: Mapping[str, Any]) -> dict[str, Any]:
             opened, note = self.opened(document)
-            summary = summarize_by(loaded, opened, self.options)
+            (summary,) = summarize_documents(loaded, [opened], self.options)
             return {
                 "summary": summary.text,
                 "sentences": [

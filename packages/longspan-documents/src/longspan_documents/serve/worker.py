@@ -26,8 +26,8 @@ from longspan.imports import require
 from longspan.options import options_from
 from longspan_documents.inference.answer import Answerer, check_question, load_models
 from longspan_documents.inference.encoders import Encoder, bundled_encoder, of_length_one
-from longspan_documents.inference.results import quote_of
-from longspan_documents.inference.summarize import WEIGHTS, Extractive, PackageScorer, extent_in, query_in
+from longspan_documents.inference.results import further_note, quote_of
+from longspan_documents.inference.summarize import WEIGHTS, Extractive, PackageScorer, summarize_documents
 from longspan_documents.inference.verbs import Answer, Chunks, Embed, EmbedTexts, Summarize
 from longspan_documents.serve.limits import Limits, TooMuchError
 from longspan_documents.summaries.picker import Picker
@@ -174,11 +174,12 @@ class JobRunner:
 
     def summarize(self, document: dict[str, Any], options: dict[str, Any], scores: bool) -> dict[str, Any]:
         """See `longspan.summarize`; `scores` adds the score of every sentence, with its first character."""
-        asked = options_from(Summarize, options, "api")
+        requested = options_from(Summarize, options, "api")
         opened, notes = self._opened(document)
         self.report(progress=0.0, doing="Reading every sentence")
         self.encoder.expect(len(opened.text))
-        summary = self.summarizer.summarize(opened, extent_in(asked), query_in(asked))
+        (summary,) = summarize_documents(self.summarizer, [opened], requested)
+        note = further_note(opened, summary)
         picked = [
             {**asdict(sentence), **_place(opened, *sentence.place), "text": str(sentence.text)}
             for sentence in summary.sentences
@@ -190,7 +191,7 @@ class JobRunner:
             "of": len(summary.document),
             "tokens": summary.tokens,
             "seconds": round(summary.seconds, 3),
-            "notes": [*notes, *([summary.note] if summary.note else [])],
+            "notes": [*notes, *([note] if note else [])],
             **({"scores": [[sentence.start, sentence.score] for sentence in summary.document]} if scores else {}),
         }
 
