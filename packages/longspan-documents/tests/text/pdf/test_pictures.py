@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from pyarrow.parquet import read_table
 
+import longspan
+from longspan.cli import main
+from longspan_documents.mapping.documents import map_documents
+from longspan_documents.serve.worker import JobRunner
 from longspan_documents.text.blocks import numbers_in_words
 from longspan_documents.text.pdf.reader import document_from_pdf
 
@@ -38,3 +45,30 @@ def test_one_page(typeset: Callable[..., bytes]) -> None:
 )
 def test_numbers_in_words(numbers: tuple[int, ...], words: str) -> None:
     assert numbers_in_words(numbers) == words
+
+
+def test_a_summary_is_the_same_in_every_interface_and_notes_the_pictures_once(
+    typeset: Callable[..., bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.pdf"
+    file.write_bytes(typeset(TEXT, [PICTURE]))
+    note = "page 2 of 2 is a picture, which was not read"
+    expected = longspan.summarize(file, 2)
+    assert expected.note == note
+    sentences = [(sentence.text, sentence.start, sentence.score) for sentence in expected.sentences]
+
+    stored = {"id": "k", "name": "x.pdf", "path": str(file)}
+    served = JobRunner(lambda **_: None).summarize(stored, {"sentences": 2}, scores=False)
+    assert served["notes"] == [f"x.pdf: {note}"]
+
+    assert main(["summarize", str(file), "-n", "2", "--json"]) == 0
+    output = capsys.readouterr()
+    (printed,) = json.loads(output.out)
+    assert printed["note"] == note
+    assert note not in output.err  # it was logged when the file was read
+
+    map_documents("summarize", file, tmp_path / "mapped", workers=0, sentences=2)
+    (mapped,) = read_table(tmp_path / "mapped").to_pylist()
+    assert mapped["note"] == note
+    for found in (served, printed, mapped):
+        assert [(row["text"], row["start"], row["score"]) for row in found["sentences"]] == sentences
