@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyarrow.parquet import read_table
 
 import longspan
 from longspan.cli import main
@@ -66,9 +67,8 @@ def test_a_summary_is_the_same_in_every_interface_and_notes_the_pictures_once(
     assert printed["note"] == note
     assert note not in output.err  # it was logged when the file was read
 
-    output_file = tmp_path / "mapped.jsonl"
-    map_documents("summarize", file, output_file, workers=0, sentences=2)
-    mapped = json.loads(output_file.read_text())
+    map_documents("summarize", file, tmp_path / "mapped", workers=0, sentences=2)
+    (mapped,) = read_table(tmp_path / "mapped").to_pylist()
     assert mapped["note"] == note
     for found in (served, printed, mapped):
         assert [(row["text"], row["start"], row["score"]) for row in found["sentences"]] == sentences
