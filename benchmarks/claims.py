@@ -4,10 +4,10 @@
 
 A claim says that one arm is better than another; both read the same rows in the same order for as many updates, with
 equal numbers of weights within 1 % (the feed-forward layers make up for the attention) unless an arm says otherwise.
-Four tasks, 256 tokens each: `novels`, a causal language model over bytes, and `masked`, 15 % of whose bytes are hidden
+Five tasks, 256 tokens each: `novels`, a causal language model over bytes, and `masked`, 15 % of whose bytes are hidden
 (both need the data set `pg_novels`); `textures`, a causal model of pictures of 16 × 16 whose pixels follow from the
 pixel above and the one to the left; `recall`, bidirectional, four facts and sixteen questions at the end
-(`levels.py`).
+(`levels.py`); `few`, 200 pieces of documents, read twelve times: which source is it from (needs `LONGSPAN_DATA`)?
 
 Finished runs are lines of `results/claims.jsonl` and are not run again. About a minute of one core for a run. The page
 that puts these and all other measurements beside the papers' is `docs/claims.md`, written by hand from
@@ -55,6 +55,8 @@ class Task:
     tested: int
     causal: bool
     higher: bool = False
+    distinct: int | None = None
+    """Rows of training; read again and again. Without, no row comes twice."""
 
 
 TASKS = {
@@ -62,14 +64,16 @@ TASKS = {
     "masked": Task(rate=2e-3, batch=8, updates=1200, tested=192, causal=False),
     "textures": Task(rate=2e-3, batch=8, updates=400, tested=128, causal=True),
     "recall": Task(rate=1e-3, batch=16, updates=600, tested=256, causal=False, higher=True),
+    "few": Task(rate=1e-3, batch=8, updates=300, tested=512, causal=False, higher=True, distinct=200),
 }
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A model: the attention of all layers, further fields of the configuration, and whether questions are global."""
+    """A model: the attention of all layers (None where the stack has its own), further fields of the configuration, and
+    whether questions are global."""
 
-    attention: dict[str, Any]
+    attention: dict[str, Any] | None
     fields: dict[str, Any] = field(default_factory=dict)
     global_questions: bool = False
     equal_weights: bool = True
@@ -139,6 +143,7 @@ ARMS: dict[str, dict[str, Arm]] = {
         "window 11": Arm(window(11, 11)),
         "and global questions": Arm(window(11, 11), global_questions=True),
     },
+    "few": {"full": Arm(FULL), "star": Arm(None, {"stack": {"stack": "star"}}, equal_weights=False)},
 }
 
 
@@ -247,6 +252,7 @@ CLAIMS = {
         "and 3 random blocks",
         "windows of blocks",
     ),
+    "star": Claim("a star beats full attention where data are few", "Guo et al. 2019", "", "few", "star", "full"),
     "global": Claim(
         "global tokens beat windows alone in answering",
         "Beltagy et al. 2020",
@@ -289,14 +295,26 @@ class Textures(Probe):
 @cache
 def probe(task: str) -> Probe:
     kinds: dict[str, type[Probe]] = {"recall": FarRecall, "textures": Textures}
-    kind, folder = kinds.get(task, PROBES["novels"]), Path(tempfile.mkdtemp())
+    kind, folder = kinds.get(task, PROBES["bytes" if task == "few" else "novels"]), Path(tempfile.mkdtemp())
     kind.prepare(folder)
     return kind(TOKENS, folder)
 
 
+def whole_row(task: str, seed: int, number: int) -> Row:
+    """The row of a number, or, where a document ended early, the next one that is as long as the others."""
+    while True:
+        row = probe(task).row(seed, number, "causal")
+        if len(row.ids) == TOKENS:
+            return row
+        number += 1_000_000
+
+
 def rows(task: str, seed: int, first: int) -> tuple[Tensor, Tensor, Tensor]:
     """Ids, labels and global tokens of a batch, `(B, T)` each."""
-    drawn = [probe(task).row(seed, number, "causal") for number in range(first, first + TASKS[task].batch)]
+    numbers, distinct = range(first, first + TASKS[task].batch), TASKS[task].distinct
+    if distinct is not None and seed != HELD_OUT:
+        numbers = [number % distinct for number in numbers]
+    drawn = [whole_row(task, seed, number) for number in numbers]
     ids, labels, is_global = (
         torch.from_numpy(np.stack([getattr(row, name) for row in drawn])) for name in ("ids", "labels", "is_global")
     )
@@ -311,6 +329,8 @@ def rows(task: str, seed: int, first: int) -> tuple[Tensor, Tensor, Tensor]:
 def build(task: str, arm: Arm, feed_forward: int, seed: int) -> LongspanForCausalLM | LongspanForMaskedLM:
     torch.manual_seed(seed)
     fields: dict[str, Any] = {"position_embedding": "sinusoidal"} | arm.fields
+    if arm.attention is not None:
+        fields |= {"attention": arm.attention, "normalization": "pre"}
     config = LongspanConfig(
         vocab_size=probe(task).vocabulary + 1,
         pad_token_id=probe(task).padding,
@@ -324,8 +344,6 @@ def build(task: str, arm: Arm, feed_forward: int, seed: int) -> LongspanForCausa
         scale_embedding=True,
         init_std=0.8 / WIDTH**0.5,
         dropout=0.0,
-        normalization="pre",
-        attention=arm.attention,
         **fields,
     )
     return (LongspanForCausalLM if TASKS[task].causal else LongspanForMaskedLM)(config)
