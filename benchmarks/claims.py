@@ -330,7 +330,7 @@ def build(task: str, arm: Arm, feed_forward: int, seed: int) -> LongspanForCausa
     torch.manual_seed(seed)
     fields: dict[str, Any] = {"position_embedding": "sinusoidal"} | arm.fields
     if arm.attention is not None:
-        fields |= {"attention": arm.attention, "normalization": "pre"}
+        fields |= {"attention": arm.attention, "normalization": "pre", "intermediate_size": feed_forward}
     config = LongspanConfig(
         vocab_size=probe(task).vocabulary + 1,
         pad_token_id=probe(task).padding,
@@ -339,7 +339,6 @@ def build(task: str, arm: Arm, feed_forward: int, seed: int) -> LongspanForCausa
         hidden_size=WIDTH,
         num_attention_heads=HEADS,
         num_hidden_layers=LAYERS,
-        intermediate_size=feed_forward,
         max_position_embeddings=TOKENS,
         scale_embedding=True,
         init_std=0.8 / WIDTH**0.5,
