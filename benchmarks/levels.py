@@ -115,8 +115,8 @@ ARMS = {
     "2 levels": Arm("11 tokens, 36 by 3", 94, levels(11, 36)),
     "3 levels": Arm("7 tokens, 24 by 3, 72 by 9", 206, levels(7, 24, 72)),
     "4 levels": Arm("7 tokens, 21 by 3, 63 by 9, 81 by 27", 344, levels(7, 21, 63, 81)),
-    "3 levels, mean": Arm("as 3 levels, pools are means", 206, levels(7, 24, 72, pooling="mean"), seeds=1),
-    "3 levels, max": Arm("as 3 levels, pools are maxima", 206, levels(7, 24, 72, pooling="max"), seeds=1),
+    "3 levels, mean": Arm("as 3 levels, pools are means", 206, levels(7, 24, 72, pooling="mean"), seeds=5),
+    "3 levels, max": Arm("as 3 levels, pools are maxima", 206, levels(7, 24, 72, pooling="max"), seeds=5),
     "dilated": Arm(
         "every 8th of 184 tokens in half of the heads, 23 in the others",
         368,
@@ -137,7 +137,7 @@ ARMS = {
         seeds=1,
         segment=16,
     ),
-    "linear": Arm("a sum of all tokens, linear attention", None, sequential({"mechanism": "linear"}), seeds=1),
+    "linear": Arm("a sum of all tokens, linear attention", None, sequential({"mechanism": "linear"}), seeds=5),
 }
 
 
