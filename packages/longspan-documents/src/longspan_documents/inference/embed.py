@@ -26,6 +26,7 @@ from longspan.errors import InputError
 from longspan.options import takes
 from longspan.settings import check_kind, check_several, show
 from longspan_documents.inference.encoders import (
+    BundledTokenizer,
     Encoder,
     batches_of,
     bundled_encoder,
@@ -55,7 +56,8 @@ def embed(texts: str | Sequence[str], options: EmbedTexts) -> np.ndarray:
         `(D,)` for one text, `(N, D)` for several; float32 unit vectors, so that their dot products are cosines.
 
     Raises:
-        InputError: a text is blank, no string, or the name of a file; a model cannot be loaded, is no encoder, or has a
+        InputError: a text is blank, no string, or the name of a file, or the bundled encoder knows less than half of
+            its tokens; a model cannot be loaded, is no encoder, or has a
             shorter input than a text; a device does not exist or is specified for a model that is already loaded.
     """
     from longspan_documents.text.folders import check_not_path
@@ -81,11 +83,31 @@ def embed_words(texts: Sequence[str], options: EmbedTexts) -> np.ndarray:
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
     chosen = encoder_in(options)
+    for text in texts:
+        check_words_known(text, chosen)
     if options.encoder is None and options.purpose is not None:
         raise InputError(
             f"purpose={show(options.purpose)} chooses a prompt of encoder=…, which is not given; leave it out"
         )
     return chosen.embed(texts) if options.purpose is None else chosen.embed(texts, options.purpose)
+
+
+UNKNOWN = 0.5
+"""Above this share of unknown tokens a text is refused: English, German, French and Spanish have 0.0 to 0.03, Chinese,
+Japanese, Russian, Arabic, Hindi and Thai 0.83 to 1.0."""
+
+
+def check_words_known(text: str, encoder: Any) -> None:
+    """Raises an `InputError` if the bundled encoder does not know most of a text: all such vectors are nearly equal."""
+    if not isinstance(getattr(encoder, "tokenizer", None), BundledTokenizer):
+        return
+    share = encoder.tokenizer.unknown_share(text)
+    if share > UNKNOWN:
+        raise InputError(
+            f"the bundled encoder does not know {share:.0%} of the tokens of {show(text)}, so its vector would mean "
+            "nothing; it was trained on English: give encoder= a multilingual model, such as "
+            "intfloat/multilingual-e5-small"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +150,7 @@ def embedded(document: Document, encoder: Any, language: str | None = None) -> E
     """Embed a document with a loaded encoder; see `embed_document`."""
     from longspan_documents.text.reading import sentences_of
 
+    check_words_known(document.text, encoder)
     sentences = tuple(sentences_of(document, language))
     vector, vectors, tokens = encoder.read(document, sentences)
     return EmbeddedDocument(vector=vector, vectors=vectors, sentences=sentences, tokens=tokens)

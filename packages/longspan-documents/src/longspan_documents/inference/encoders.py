@@ -359,6 +359,9 @@ def _undrawn() -> Any:
     return Undrawn()
 
 
+SAMPLE = 20_000
+
+
 class BundledTokenizer:
     """A tokenizer.json with the settings of transformers' tokenizer_config.json that summaries need."""
 
@@ -386,6 +389,11 @@ class BundledTokenizer:
 
     def __len__(self) -> int:
         return self.backend.get_vocab_size(with_added_tokens=True)
+
+    def unknown_share(self, text: str) -> float:
+        """Returns the share of unknown tokens among those of a text, of which the first `SAMPLE` characters count."""
+        ids = self.backend.encode(text[:SAMPLE], add_special_tokens=False).ids
+        return ids.count(self.unk_token_id) / len(ids) if ids else 0.0
 
     def get_vocab(self) -> dict[str, int]:
         """Returns every token with its id, added tokens included."""
