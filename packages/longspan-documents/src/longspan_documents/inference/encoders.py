@@ -393,7 +393,7 @@ class BundledTokenizer:
     def unknown_share(self, text: str) -> float:
         """Returns the share of unknown tokens among those of a text, of which the first `SAMPLE` characters count."""
         ids = self.backend.encode(text[:SAMPLE], add_special_tokens=False).ids
-        return ids.count(self.unk_token_id) / len(ids) if ids else 0.0
+        return sum(token == self.unk_token_id for token in ids) / len(ids) if ids else 0.0
 
     def get_vocab(self) -> dict[str, int]:
         """Returns every token with its id, added tokens included."""
