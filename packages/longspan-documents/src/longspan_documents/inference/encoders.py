@@ -360,6 +360,7 @@ def _undrawn() -> Any:
 
 
 SAMPLE = 20_000
+"""Number of characters of a text by which its share of unknown tokens is judged."""
 
 
 class BundledTokenizer:
@@ -391,7 +392,7 @@ class BundledTokenizer:
         return self.backend.get_vocab_size(with_added_tokens=True)
 
     def unknown_share(self, text: str) -> float:
-        """Returns the share of unknown tokens among those of a text, of which the first `SAMPLE` characters count."""
+        """Returns the share of unknown tokens in the first `SAMPLE` characters of a text."""
         ids = self.backend.encode(text[:SAMPLE], add_special_tokens=False).ids
         return sum(token == self.unk_token_id for token in ids) / len(ids) if ids else 0.0
 
