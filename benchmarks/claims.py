@@ -2,15 +2,15 @@
 
     LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/claims.py [--claims fusion sparse …] [--seeds 1 2 3 4 5]
 
-A claim says that one arm is better than another; both read the same rows in the same order for as many updates, with
-equal numbers of weights within 1 % (the feed-forward layers make up for the attention) unless an arm says otherwise.
+A claim states that one arm is better than another; both read the same rows in the same order for as many updates, with
+equal numbers of weights within 1 % (the feed-forward layers make up for the attention) unless an arm states otherwise.
 Five tasks, 256 tokens each: `novels`, a causal language model over bytes, and `masked`, 15 % of whose bytes are hidden
 (both need the data set `pg_novels`); `textures`, a causal model of pictures of 16 × 16 whose pixels follow from the
 pixel above and the one to the left; `recall`, bidirectional, four facts and sixteen questions at the end
 (`levels.py`); `few`, 200 pieces of documents, read twelve times: which source is it from (needs `LONGSPAN_DATA`)?
 
 Finished runs are lines of `results/claims.jsonl` and are not run again. About a minute of one core for a run. The page
-that puts these and all other measurements beside the papers' is `docs/claims.md`, written by hand from
+that compares these and all other measurements with the papers' is `docs/claims.md`, written by hand from
 `results/claims.md`.
 """
 
@@ -213,7 +213,7 @@ CLAIMS = {
         within=0.05,
     ),
     "synthesizer-mixture": Claim(
-        "a Synthesizer beside scores beats scores alone",
+        "a Synthesizer added to scores beats scores alone",
         "Tay et al. 2021",
         "novels",
         "Synthesizer, random + scores",
@@ -228,7 +228,7 @@ CLAIMS = {
         within=0.05,
     ),
     "random-blocks": Claim(
-        "random blocks beside windows beat windows alone",
+        "random blocks added to windows beat windows alone",
         "Zaheer et al. 2020",
         "recall",
         "and 3 random blocks",
@@ -315,7 +315,7 @@ def build(task: str, arm: Arm, feed_forward: int, seed: int) -> LongspanForCausa
 
 
 def matched(task: str, arm: Arm, seed: int) -> LongspanForCausalLM | LongspanForMaskedLM:
-    """The model of an arm, with as many weights as `full` has unless it says otherwise."""
+    """The model of an arm, with as many weights as `full` has unless it states otherwise."""
     if not arm.equal_weights:
         return build(task, arm, FEED_FORWARD, seed)
     target = weights(build(task, ARMS[task]["full"], FEED_FORWARD, seed))
@@ -323,7 +323,7 @@ def matched(task: str, arm: Arm, seed: int) -> LongspanForCausalLM | LongspanFor
 
 
 def losses(model: Any, arm: Arm, batch: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Nats and whether the likeliest token is right, of every token that is asked for."""
+    """Nats and whether the likeliest token is right, of every token that has a label."""
     ids, labels, is_global = batch
     inputs = {"global_attention_mask": is_global.long()} if arm.global_questions else {}
     asks = labels != IGNORED
