@@ -393,7 +393,7 @@ class BundledTokenizer:
 
     def unknown_share(self, text: str) -> float:
         """Returns the share of unknown tokens in the first `SAMPLE` characters of a text."""
-        ids = self.backend.encode(text[:SAMPLE], add_special_tokens=False).ids
+        ids = self.backend.encode(mend(text[:SAMPLE])[0], add_special_tokens=False).ids
         return sum(token == self.unk_token_id for token in ids) / len(ids) if ids else 0.0
 
     def get_vocab(self) -> dict[str, int]:
