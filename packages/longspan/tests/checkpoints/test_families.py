@@ -60,7 +60,11 @@ def known(config: PreTrainedConfig) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("exact_scale")
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.slow] if seldom(case) else []) for case in CASES]
+    "case",
+    [
+        *(pytest.param(case, marks=[pytest.mark.slow] if seldom(case) else []) for case in PLAIN | UNTIED),
+        *(pytest.param(case, marks=pytest.mark.variant) for case in SPECIAL),
+    ],
 )
 def test_equal_on_disk_in_both_directions_at_every_length(case, published, batch, assert_equal, tmp_path, monkeypatch):
     name, long = case.split(" ")[0], case.startswith(("Longformer", "LED"))

@@ -100,7 +100,7 @@ def test_padding_on_the_left_changes_nothing(name):
 
 
 @every_stack
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=pytest.mark.variant)])
 def test_any_length_and_a_row_of_padding_alone_are_finite(name, dtype):
     model, exact = build(name).to(dtype), build(name)
     exact.load_state_dict(model.float().state_dict())
@@ -143,7 +143,7 @@ def test_dropout_acts_in_training_only_and_repeats_with_its_seed(name):
 
 
 @every_stack
-@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("reentrant", [False, pytest.param(True, marks=pytest.mark.variant)])
 def test_gradient_checkpointing_changes_nothing(name, reentrant):
     model, (ids, mask) = build(name, dropout=0.1, attention_dropout=0.2).double().train(), batch(23, 14)
 
