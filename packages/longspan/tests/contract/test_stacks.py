@@ -14,7 +14,7 @@ from counted import Work, exponent
 from longspan.attention import Tokens, attention_config
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForConditionalGeneration
-from longspan.stacks import STACKS, Sizes, stack_config
+from longspan.stacks import STACKS, Sizes, StackTokens, stack_config
 from longspan.stacks.block import Block
 from walked_tree import nodes_around
 
@@ -195,7 +195,7 @@ def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
     assert len(stack) == len(list(stack))
     assert len(stack.applied) == layers
     hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64, requires_grad=True)
-    tokens = Tokens(mask=torch.arange(13) < torch.tensor([[13], [7]]), border=torch.tensor([5, 3]))
+    tokens = StackTokens(mask=torch.arange(13) < torch.tensor([[13], [7]]), border=torch.tensor([5, 3]))
     states = BY_HAND[name](copy.deepcopy(stack), hidden, tokens)
     output, hidden_states, *_ = stack(hidden, tokens, output_hidden_states=True)
     torch.testing.assert_close([output, *hidden_states], [states[-1], *states])
@@ -212,7 +212,7 @@ def test_work_and_memory_grow_with_the_length_as_the_stack_says(name, memory):
     for length in (1024, 4096):
         hidden = torch.randn(1, length, WIDTH, dtype=torch.float64)
         with Work() as work, memory() as made:
-            stack.double()(hidden, Tokens(border=torch.tensor([length // 4])))
+            stack.double()(hidden, StackTokens(border=torch.tensor([length // 4])))
         counted.append(work)
         peaks.append(made.peak)
     assert exponent(*peaks, times=4) <= 1.1

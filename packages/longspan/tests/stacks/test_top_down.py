@@ -11,7 +11,7 @@ from closeness import check_outputs
 from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
-from longspan.stacks import TopDownConfig
+from longspan.stacks import StackTokens, TopDownConfig
 from longspan.stacks.top_down import covering, pool_segments, segment_count, segment_weights
 from longspan.training.recipe_file import load_recipe
 
@@ -143,14 +143,14 @@ def test_a_document_alone_padded_on_either_side_or_batched_gives_the_same(option
     """Segments are counted from the first real token, and none begins inside the last; one word of two tokens too."""
     ours, (ids, mask) = model(**options).encoder.layers, batch(31, 1, 7, 12, 30)
     hidden, importance = torch.randn(*ids.shape, 12, dtype=torch.float64), torch.rand(ids.shape, dtype=torch.float64)
-    together = ours(hidden, Tokens(mask=mask, importance=importance)).states
+    together = ours(hidden, StackTokens(mask=mask, importance=importance)).states
     for row, length in enumerate(mask.sum(1).tolist()):
         own, weights = hidden[row : row + 1, :length], importance[row : row + 1, :length]
-        alone = ours(own, Tokens(importance=weights)).states
+        alone = ours(own, StackTokens(importance=weights)).states
         torch.testing.assert_close(together[row, :length], alone[0])
         front = torch.nn.functional.pad(own, (0, 0, 4, 9))
         real = torch.nn.functional.pad(torch.ones(1, length), (4, 9)).bool()
-        moved = ours(front, Tokens(mask=real, importance=torch.nn.functional.pad(weights, (4, 9))))
+        moved = ours(front, StackTokens(mask=real, importance=torch.nn.functional.pad(weights, (4, 9))))
         torch.testing.assert_close(moved.states[:, 4 : 4 + length], alone)
 
 

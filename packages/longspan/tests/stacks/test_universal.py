@@ -18,7 +18,7 @@ from longspan.models import (
     LongspanModel,
 )
 from longspan.models.inputs import EncoderInputs
-from longspan.stacks import Sizes, UniversalConfig
+from longspan.stacks import Sizes, StackTokens, UniversalConfig
 from longspan.stacks.halting import Pondering, places_of
 
 SIZES = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 5, "intermediate_size": 40, "init_std": 0.2}
@@ -179,8 +179,8 @@ def test_places_are_counted_among_real_tokens_or_as_they_are_given():
     stack, embedded = model.encoder.layers, model.encoder.embeddings(padded)
     places = torch.arange(18)[None]
     torch.testing.assert_close(
-        stack(embedded[:, 7:], Tokens(places=places[:, 7:])).states,
-        stack(embedded[:, 7:], Tokens(places=given - 2)).states,
+        stack(embedded[:, 7:], StackTokens(places=places[:, 7:])).states,
+        stack(embedded[:, 7:], StackTokens(places=given - 2)).states,
     )
     torch.testing.assert_close(
         model.encoder.encode(EncoderInputs(input_ids=ids[1:, 12:]), first_position=7).states, moved

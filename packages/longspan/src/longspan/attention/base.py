@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from longspan.attention.config import AttentionConfig
 from longspan.attention.features.packed import each_document
+from longspan.attention.features.structure import check_structure
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.support import check_support, supports
 from longspan.errors import InputError
@@ -106,11 +107,7 @@ class Attention(nn.Module):
         if slots is not None:
             check_slots("global_slots", slots, length)
         if tokens.belongs_to is not None:
-            if tokens.belongs_to.shape != (batch, length):
-                raise InputError(
-                    f"belongs_to has shape {tuple(tokens.belongs_to.shape)}, but the sequence needs ({batch}, {length})"
-                )
-            tokens.check_structure()
+            check_structure(tokens, batch, length)
 
     @property
     def keeps_state(self) -> bool:

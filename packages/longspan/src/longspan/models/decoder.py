@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.models.cache import buffered_step, room_of, states_in_cache
 from longspan.models.configuration import LongspanConfig
@@ -23,6 +22,7 @@ from longspan.models.packed import check_packed
 from longspan.models.pretrained import CheckpointedBlock
 from longspan.models.transformers_names import cache_field
 from longspan.patterns import Prefix
+from longspan.stacks.tokens import StackTokens
 
 
 class Decoder(Network):
@@ -115,7 +115,7 @@ class Decoder(Network):
         hidden = self.embeddings(input_ids, None, inputs_embeds, first, rows, documents=documents)
         if source is not None:
             source_mask = _source_mask(hidden, source, source_mask, check=first == 0 and step is None)
-        tokens = Tokens(
+        tokens = StackTokens(
             mask=mask if documents is None else documents >= 0,
             places=places,
             prefix=prefix,

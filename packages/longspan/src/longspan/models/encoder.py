@@ -25,6 +25,7 @@ from longspan.models.reported import Weights, check_layers, recorded_weights
 from longspan.ops.runtime import one_pass
 from longspan.stacks import Sizes, Source, StackConfig, StackOutput, stack_config
 from longspan.stacks.block import Block, BlockState, CrossAttention, total_loss
+from longspan.stacks.tokens import StackTokens
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
@@ -167,7 +168,7 @@ class Encoder(Network):
             places = position_ids - self.embeddings.offset
         elif reads.adds_positions and first_position:
             places = torch.arange(first_position, first_position + text.shape[1], device=hidden.device)[None]
-        tokens = Tokens(
+        tokens = StackTokens(
             mask=mask if documents is None else documents >= 0,
             is_global=is_global,
             belongs_to=belongs_to,

@@ -17,6 +17,7 @@ from longspan.attention import Tokens
 from longspan.attention.parts.tokens import in_order, permuted
 from longspan.stacks import StackOutput
 from longspan.stacks.block import total_loss
+from longspan.stacks.tokens import StackTokens
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,12 @@ class MemoryFirst:
     """
 
     hidden: Tensor
-    tokens: Tokens
+    tokens: StackTokens
     count: int
     back: Tensor | None = None
 
     @classmethod
-    def of(cls, hidden: Tensor, tokens: Tokens, count: int, *, places: bool = False) -> MemoryFirst:
+    def of(cls, hidden: Tensor, tokens: StackTokens, count: int, *, places: bool = False) -> MemoryFirst:
         """Creates it from `(B, M + T, E)` and the properties of the T tokens; `places` adds the positions, counted for
         the text as without a memory, and for the memory from −M to −1.
         """

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from longspan.imports import Table, late_names
 from longspan.settings import from_spec
 from longspan.stacks.base import AuxOutput, Sizes, Source, StackConfig, StackOutput, StackReads, StackReturns
+from longspan.stacks.tokens import StackTokens
 
 if TYPE_CHECKING:
     from longspan.stacks.binary_partition import BinaryPartitionConfig
@@ -36,6 +37,7 @@ __all__ = [
     "StackOutput",
     "StackReads",
     "StackReturns",
+    "StackTokens",
     "StarConfig",
     "TopDownConfig",
     "UniversalConfig",

@@ -93,10 +93,10 @@ class StackReads:
     """Inputs that a stack needs besides states and mask.
 
     Attributes:
-        adds_positions: the stack adds positions itself, from `Tokens.places` or by counting the real tokens.
-        parts: it needs the start of the second part of each row, `Tokens.border`.
+        adds_positions: the stack adds positions itself, from `StackTokens.places` or by counting the real tokens.
+        parts: it needs the start of the second part of each row, `StackTokens.border`.
         restarts_positions: positions of the second part restart from 0.
-        importance: it needs the importance of each token, `Tokens.importance`.
+        importance: it needs the importance of each token, `StackTokens.importance`.
         unbounded: texts may have any length, limited only by a table of positions.
     """
 

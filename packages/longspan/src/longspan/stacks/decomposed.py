@@ -20,6 +20,7 @@ from longspan.settings import Whole
 from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReads
 from longspan.stacks.block import Block, BlockState
 from longspan.stacks.sequential import Sequential
+from longspan.stacks.tokens import StackTokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,11 +98,11 @@ class Decomposed(Sequential):
         block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
-        """As `Sequential.forward`; without `tokens.border`, or with `layers`, every row is one part."""
-        border, length = tokens.border, hidden.shape[1]
+        """As `Sequential.forward`; without a `border` of `StackTokens`, or with `layers`, every row is one part."""
+        border, length = StackTokens.of(tokens).border, hidden.shape[1]
         if border is None or layers is not None or self.lower == 0 or length == 0:
             return super().forward(hidden, tokens, *given, layers=layers, output_hidden_states=output_hidden_states)
-        tokens = replace(tokens.with_slots(), border=None)
+        tokens = tokens.with_slots()
         parts = [question_of(hidden, tokens, border), passage_of(hidden, tokens, border)]
         all_hidden_states: list[Tensor] = []
         for layer in range(self.lower):

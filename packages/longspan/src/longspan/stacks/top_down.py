@@ -26,6 +26,7 @@ from longspan.settings import Count, Range, Whole
 from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput, StackReads
 from longspan.stacks.block import Block, BlockState, CrossAttention
 from longspan.stacks.sequential import Sequential, SequentialConfig
+from longspan.stacks.tokens import StackTokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +260,8 @@ class Segments(nn.Module):
         real = torch.ones(shape, dtype=torch.bool, device=device) if tokens.mask is None else tokens.mask
         self._check_length(shape[1])
         hidden, real = in_order(hidden, order), in_order(real, order)
-        importance = None if tokens.importance is None else in_order(tokens.importance, order)
+        importance = StackTokens.of(tokens).importance
+        importance = None if importance is None else in_order(importance, order)
         weights, present = segment_weights(real, config.kernel, config.stride, importance, hidden.dtype)
         segments = pool_segments(hidden, weights, config.stride)
         places = torch.arange(segments.shape[1], device=device)

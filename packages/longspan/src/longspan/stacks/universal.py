@@ -17,6 +17,7 @@ from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, Stack
 from longspan.stacks.block import Block, BlockState
 from longspan.stacks.halting import Accumulation, HaltingUnit, Pondering, places_of
 from longspan.stacks.sequential import Layers
+from longspan.stacks.tokens import StackTokens
 
 StepSignal = Literal["learned", "sinusoidal", "none"]
 PositionSignal = Literal["sinusoidal", "none"]
@@ -246,9 +247,10 @@ class Signals(nn.Module):
         """Returns the signals of the last `count` positions, `(1 or B, T, E)`, for every step; `None` for none."""
         if self.position == "none":
             return None
-        counted = tokens.places is not None or tokens.mask is not None
+        text = StackTokens.of(tokens)
+        counted = text.places is not None or text.mask is not None
         first = 0 if counted or not block_states else int(block_states[0].own.get_seq_length())
-        return self._waves(tokens.text_places(count, like.device, first), like)
+        return self._waves(text.text_places(count, like.device, first), like)
 
     def at(self, step: int, places: Tensor | None, like: Tensor) -> Tensor | None:
         """Returns the signals that are added to every state at a step, counted from 0; `None` for none."""

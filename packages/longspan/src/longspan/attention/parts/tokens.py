@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ def check_tensor(name: str, given: Any, remedy: str = "give a tensor") -> None:
         raise InputError(f"{name} is {show(given)}, of type {type(given).__name__}; {remedy}")
 
 
+AnyTokens = TypeVar("AnyTokens", bound="Tokens")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
     """Properties of the positions of a batch, besides their hidden states.
@@ -39,14 +42,8 @@ class Tokens:
         belongs_to: `(B, T)` int64, structure: the global token of its row to which each token belongs, counted from 0
             in the order of their positions, −1 for none. Values at padding and at global tokens are ignored. Only for
             mechanisms that support it.
-        places: `(1 or B, T)` int64, the position of each new token in its text, from 0, for stacks with position
-            embeddings. `None` counts the real tokens of the mask.
         relative: tables that an encoder shares between its layers, such as relative positions, for mechanisms that
             define `shared_tables`.
-        border: `(B,)` int64, the position at which the second part of each row begins, T for none; only for stacks that
-            process the parts separately, not for mechanisms.
-        importance: `(B, T)`, the importance of each token, 0 or more; only for stacks that weight tokens,
-            not for mechanisms.
         documents: `(B, T)` int64, packed sequences: the number of each token's document, contiguous in its row, −1 at
             padding. Documents do not attend to each other; `belongs_to` then counts the global tokens of a document.
         prefix: the pattern that replaces causal attention in rows that begin with a source that is read
@@ -63,16 +60,13 @@ class Tokens:
     global_slots: Tensor | None = None
     belongs_to: Tensor | None = None
     relative: tuple[Tensor, ...] | None = None
-    places: Tensor | None = None
-    border: Tensor | None = None
-    importance: Tensor | None = None
     documents: Tensor | None = None
     prefix: Prefix | None = None
     shards: Shards | None = None
     in_buffer: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("mask", "is_global", "global_slots", "belongs_to", "places", "border", "importance", "documents"):
+        for name in ("mask", "is_global", "global_slots", "belongs_to", "documents"):
             check_tensor(name, getattr(self, name))
         for name in ("mask", "is_global"):
             flags = getattr(self, name)
@@ -90,7 +84,7 @@ class Tokens:
                     f"{name} is {numbers.dtype} of shape {tuple(numbers.shape)}; give an int64 tensor (B, T)"
                 )
 
-    def with_slots(self, max_globals: int | None = None) -> Tokens:
+    def with_slots(self, max_globals: int | None = None) -> Self:
         """Returns the same tokens with `global_slots`; padding is never global.
 
         Args:
@@ -124,61 +118,9 @@ class Tokens:
             return None
         return real_slots(self.global_slots, self.mask)
 
-    def check_structure(self) -> None:
-        """Raises unless every real token belongs to an existing global token, or to none (−1).
-
-        A compiled or exported program, in which no value is known, contains the check as an assertion instead.
-
-        Raises:
-            InputError: the row has no global token of that number.
-        """
-        belongs = self.belongs_to
-        if belongs is None or not belongs.numel():
-            return
-        if not torch.compiler.is_compiling():
-            wrong = self._wrong_owner
-            if wrong is not None:
-                raise InputError(
-                    f"belongs_to holds {wrong[0]} in row {wrong[1]}, which has {wrong[2]} global tokens; give the "
-                    "number of one of them, counted from 0, or -1 for none"
-                )
-            return
-        torch._assert_async(self._owners_fit(belongs)[0].all(), "belongs_to names a global token that is not there")
-
-    def _owners_fit(self, belongs: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns whether each token's `belongs_to` is valid, `(B, T)` bool, and the number of global tokens of each
-        row, `(B,)`.
-        """
-        flags = self.global_mask(belongs.shape[1])
-        flags = torch.zeros_like(belongs, dtype=torch.bool) if flags is None else flags
-        count = flags.sum(1)
-        fits = (belongs >= -1) & (belongs < count[:, None]) | flags
-        return (fits if self.mask is None else fits | ~self.mask), count
-
-    @cached_property
-    def _wrong_owner(self) -> tuple[int, int, int] | None:
-        """Returns an invalid number, its row, and the row's number of global tokens; checked once for all layers."""
-        belongs = self.belongs_to
-        assert belongs is not None
-        fits, count = self._owners_fit(belongs)
-        if bool(fits.all()):
-            return None
-        row, place = (int(indices[0]) for indices in (~fits).nonzero(as_tuple=True))
-        return int(belongs[row, place]), row, int(count[row])
-
     def last_mask(self, count: int) -> Tensor | None:
         """Returns the mask of the last `count` positions, `(B, count)`; with a state, these are the new ones."""
         return None if self.mask is None else self.mask[:, self.mask.shape[1] - count :]
-
-    def text_places(self, count: int, device: torch.device, first: int = 0) -> Tensor:
-        """Returns the positions of the last `count` tokens in their text, `(1 or B, T)` int64: `places`, or counted
-        among the real tokens of the mask, or from `first` on if every token is real.
-        """
-        if self.places is not None:
-            return self.places
-        if self.mask is not None:
-            return (self.mask.cumsum(1) - 1).clamp(min=0)[:, self.mask.shape[1] - count :]
-        return torch.arange(first, first + count, device=device)[None]
 
     def places_from_the_first(self) -> Tensor | None:
         """Returns each row's positions from its first real token on, then those before it, `(B, T)` int64; `None` if
@@ -243,7 +185,7 @@ def real_first(mask: Tensor) -> Tensor:
     return inverse_order(places)
 
 
-def permuted(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tokens, Tensor]:
+def permuted(hidden: Tensor, tokens: AnyTokens, order: Tensor) -> tuple[Tensor, AnyTokens, Tensor]:
     """Permutes `(B, T, E)` and the properties of its tokens to each row's order `(B, T)`; also returns the inverse for
     `in_order`. Global tokens are those of the slots; for structure, they must keep their order.
     """
